@@ -1,0 +1,86 @@
+"""What a backend is: a renderer, a compiler and a runtime behind one device object.
+
+The engine knows devices only through these classes; a missing capability is a small honest stub that raises.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import numpy as np
+
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.uop import UOp
+
+
+@dataclass(frozen=True)
+class Target:
+  """What a renderer can express, as the optimiser needs to know it."""
+  name: str                              # "opencl", "numpy", "triton"
+  lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
+  registers: int = 16                    # vector registers
+  cores: int = 1                         # GRID values that run at the same time
+  locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
+  local_memory: int = 0                  # bytes that STAGE may use
+  max_params: int = 64
+  dtypes: tuple[DType, ...] = dtypes.all
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+  """A kernel ready to compile: everything that a disk cache keeps of it."""
+  name: str
+  source: str                            # generated code; for the numpy backend a pickle is kept in ``uops``
+  grid: tuple[int, ...]                  # GRID sizes, dimension 0 fastest; padded to 3 by the runtime
+  local: tuple[int, ...]                 # LOCAL sizes
+  nparams: int                           # buffers, in slot order
+  uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
+  flops: int = 0
+  bytes: int = 0                         # least traffic: each param once
+
+
+class Renderer:
+  """Linear UOps to source."""
+  target: Target
+
+  def render(self, name: str, uops: Sequence[UOp]) -> str:
+    """The source of a kernel called ``name``. Raises CompileError for what the target cannot express."""
+    raise NotImplementedError
+
+
+class Program:
+  """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
+
+  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+    """Launch with one raw device allocation a param, in slot order."""
+    raise NotImplementedError
+
+
+class Device:
+  """One device: memory, compiler, launches. Raw allocations are opaque to the engine."""
+  name: str
+  renderer: Renderer
+
+  def alloc(self, nbytes: int) -> Any:
+    """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises DeviceError when out of memory."""
+    raise NotImplementedError
+
+  def free(self, raw: Any, nbytes: int) -> None:
+    """Give an allocation back (kept for reuse). Work already launched on it still completes."""
+    raise NotImplementedError
+
+  def copyin(self, raw: Any, data: np.ndarray) -> None:
+    """Host to device; ``data`` is a flat contiguous array of uint8 and may be changed after the call."""
+    raise NotImplementedError
+
+  def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
+    """Device to host after all earlier launches: a fresh flat uint8 array."""
+    raise NotImplementedError
+
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+    """Compile many kernels at once; from the disk cache where it has them."""
+    raise NotImplementedError
+
+  def synchronize(self) -> None:
+    """Wait for everything launched."""
+    raise NotImplementedError

@@ -1,0 +1,66 @@
+"""One typed object for every setting. Each field names its environment variable.
+
+``with config(debug=4): ...`` sets fields for the block. Fields marked ``key`` change the code that is
+generated and so belong to every cache key.
+"""
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any, Iterator
+
+from .errors import ConfigError
+
+
+def _setting(env: str, default: Any, help: str, key: bool = False) -> Any:
+  kind = type(default)
+  raw = os.environ.get(env)
+  value = default
+  if raw is not None:
+    try:
+      value = kind(raw)
+    except ValueError:
+      raise ConfigError(f"environment variable {env}={raw!r}: expected {kind.__name__}") from None
+  return field(default=value, metadata={"env": env, "help": help, "key": key, "kind": kind})
+
+
+@dataclass
+class Config:
+  """The settings in force. Assign a field, or use ``with config(field=value):``."""
+  debug: int = _setting("DEBUG", 0, "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly")
+  noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True)
+  dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
+  beam: int = _setting("BEAM", 0, "width of the measured search for Opts, 0 is heuristics only", key=True)
+  jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly")
+  cache: int = _setting("CACHE", 1, "0 keeps nothing on disk")
+  cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
+  verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
+  workers: int = _setting("WORKERS", 0, "processes that compile many new kernels; 0 is one a core")
+  color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal")
+
+  @contextmanager
+  def __call__(self, **changes: Any) -> Iterator[Config]:
+    """Set fields for a ``with`` block. Raises ConfigError for an unknown field or a value of another type."""
+    known = {f.name: f for f in fields(self)}
+    for name, value in changes.items():
+      if name not in known:
+        raise ConfigError(f"config has no field {name!r}; fields: {', '.join(known)}")
+      kind = known[name].metadata["kind"]
+      if not isinstance(value, kind):
+        raise ConfigError(f"config.{name} takes {kind.__name__}, got {value!r}")
+    before = {name: getattr(self, name) for name in changes}
+    try:
+      for name, value in changes.items():
+        setattr(self, name, value)
+      yield self
+    finally:
+      for name, value in before.items():
+        setattr(self, name, value)
+
+  def key(self) -> tuple[Any, ...]:
+    """The fields that change generated code."""
+    return (self.noopt, self.beam)
+
+
+config = Config()

@@ -1,0 +1,140 @@
+"""dtypes: names as numpy has them, printed as the listings have them, and the promotion table."""
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import DTypeError
+
+
+class DType:
+  """A scalar or vector element type. Compared by identity: there is one object a type."""
+  __slots__ = ("name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__")
+
+  def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: Any, count: int = 1):
+    self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
+    self.np = None if np_type is None else np.dtype(np_type)
+
+  def __repr__(self) -> str:
+    return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
+
+  def __reduce__(self) -> Any:
+    return (_rebuild, (self.name, self.count))
+
+  def vec(self, count: int) -> DType:
+    """The vector of ``count`` elements of this scalar type (itself for 1)."""
+    return self if count == 1 else _vec(self.scalar(), count)
+
+  def scalar(self) -> DType:
+    """The element type of a vector; a scalar gives itself."""
+    return self if self.count == 1 else _by_name[self.name]
+
+
+@cache
+def _vec(dtype: DType, count: int) -> DType:
+  return DType(dtype.name, dtype.short, dtype.kind, dtype.itemsize, dtype.rank, dtype.np, count)
+
+
+def _rebuild(name: str, count: int) -> DType:
+  return _by_name[name].vec(count)
+
+
+class dtypes:
+  """The dtypes by name, and what one can ask of them. ``kind`` is b, i, u or f as in numpy."""
+  bool = DType("bool", "bool", "b", 1, 0, np.bool_)
+  int8 = DType("int8", "char", "i", 1, 1, np.int8)
+  uint8 = DType("uint8", "uchar", "u", 1, 2, np.uint8)
+  int16 = DType("int16", "short", "i", 2, 3, np.int16)
+  uint16 = DType("uint16", "ushort", "u", 2, 4, np.uint16)
+  int32 = DType("int32", "int", "i", 4, 5, np.int32)
+  uint32 = DType("uint32", "uint", "u", 4, 6, np.uint32)
+  int64 = DType("int64", "long", "i", 8, 7, np.int64)
+  uint64 = DType("uint64", "ulong", "u", 8, 8, np.uint64)
+  float8_e4m3 = DType("float8_e4m3", "fp8e4m3", "f", 1, 9, ml_dtypes.float8_e4m3fn)
+  float8_e5m2 = DType("float8_e5m2", "fp8e5m2", "f", 1, 10, ml_dtypes.float8_e5m2)
+  float16 = DType("float16", "half", "f", 2, 11, np.float16)
+  bfloat16 = DType("bfloat16", "bfloat16", "f", 2, 12, ml_dtypes.bfloat16)
+  float32 = DType("float32", "float", "f", 4, 13, np.float32)
+  float64 = DType("float64", "double", "f", 8, 14, np.float64)
+  # an index of unknown width: becomes int32 or int64 when the ranges are known
+  index = DType("index", "index", "i", 8, 15, np.int64)
+  char, uchar, short, ushort, int, uint, long, ulong = int8, uint8, int16, uint16, int32, uint32, int64, uint64
+  half, float, double = float16, float32, float64
+  default_float, default_int = float32, int32
+
+  all: tuple[DType, ...]
+  floats: tuple[DType, ...]
+  ints: tuple[DType, ...]
+
+  @staticmethod
+  def is_float(x: DType) -> Any: return x.kind == "f"
+  @staticmethod
+  def is_int(x: DType) -> Any: return x.kind in "iu"
+  @staticmethod
+  def is_unsigned(x: DType) -> Any: return x.kind == "u"
+
+  @staticmethod
+  def of(x: Any) -> DType:
+    """The dtype that a name, numpy dtype or DType means. Raises DTypeError for one that ntgrad does not have."""
+    if isinstance(x, DType): return x
+    if isinstance(x, str):
+      if x in _by_name: return _by_name[x]
+      if x in _by_short: return _by_short[x]
+    if x is __builtins_bool__: return dtypes.bool
+    if x is __builtins_int__: return dtypes.default_int
+    if x is __builtins_float__: return dtypes.default_float
+    try:
+      return _by_np[np.dtype(x)]
+    except (TypeError, KeyError):
+      raise DTypeError(f"no dtype {x!r}; dtypes: {', '.join(d.name for d in dtypes.all)}") from None
+
+  @staticmethod
+  def min(d: DType) -> Any:
+    """The least value of a dtype (-inf for floats)."""
+    if d.kind == "f": return -np.inf
+    return False if d.kind == "b" else np.iinfo(d.np).min.__int__()
+
+  @staticmethod
+  def max(d: DType) -> Any:
+    """The greatest value of a dtype (inf for floats)."""
+    if d.kind == "f": return np.inf
+    return True if d.kind == "b" else np.iinfo(d.np).max.__int__()
+
+
+__builtins_bool__, __builtins_int__, __builtins_float__ = bool, int, float
+dtypes.all = tuple(d for d in (dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32,
+                               dtypes.int64, dtypes.uint64, dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16,
+                               dtypes.bfloat16, dtypes.float32, dtypes.float64))
+dtypes.floats = tuple(d for d in dtypes.all if d.kind == "f")
+dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
+_by_name = {d.name: d for d in (*dtypes.all, dtypes.index)}
+_by_short = {d.short: d for d in dtypes.all}
+_by_np = {d.np: d for d in dtypes.all}
+
+
+@cache
+def promote(*ds: DType) -> DType:
+  """The least dtype that holds all of ``ds``.
+
+  bool < ints < floats. Two ints: the wider; equal width and mixed sign, the next wider signed one (uint64 with a
+  signed int gives float32). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
+  float16. Python scalars take part by kind only (see ``Tensor``): ``int32_tensor * 0.5`` is float32, ``half_tensor * 0.5`` half.
+  """
+  if len(ds) == 1: return ds[0]
+  a, b = ds[0], promote(*ds[1:])
+  if a is b: return a
+  if a.rank > b.rank: a, b = b, a
+  if a.kind == "b": return b
+  if b.kind == "f":
+    if a.kind != "f": return b
+    if (a, b) == (dtypes.float16, dtypes.bfloat16): return dtypes.float32
+    if (a, b) == (dtypes.float8_e4m3, dtypes.float8_e5m2): return dtypes.float16
+    return b
+  if a.kind == b.kind: return b
+  signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+  if signed.itemsize > unsigned.itemsize: return signed
+  wider = {1: dtypes.int16, 2: dtypes.int32, 4: dtypes.int64, 8: dtypes.float32}
+  return wider[unsigned.itemsize]

@@ -1,0 +1,65 @@
+"""Every mistake that ntgrad reports, one class per kind, all under :class:`NtgradError`.
+
+A message says what was asked, the shapes or values that do not fit, and what would be accepted.
+"""
+from __future__ import annotations
+
+
+class NtgradError(Exception):
+  """Base of every error that ntgrad raises on purpose."""
+
+
+class ShapeError(NtgradError, ValueError):
+  """Shapes that do not go together (broadcast, reshape, matmul, ...)."""
+
+
+class AxisError(NtgradError, IndexError):
+  """An axis or dimension number that the tensor does not have, or one given twice."""
+
+
+class IndexOutOfRangeError(NtgradError, IndexError):
+  """An index outside its dimension."""
+
+
+class DTypeError(NtgradError, TypeError):
+  """A dtype that the operation or the device does not take."""
+
+
+class DeviceError(NtgradError, RuntimeError):
+  """An unknown device, or tensors of different devices in one operation."""
+
+
+class ArgumentError(NtgradError, ValueError):
+  """A value outside what the operation accepts (stride 0, negative size, ...)."""
+
+
+class GradientError(NtgradError, RuntimeError):
+  """A gradient that cannot be formed (no graph, not a scalar, a non-float leaf)."""
+
+
+class AssignError(NtgradError, RuntimeError):
+  """An assignment to something that is not a buffer, or of another shape or dtype."""
+
+
+class CaptureError(NtgradError, RuntimeError):
+  """A captured function called with arguments that do not fit, or that reads a value while captured."""
+
+
+class VerifyError(NtgradError, RuntimeError):
+  """A program that is not legal at its stage: a mistake inside ntgrad, or in a kernel built by hand."""
+
+
+class OptError(NtgradError, ValueError):
+  """A scheduling step (tile, upcast, ...) that the kernel cannot take."""
+
+
+class CompileError(NtgradError, RuntimeError):
+  """Generated source that the device's compiler refused."""
+
+
+class StateError(NtgradError, ValueError):
+  """A state dictionary or safetensors file that does not fit or is damaged."""
+
+
+class ConfigError(NtgradError, ValueError):
+  """A configuration field or environment variable with a value that it does not take."""

@@ -1,0 +1,239 @@
+"""The one node type of every program form: ``UOp(op, dtype, src, arg)``, immutable and interned.
+
+The same node is the same object, so identity is equality and a rewrite that changes nothing returns what it was given.
+Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form.
+"""
+from __future__ import annotations
+
+import math
+from enum import Enum
+from functools import cached_property
+from typing import Any, Callable, Iterable
+from weakref import WeakValueDictionary
+
+from .dtype import DType, dtypes
+
+
+class _Named(Enum):
+  __hash__ = object.__hash__  # Enum's own hash runs Python code; members are singletons
+  def __str__(self) -> str: return f"{type(self).__name__}.{self.name}"
+  __repr__ = __str__
+
+
+
+
+class UnaryOps(_Named):
+  """Functions of one value. NOT is logical on bool, bitwise on ints; ROUND is half to even."""
+  NEG = 1; RECIP = 2; SQRT = 3; RSQRT = 4; EXP = 5; EXP2 = 6; LOG = 7; LOG2 = 8; SIN = 9; COS = 10; TAN = 11; TANH = 12
+  ERF = 13; FLOOR = 14; CEIL = 15; TRUNC = 16; ROUND = 17; NOT = 18; ABS = 19; ISNAN = 20
+
+
+class BinaryOps(_Named):
+  """Functions of two values. DIV is true division (floats); IDIV and MOD floor, as Python has them; MAX and MIN propagate NaN."""
+  ADD = 1; SUB = 2; MUL = 3; DIV = 4; IDIV = 5; MOD = 6; MAX = 7; MIN = 8; POW = 9; CMPLT = 10; CMPLE = 11; CMPEQ = 12; CMPNE = 13
+  AND = 14; OR = 15; XOR = 16; SHL = 17; SHR = 18; THREEFRY = 19
+
+
+class TernaryOps(_Named):
+  """WHERE(condition, yes, no)."""
+  WHERE = 1
+
+
+class Ops(Enum):
+  """What a node is. Prints as ``UOps.NAME``, the name that listings have."""
+  # any form
+  CONST = 1        # arg: value; tensor graph: shape ()
+  ALU = 2          # arg: UnaryOps | BinaryOps | TernaryOps
+  CAST = 3
+  BITCAST = 4      # same item size
+  # tensor graph
+  BUFFER = 10      # arg: Buffer (shape, dtype, device)
+  IOTA = 11        # arg: n; 0, 1, .., n-1
+  RESHAPE = 12     # arg: shape
+  PERMUTE = 13     # arg: order
+  EXPAND = 14      # arg: shape; dims of 1 become any size
+  PAD = 15         # arg: ((lo, hi), ..), zeros
+  SHRINK = 16      # arg: ((begin, end), ..)
+  FLIP = 17        # arg: axes
+  TILE = 18        # arg: ((size, stride, dilation), ..) for every dim: (d..) -> (outer.., inner..)
+  UNTILE = 19      # arg: (d.., the TILE's arg): (outer.., inner..) -> (d.., inner..), zero where no window has it
+  REDUCE_AXIS = 20  # arg: (BinaryOps, axes); dims stay as 1
+  GATHER = 21      # (base, index): index.shape + base.shape[1:], zero where out of range
+  SCATTER = 22     # (base, index, value), arg: "set" | "add"; gather's adjoint
+  CAT = 23         # arg: axis
+  CONTIGUOUS = 24  # realised on its own
+  DETACH = 25      # no gradient passes
+  COPY = 26        # arg: device
+  ASSIGN = 27      # (target view of a BUFFER, value)
+  # index form
+  RANGE = 40       # arg: (axis id, size)
+  INDEX = 41       # one index expression a source dimension
+  REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
+  # index and linear form
+  DEFINE_GLOBAL = 50  # arg: (slot, name, written)
+  LOAD = 51        # (buffer, index[, gate[, other]])
+  STORE = 52       # (buffer, index, value[, gate])
+  # linear form
+  DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private")
+  DEFINE_ACC = 61  # arg: start value
+  SPECIAL = 62     # arg: ("g" | "l", dimension, size)
+  LOOP = 63        # (start, end)
+  ENDLOOP = 64     # (loop)
+  PHI = 65         # (accumulator, value, loop..)
+  VECTORIZE = 66   # scalars to a vector
+  GEP = 67         # arg: lane; one element of a vector
+  IF = 68          # (condition)
+  ENDIF = 69       # (if)
+  BARRIER = 70
+  SINK = 71        # the roots of a program
+
+  __hash__ = object.__hash__
+  def __str__(self) -> str: return f"UOps.{self.name}"
+  __repr__ = __str__
+
+
+UOps = Ops
+MOVEMENT = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.TILE, Ops.UNTILE})
+COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE})
+COMMUTATIVE = frozenset({BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR,
+                         BinaryOps.CMPEQ, BinaryOps.CMPNE})
+
+_interned: WeakValueDictionary[tuple[Any, ...], UOp] = WeakValueDictionary()
+
+
+class UOp:
+  """A node: what it does (``op``, ``arg``), the dtype of its value, and the nodes it reads (``src``)."""
+  __slots__ = ("op", "dtype", "src", "arg", "__weakref__", "__dict__")
+  op: Ops
+  dtype: DType
+  src: tuple[UOp, ...]
+  arg: Any
+
+  def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+    # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
+    key = (op, dtype, src, float.hex(arg) if op is Ops.CONST and isinstance(arg, float) else arg)
+    found = _interned.get(key)
+    if found is not None: return found
+    self = object.__new__(cls)
+    self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
+    _interned[key] = self
+    return self
+
+  def __reduce__(self) -> Any: return (UOp, (self.op, self.dtype, self.src, self.arg))
+  def __repr__(self) -> str:
+    return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
+
+  # ---- making nodes
+  @staticmethod
+  def const(dtype: DType, value: Any) -> UOp:
+    """A constant, the value converted to what the dtype holds."""
+    if dtype.kind == "f": value = float(value)
+    elif dtype.kind == "b": value = bool(value)
+    else:
+      value = int(value)
+      if dtype is not dtypes.index:
+        bits = dtype.itemsize * 8
+        value &= (1 << bits) - 1
+        if dtype.kind == "i" and value >> (bits - 1): value -= 1 << bits
+    return UOp(Ops.CONST, dtype, (), value)
+
+  @staticmethod
+  def alu(fn: Any, *src: UOp, dtype: DType | None = None) -> UOp:
+    """``fn`` of ``src``; comparisons give bool, everything else the dtype of the last source."""
+    if dtype is None:
+      dtype = dtypes.bool.vec(max(s.dtype.count for s in src)) if fn in COMPARE or fn is UnaryOps.ISNAN else src[-1].dtype
+    return UOp(Ops.ALU, dtype, src, fn)
+
+  def cast(self, dtype: DType) -> UOp: return self if self.dtype is dtype else UOp(Ops.CAST, dtype, (self,))
+  def where(self, yes: UOp, no: UOp) -> UOp: return UOp.alu(TernaryOps.WHERE, self, yes, no)
+  def replace(self, src: tuple[UOp, ...]) -> UOp: return self if src == self.src else UOp(self.op, self.dtype, src, self.arg)
+
+  # ---- the tensor graph's shape and device
+  @cached_property
+  def shape(self) -> tuple[int, ...]:
+    """The shape of a tensor graph node, found once when the node is first asked."""
+    from .view import node_shape
+    return node_shape(self)
+
+  @cached_property
+  def device(self) -> str | None:
+    """The device of a tensor graph node; None for constants."""
+    if self.op is Ops.BUFFER: return self.arg.device
+    if self.op is Ops.COPY: return self.arg
+    return next((s.device for s in self.src if s.device is not None), None)
+
+  # ---- walking
+  def toposort(self) -> list[UOp]: return toposort((self,))
+
+  @cached_property
+  def ranges(self) -> frozenset[UOp]:
+    """The RANGE nodes that the value of this index form node is a function of (a REDUCE binds its own)."""
+    if self.op is Ops.RANGE: return frozenset((self,))
+    out = frozenset().union(*(s.ranges for s in self.src)) if self.src else frozenset()
+    if self.op is Ops.REDUCE:
+      bound = self.arg[1]
+      return frozenset(r for r in out if r.arg[0] not in bound)
+    return out
+
+
+def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
+  """Every node beneath ``roots``, sources first. A node for which ``stop`` is true is listed, what it reads is not."""
+  done: dict[UOp, None] = {}
+  stack = list(roots)[::-1]
+  seen: set[UOp] = set()
+  while stack:
+    n = stack[-1]
+    if n in done:
+      stack.pop()
+      continue
+    if n in seen or not n.src or (stop is not None and stop(n)):
+      done[n] = None
+      stack.pop()
+      continue
+    seen.add(n)
+    stack.extend([s for s in n.src[::-1] if s not in done])
+  return list(done)
+
+
+def rewrite(roots: tuple[UOp, ...], fn: Callable[[UOp], UOp | None]) -> tuple[UOp, ...]:
+  """Rebuild the graph bottom-up. ``fn`` gets each node with its sources already rebuilt, and gives its replacement or None."""
+  new: dict[UOp, UOp] = {}
+  for n in toposort(roots):
+    m = n.replace(tuple([new[s] for s in n.src])) if n.src else n
+    r = fn(m)
+    new[n] = m if r is None else r
+  return tuple(new[r] for r in roots)
+
+
+class UOpList(list[UOp]):
+  """A linear program, in order."""
+
+  def lines(self) -> list[str]:
+    """One line a node: number, op, dtype, the numbers of its sources, argument."""
+    number = {u: i for i, u in enumerate(self)}
+    return [f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {u.arg}" for i, u in enumerate(self)]
+
+  def __str__(self) -> str: return "\n".join(self.lines())
+  def print(self) -> None:
+    """Print the listing."""
+    print(self)
+
+
+_NO_VALUE = {Ops.STORE, Ops.ENDLOOP, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.SINK}
+
+
+def _dtype_text(u: UOp) -> str:
+  if u.op in _NO_VALUE: return ""
+  return f"ptr.{u.dtype}" if u.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL) else str(u.dtype)
+
+
+IDENTITY = {BinaryOps.ADD: lambda d: 0, BinaryOps.MUL: lambda d: 1, BinaryOps.MAX: dtypes.min, BinaryOps.MIN: dtypes.max,
+            BinaryOps.AND: lambda d: dtypes.max(d) if d.kind == "b" or d.kind == "u" else -1, BinaryOps.OR: lambda d: 0, BinaryOps.XOR: lambda d: 0}
+
+
+def identity(combiner: BinaryOps, dtype: DType) -> Any:
+  """The value that a combiner leaves everything unchanged with."""
+  return IDENTITY[combiner](dtype.scalar())
+
+
+def prod(xs: Iterable[int]) -> int: return math.prod(xs)
