@@ -1,0 +1,143 @@
+"""Index transforms, written once: the tensor graph's movement operations and the arrangement's meta-operations.
+
+A transform knows its output shape and how to *pull* an output index back to its input, with the condition under which the input
+has that element. A View is a chain of them.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from . import index as ix
+from .errors import ShapeError
+from .uop import BinaryOps, Ops, UOp, prod
+
+Shape = tuple[int, ...]
+Indices = tuple[UOp, ...]
+Pulled = tuple[Indices, UOp]
+
+
+def strides_of(shape: Shape) -> Shape:
+  """Row-major strides, in elements."""
+  out, step = [], 1
+  for s in reversed(shape):
+    out.append(step)
+    step *= s
+  return tuple(reversed(out))
+
+
+def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
+  """(i*4 + j,) <- (i, j): dims are regrouped in the smallest runs that have equal products."""
+  out: list[UOp] = []
+  i = j = 0
+  while i < len(shape) or j < len(arg):
+    i0, j0 = i, j
+    a = b = 1
+    while True:  # grow the shorter side until both products agree
+      if a == b and (i > i0 or j > j0): break
+      if a <= b and i < len(shape) and not (a == b and i > i0): a, i = a * shape[i], i + 1
+      elif j < len(arg): b, j = b * arg[j], j + 1
+      elif i < len(shape): a, i = a * shape[i], i + 1
+      else: break
+    flat = ix.const(0)
+    for d in range(j0, j): flat = ix.add(ix.mul(flat, arg[d]), idx[d])
+    group: list[UOp] = []
+    for d in range(i - 1, i0 - 1, -1):
+      group.append(flat if d == i0 else ix.mod(flat, shape[d]))
+      flat = ix.fdiv(flat, shape[d])
+    out.extend(reversed(group))
+  return tuple(out), ix.TRUE
+
+
+def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
+  src = tuple(ix.add(i, -lo) if lo else i for i, (lo, _) in zip(idx, arg))
+  valid = [c for i, n, (lo, hi) in zip(src, shape, arg) for c in ((ix.ge(i, 0),) if lo else ()) + ((ix.lt(i, n),) if hi else ())]
+  return src, ix.both(*valid)
+
+
+def tile_shape(shape: Shape, arg: Any) -> Shape:
+  """Outer counts, then inner sizes, of windows that lie wholly inside."""
+  return (*((d - (size - 1) * dil - 1) // stride + 1 for d, (size, stride, dil) in zip(shape, arg)), *(size for size, _, _ in arg))
+
+
+def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
+  n = len(shape)
+  return tuple(ix.add(ix.mul(idx[d], arg[d][1]), ix.mul(idx[n + d], arg[d][2])) for d in range(n)), ix.TRUE
+
+
+def _pull_untile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
+  full, tile = arg
+  n, outer, valid = len(full), [], []
+  for d, (size, stride, dil) in enumerate(tile):
+    at = ix.sub(idx[d], ix.mul(idx[n + d], dil))
+    o = ix.fdiv(at, stride)
+    if stride > 1: valid.append(ix.eq(ix.mod(at, stride), 0))
+    valid += [ix.ge(o, 0), ix.lt(o, shape[d])]
+    outer.append(o)
+  return (*outer, *idx[n:]), ix.both(*valid)
+
+
+# op: (output shape, pull)
+TRANSFORMS: dict[Ops, tuple[Callable[[Shape, Any], Shape], Callable[[Shape, Any, Indices], Pulled]]] = {
+  Ops.RESHAPE: (lambda s, a: a, _pull_reshape),
+  Ops.PERMUTE: (lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)),
+  Ops.EXPAND: (lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 else i for n, i in zip(s, idx)), ix.TRUE)),
+  Ops.PAD: (lambda s, a: tuple(n + lo + hi for n, (lo, hi) in zip(s, a)), _pull_pad),
+  Ops.SHRINK: (lambda s, a: tuple(e - b for b, e in a), lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE)),
+  Ops.FLIP: (lambda s, a: s, lambda s, a, idx: (tuple(ix.sub(ix.const(n - 1), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),
+  Ops.TILE: (tile_shape, _pull_tile),
+  Ops.UNTILE: (lambda s, a: (*a[0], *s[len(a[0]):]), _pull_untile),
+}
+
+
+def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled:
+  """Where the element at ``idx`` of the transform's output comes from, and the condition under which it has a source."""
+  return TRANSFORMS[op][1](shape, arg, idx)
+
+
+def node_shape(u: UOp) -> Shape:
+  """The shape of a tensor graph node from its sources' shapes."""
+  op = u.op
+  if op in TRANSFORMS: return TRANSFORMS[op][0](u.src[0].shape, u.arg)
+  if op is Ops.ALU: return u.src[-1].shape
+  if op is Ops.CONST: return ()
+  if op is Ops.BUFFER: return tuple(u.arg.shape)
+  if op is Ops.IOTA: return (u.arg,)
+  if op is Ops.REDUCE_AXIS: return tuple(1 if d in u.arg[1] else n for d, n in enumerate(u.src[0].shape))
+  if op is Ops.GATHER: return u.src[1].shape + u.src[0].shape[1:]
+  if op is Ops.CAT:
+    first = u.src[0].shape
+    return (*first[:u.arg], sum(s.shape[u.arg] for s in u.src), *first[u.arg + 1:])
+  if u.src: return u.src[0].shape
+  raise ShapeError(f"{u.op} has no shape")
+
+
+# ---- Views
+
+class View:
+  """A chain of transforms from a source shape: what an arrangement and a movement chain are made of."""
+  __slots__ = ("source", "steps", "shape")
+
+  def __init__(self, source: Shape, steps: tuple[tuple[Ops, Any], ...] = ()):
+    self.source, self.steps = source, steps
+    shape = source
+    for op, arg in steps: shape = TRANSFORMS[op][0](shape, arg)
+    self.shape: Shape = shape
+
+  def then(self, op: Ops, arg: Any) -> View:
+    """This view with one more transform."""
+    return View(self.source, (*self.steps, (op, arg)))
+
+  def pull(self, idx: Sequence[UOp]) -> Pulled:
+    """The source index of an output index, and the condition under which there is one."""
+    shapes = [self.source]
+    for op, arg in self.steps: shapes.append(TRANSFORMS[op][0](shapes[-1], arg))
+    at, valid = tuple(idx), ix.TRUE
+    for (op, arg), shape in zip(reversed(self.steps), reversed(shapes[:-1])):
+      at, v = TRANSFORMS[op][1](shape, arg, at)
+      valid = ix.both(valid, v)
+    return at, valid
+
+  def __repr__(self) -> str: return str(self.source) + "".join(f".{op.name.lower()}({arg})" for op, arg in self.steps)
+
+
+__all__ = ["View", "pull", "node_shape", "tile_shape", "strides_of", "TRANSFORMS", "BinaryOps", "prod"]
