@@ -1,0 +1,84 @@
+"""The NUMPY device: memory is arrays of bytes, a program is its linear UOps, a launch evaluates them."""
+from __future__ import annotations
+
+import time
+from typing import Any, Sequence
+
+import numpy as np
+
+from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer, Target
+from ntgrad.codegen.errors import DeviceError, VerifyError
+from ntgrad.codegen.spec import verify_linear
+from ntgrad.codegen.uop import Ops, UOp, UOpList
+
+from .evaluate import Evaluator
+
+ALIGN = 64
+
+
+class NumpyRenderer(Renderer):
+  """The "source" is the listing; it takes every linear program, those that were optimised for other targets too."""
+  target = Target("numpy", lanes=1, registers=16, cores=1, max_params=100)
+
+  def render(self, name: str, uops: Sequence[UOp]) -> str:
+    """The listing of the UOps under the kernel's name."""
+    return f"# {name}\n{UOpList(uops)}\n"
+
+
+class NumpyProgram(Program):
+  """A linear program ready to evaluate. Raises VerifyError for a program that is not legal."""
+
+  def __init__(self, spec: ProgramSpec):
+    self.spec = spec
+    verify_linear(spec.uops, spec.name)
+    self.evaluator = Evaluator(spec.name, spec.uops)
+    sizes = {"g": spec.grid, "l": spec.local}
+    for u in spec.uops:
+      if u.op is Ops.SPECIAL:
+        kind, dim, size = u.arg
+        launched = sizes[kind][dim] if dim < len(sizes[kind]) else 1
+        if launched != size:
+          raise VerifyError(f"kernel {spec.name!r}: SPECIAL {u.arg} says {size} programs in dimension {dim}, the launch has {launched}")
+
+  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+    """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races."""
+    if len(buffers) != self.spec.nparams:
+      raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
+    start = time.perf_counter()
+    self.evaluator.run(buffers)
+    return time.perf_counter() - start if wait else None
+
+
+class NumpyDevice(Device):
+  """The host's memory and numpy. Launches are done when they return."""
+  name = "NUMPY"
+
+  def __init__(self) -> None:
+    self.renderer = NumpyRenderer()
+
+  def alloc(self, nbytes: int) -> Any:
+    """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises DeviceError when out of memory."""
+    try:
+      room = np.full(nbytes + ALIGN, 0xFF, np.uint8)
+    except MemoryError:
+      raise DeviceError(f"NUMPY: out of memory: cannot allocate {nbytes} bytes") from None
+    begin = -room.ctypes.data % ALIGN
+    return room[begin:begin + nbytes]
+
+  def free(self, raw: Any, nbytes: int) -> None:
+    """Nothing to do: the array goes when nobody holds it."""
+
+  def copyin(self, raw: Any, data: np.ndarray) -> None:
+    """Host bytes into an allocation that is at least as large."""
+    raw[:data.nbytes] = data
+
+  def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
+    """A copy of the first ``nbytes`` bytes."""
+    return np.array(raw[:nbytes])
+
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+    """Each program's own UOps; nothing is kept on disk."""
+    return [NumpyProgram(s) for s in specs]
+
+  def synchronize(self) -> None:
+    """Nothing to do: a launch has finished when it returns."""

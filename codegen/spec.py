@@ -1,0 +1,482 @@
+"""The verifier: what is legal in each of the three forms, one table of rules an op.
+
+A rule is a function of a node (and where it stands) that gives one sentence about what is wrong, or None. The first sentence becomes a
+VerifyError that names the kernel, the rule broken and the line of the listing.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Sequence
+
+from .dtype import DType, dtypes
+from .errors import VerifyError
+from .uop import COMPARE, MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, prod, toposort
+
+BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
+NO_VALUE = (Ops.STORE, Ops.ENDLOOP, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.SINK)
+_FLOAT_ONLY = frozenset({UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN,
+                         UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV})
+_BITS = frozenset({UnaryOps.NOT, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
+_SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
+
+
+# ---- rules that the forms share
+
+def alu_rule(u: UOp) -> str | None:
+  """The number of sources, their dtypes, and what the function takes."""
+  fn = u.arg
+  arity = 1 if isinstance(fn, UnaryOps) else 2 if isinstance(fn, BinaryOps) else 3 if isinstance(fn, TernaryOps) else 0
+  if arity == 0: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
+  if len(u.src) != arity: return f"{fn} takes {arity} sources, got {len(u.src)}"
+  out, values = u.dtype.scalar(), u.src
+  for s in u.src:
+    if s.dtype.count not in (1, u.dtype.count):
+      return f"{fn} gives {u.dtype.count} elements, a source has {s.dtype.count} (1 or {u.dtype.count} expected)"
+  if fn is TernaryOps.WHERE:
+    if u.src[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {u.src[0].dtype}"
+    values = u.src[1:]
+  kinds = {s.dtype.scalar() for s in values}
+  if len(kinds) != 1: return f"the sources of {fn} have one dtype, got {_names(s.dtype for s in values)}"
+  kind = kinds.pop()
+  if fn in COMPARE or fn is UnaryOps.ISNAN:
+    if out is not dtypes.bool: return f"{fn} gives bool, not {out}"
+  elif out is not kind: return f"{fn} of {kind} gives {kind}, not {out}"
+  if fn in _FLOAT_ONLY and kind.kind != "f": return f"{fn} takes floats, got {kind}"
+  if fn in _BITS and kind.kind == "f": return f"{fn} takes ints or bool, got {kind}"
+  if fn in _SHIFTS and kind.kind not in "iu": return f"{fn} takes ints, got {kind}"
+  if fn is BinaryOps.THREEFRY and kind is not dtypes.uint64: return f"{fn} takes uint64, got {kind}"
+  return None
+
+
+def cast_rule(u: UOp) -> str | None:
+  """One source of the same count, or a scalar that is broadcast."""
+  if len(u.src) != 1: return f"{u.op.name} takes one source, got {len(u.src)}"
+  if u.src[0].dtype.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {u.src[0].dtype} to {u.dtype}"
+  if u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize:
+    return f"BITCAST keeps the item size: {u.src[0].dtype} has {u.src[0].dtype.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
+  return None
+
+
+def const_rule(u: UOp) -> str | None:
+  """A value of the dtype's kind."""
+  if u.src: return "CONST has no sources"
+  want = {"f": float, "b": bool}.get(u.dtype.kind, int)
+  if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
+  if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
+    return f"{u.arg} is outside {u.dtype}"
+  return None
+
+
+def access_rule(u: UOp, int_index: Callable[[UOp], str | None]) -> str | None:
+  """LOAD and STORE: buffer, index, value dtype, gate."""
+  store = u.op is Ops.STORE
+  least, most = (3, 4) if store else (2, 4)
+  if not least <= len(u.src) <= most: return f"{u.op.name} has {least} to {most} sources, got {len(u.src)}"
+  buf, index = u.src[:2]
+  if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
+  wrong = int_index(index)
+  if wrong: return wrong
+  dtype = u.src[2].dtype if store else u.dtype
+  if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
+  gate = (u.src[3] if len(u.src) > 3 else None) if store else (u.src[2] if len(u.src) > 2 else None)
+  if gate is not None and (gate.dtype.scalar() is not dtypes.bool or gate.dtype.count not in (1, dtype.count)):
+    return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
+  if not store and len(u.src) > 3:
+    other = u.src[3].dtype
+    if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count): return f"`other` of a LOAD of {dtype} is {other}"
+  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]: return f"STORE into {buf.arg[1]!r}, which is declared as not written"
+  if store and u.arg not in (None, "nt"): return f"the arg of STORE is None or 'nt', got {u.arg!r}"
+  return None
+
+
+def global_rule(u: UOp) -> str | None:
+  """``(slot, name, written)`` and a scalar dtype."""
+  a = u.arg
+  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], int) and a[0] >= 0 and isinstance(a[1], str) and isinstance(a[2], bool)):
+    return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
+  return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+
+
+def local_rule(u: UOp) -> str | None:
+  """``(name, size, "local" | "private")`` and a scalar dtype."""
+  a = u.arg
+  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and isinstance(a[1], int) and a[1] >= 1 and a[2] in ("local", "private")):
+    return f"the arg of DEFINE_LOCAL is (name, size >= 1, 'local' or 'private'), got {a!r}"
+  return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+
+
+def _names(ds: Iterable[DType]) -> str: return " and ".join(dict.fromkeys(map(str, ds)))
+
+
+# ---- the linear form
+
+class _Place:
+  """Where each node stands: the LOOPs and IFs that are open there."""
+
+  def __init__(self) -> None:
+    self.open: list[UOp] = []
+    self.path: dict[UOp, tuple[UOp, ...]] = {}
+    self.at: dict[UOp, int] = {}
+    self.assigned: dict[UOp, UOp] = {}         # accumulator: its last PHI so far
+    self.named: dict[Any, UOp] = {}            # slots and SPECIAL dimensions that are taken
+    self.previous: UOp | None = None
+
+  def accumulator(self, u: UOp) -> UOp:
+    while u.op is Ops.PHI: u = u.src[0]
+    return u
+
+
+def _scalar_int(what: str) -> Callable[[UOp], str | None]:
+  def rule(i: UOp) -> str | None:
+    return None if i.dtype.kind in "iu" and i.dtype.count == 1 and i.dtype is not dtypes.index else f"{what} is a scalar int, got {i.dtype}"
+  return rule
+
+
+def _once(u: UOp, at: _Place, what: str, key: Any) -> str | None:
+  if (what, key) in at.named: return f"{what} {key} is defined twice"
+  at.named[(what, key)] = u
+  return None
+
+
+def _no_sources(u: UOp) -> str | None: return f"{u.op.name} has no sources" if u.src else None
+
+
+def _lin_global(u: UOp, at: _Place) -> str | None: return global_rule(u) or _no_sources(u) or _once(u, at, "slot", u.arg[0])
+
+
+def _lin_local(u: UOp, at: _Place) -> str | None: return local_rule(u) or _once(u, at, "local name", u.arg[0])
+
+
+def _lin_acc(u: UOp, at: _Place) -> str | None:
+  want = {"f": float, "b": bool}.get(u.dtype.kind, int)
+  if not isinstance(u.arg, (int, float)) or (want is not float and isinstance(u.arg, float)):
+    return f"the arg of DEFINE_ACC is its start value, a Python {want.__name__}, got {u.arg!r}"
+  return None
+
+
+def _lin_special(u: UOp, at: _Place) -> str | None:
+  a = u.arg
+  if not (isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and isinstance(a[2], int) and a[2] >= 1):
+    return f"the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1), got {a!r}"
+  return _no_sources(u) or _scalar_int("the value of SPECIAL")(u) or _once(u, at, "SPECIAL", (a[0], a[1]))
+
+
+def _lin_loop(u: UOp, at: _Place) -> str | None:
+  if len(u.src) < 2: return f"LOOP has a start and an end, got {len(u.src)} sources"
+  wrong = _scalar_int("a LOOP")(u)
+  if wrong: return wrong
+  if any(s.dtype is not u.dtype for s in u.src[:2]): return f"LOOP of {u.dtype} from {u.src[0].dtype} to {u.src[1].dtype}: one dtype expected"
+  at.open.append(u)
+  return None
+
+
+def _lin_if(u: UOp, at: _Place) -> str | None:
+  if not u.src or u.src[0].dtype is not dtypes.bool: return f"IF has one bool, got {_names(s.dtype for s in u.src) or 'nothing'}"
+  at.open.append(u)
+  return None
+
+
+def _lin_end(u: UOp, at: _Place) -> str | None:
+  opener = Ops.LOOP if u.op is Ops.ENDLOOP else Ops.IF
+  if not u.src or u.src[0].op is not opener: return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
+  if not at.open or at.open[-1] is not u.src[0]:
+    inner = f"line {at.at[at.open[-1]]} is the innermost open one" if at.open else "nothing is open"
+    return f"{u.op.name} ends line {at.at[u.src[0]]}, but {inner}"
+  at.open.pop()
+  return None
+
+
+def _lin_phi(u: UOp, at: _Place) -> str | None:
+  if len(u.src) < 3: return f"PHI has an accumulator, a value and its loops, got {len(u.src)} sources"
+  acc = at.accumulator(u.src[0])
+  if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
+  if u.dtype is not acc.dtype: return f"PHI of {u.dtype} on an accumulator of {acc.dtype}"
+  if u.src[1].dtype.scalar() is not u.dtype.scalar() or u.src[1].dtype.count not in (1, u.dtype.count):
+    return f"PHI assigns {u.src[1].dtype} to an accumulator of {u.dtype}"
+  loops = [x for x in at.open if x.op is Ops.LOOP]
+  for x in u.src[2:]:
+    if x.op is not Ops.LOOP: return f"the sources of PHI after the value are LOOPs, got {x.op}"
+    if x not in loops: return f"PHI stands outside its loop (line {at.at[x]})"
+  if loops[-1] not in u.src[2:]: return f"PHI stands in a loop (line {at.at[loops[-1]]}) that is none of its own"
+  if loops[-1] in at.path[acc]: return "PHI assigns an accumulator that is defined inside the same loop, so it is set anew each time round"
+  previous = at.previous
+  while previous is not None and previous.op is Ops.PHI:  # the group before this one
+    if at.accumulator(previous) is acc: return "two PHIs of one parallel assignment set the same accumulator"
+    previous = at.named.get(("before", previous))
+  if at.previous is not None: at.named[("before", u)] = at.previous
+  at.assigned[acc] = u
+  return None
+
+
+def _lin_barrier(u: UOp, at: _Place) -> str | None:
+  for x in at.open:
+    conditions = x.src[:1] if x.op is Ops.IF else x.src[:2]
+    bad = next((n for n in toposort(conditions) if (n.op is Ops.SPECIAL and n.arg[0] == "l") or (n.op is Ops.LOAD)), None)
+    if bad is not None:
+      return f"BARRIER inside line {at.at[x]}, whose condition differs between work-items (it depends on line {at.at[bad]})"
+  return None
+
+
+def _lin_vectorize(u: UOp, at: _Place) -> str | None:
+  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
+  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {_names(s.dtype for s in u.src)}"
+  return None
+
+
+def _lin_gep(u: UOp, at: _Place) -> str | None:
+  if len(u.src) != 1: return f"GEP takes one vector, got {len(u.src)} sources"
+  v = u.src[0].dtype
+  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
+  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
+
+
+LINEAR: dict[Ops, Callable[[UOp, _Place], str | None]] = {
+  Ops.CONST: lambda u, at: const_rule(u), Ops.ALU: lambda u, at: alu_rule(u), Ops.CAST: lambda u, at: cast_rule(u),
+  Ops.BITCAST: lambda u, at: cast_rule(u), Ops.DEFINE_GLOBAL: _lin_global, Ops.DEFINE_LOCAL: _lin_local, Ops.DEFINE_ACC: _lin_acc,
+  Ops.SPECIAL: _lin_special, Ops.LOOP: _lin_loop, Ops.ENDLOOP: _lin_end, Ops.IF: _lin_if, Ops.ENDIF: _lin_end, Ops.PHI: _lin_phi,
+  Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index")), Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index")),
+  Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep, Ops.SINK: lambda u, at: None}
+
+
+def _sources(u: UOp, at: _Place) -> str | None:
+  """Sources stand before, have values, and are in scope here."""
+  here = tuple(at.open)
+  for s in u.src:
+    if s not in at.at: return f"reads a {s.op} that does not stand before it"
+    if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.BARRIER, Ops.SINK, Ops.DEFINE_ACC): continue
+    extra = u.op is Ops.LOOP and s not in u.src[:2]   # LOOP and DEFINE_ACC may name what they come after
+    if s.op in NO_VALUE and not extra: return f"reads line {at.at[s]}, a {s.op}, which has no value"
+    if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE) and s is u.src[0]): return f"reads line {at.at[s]}, a buffer, other than by LOAD or STORE"
+    home = at.path[at.accumulator(s) if s.op is Ops.PHI else s]
+    if s.op in (Ops.LOOP, Ops.IF): home = (*home, s)
+    if here[:len(home)] != home and not extra:
+      return f"uses line {at.at[s]} after the end of the {home[-1].op.name} (line {at.at[home[-1]]}) that it is defined in"
+    if s.op is Ops.DEFINE_ACC and s in at.assigned and u.op is not Ops.PHI:
+      inside = at.path[at.assigned[s]]
+      if here[:len(inside)] != inside: return f"reads the accumulator of line {at.at[s]} after its loop; line {at.at[at.assigned[s]]}, its PHI, is meant"
+  return None
+
+
+def verify_linear(uops: Sequence[UOp], name: str = "") -> None:
+  """Check a linear program. Raises VerifyError with the rule broken and the listing line."""
+  at = _Place()
+  for i, u in enumerate(uops):
+    rule = LINEAR.get(u.op)
+    if rule is None: wrong: str | None = f"{u.op} does not belong in a linear program"
+    elif u in at.at: wrong = f"stands twice (before in line {at.at[u]})"
+    elif u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE: wrong = "has dtype index; a linear program has int32 or int64"
+    elif at.previous is not None and at.previous.op is Ops.PHI and u.op not in (Ops.PHI, Ops.ENDLOOP):
+      wrong = "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
+    else: wrong = _sources(u, at)
+    at.path[u] = tuple(at.open)
+    if wrong is None and rule is not None: wrong = rule(u, at)
+    if wrong is not None: raise VerifyError(f"kernel {name!r} line {i}: {wrong}\n{_line(uops, i)}")
+    at.at[u] = i
+    at.previous = u
+  if at.open: raise VerifyError(f"kernel {name!r}: the {at.open[-1].op.name} never ends\n{_line(uops, at.at[at.open[-1]])}")
+
+
+def _line(uops: Sequence[UOp], i: int) -> str:
+  """The listing line; sources that are not in the list are added in front so that it can be printed."""
+  shown = UOpList(uops)
+  known = set(shown)
+  lost = [s for s in shown[i].src if s not in known]
+  if not lost: return shown.lines()[i]
+  u = shown[i]
+  numbers = [shown.index(s) if s in known else "?" for s in u.src]
+  return f"{i:4d} {u.op!s:20s}: {u.dtype!s:25s} {numbers!s:32s} {u.arg}"
+
+
+# ---- the index form
+
+def _index_rule(index: UOp) -> str | None:
+  if index.op is not Ops.INDEX: return f"a LOAD or STORE has an INDEX, one expression a source dimension; got {index.op}"
+  bad = next((s for s in index.src if s.dtype.kind not in "iu" or s.dtype.count != 1), None)
+  return f"an INDEX has scalar ints, got {bad.dtype}" if bad is not None else None
+
+
+def _range_rule(u: UOp) -> str | None:
+  a = u.arg
+  if not (isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and isinstance(a[1], int) and a[1] >= 1):
+    return f"the arg of RANGE is (axis id, size >= 1), got {a!r}"
+  return _no_sources(u) or (None if u.dtype.kind in "iu" else f"a RANGE is an int, got {u.dtype}")
+
+
+_COMBINERS = (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR)
+
+
+def _combiner_rule(op: Any, dtype: DType) -> str | None:
+  if op not in _COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in _COMBINERS)}"
+  if op in _BITS and dtype.kind == "f": return f"a reduction by {op.name} takes ints or bool, got {dtype}"
+  return None
+
+
+def _reduce_rule(u: UOp) -> str | None:
+  if len(u.src) != 1: return f"REDUCE takes one value, got {len(u.src)}"
+  if not (isinstance(u.arg, tuple) and len(u.arg) == 2 and isinstance(u.arg[1], tuple)): return f"the arg of REDUCE is (combiner, axis ids), got {u.arg!r}"
+  op, axes = u.arg
+  if u.dtype is not u.src[0].dtype: return f"REDUCE of {u.src[0].dtype} gives {u.src[0].dtype}, not {u.dtype}"
+  if len(set(axes)) != len(axes): return f"REDUCE binds an axis twice: {axes}"
+  return _combiner_rule(op, u.dtype)
+
+
+def _index_store(u: UOp) -> str | None:
+  wrong = access_rule(u, _index_rule)
+  if wrong: return wrong
+  free = u.src[2].ranges - u.src[1].ranges - (u.src[3].ranges if len(u.src) > 3 else frozenset())
+  if free: return f"STORE of a value that depends on {_axes(free)} to a place that does not"
+  return None
+
+
+def _axes(rs: Iterable[UOp]) -> str: return ", ".join(f"axis {i} of {n}" for i, n in sorted(r.arg for r in rs))
+
+
+INDEX: dict[Ops, Callable[[UOp], str | None]] = {
+  Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.DEFINE_GLOBAL: global_rule,
+  Ops.DEFINE_LOCAL: local_rule, Ops.RANGE: _range_rule, Ops.INDEX: lambda u: None, Ops.REDUCE: _reduce_rule,
+  Ops.LOAD: lambda u: access_rule(u, _index_rule), Ops.STORE: _index_store}
+
+
+def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "") -> None:
+  """Check the body of a kernel: its STOREs and all beneath. ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``).
+
+  Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
+  """
+  known = None if axes is None else {a.id: a.size for a in axes}
+  shapes = None if params is None else {p.slot: p.shape for p in params}
+  nodes = toposort(roots)
+  for u in nodes:
+    rule = INDEX.get(u.op)
+    wrong = f"{u.op} does not belong in the index form" if rule is None else rule(u)
+    if wrong is None and u.op is Ops.RANGE and known is not None:
+      id, size = u.arg
+      if id not in known: wrong = f"RANGE of axis {id}, which the kernel does not have (axes: {', '.join(map(str, sorted(known))) or 'none'})"
+      elif known[id] != size: wrong = f"RANGE of {size} over axis {id}, whose size is {known[id]}"
+    if wrong is None and u.op is Ops.REDUCE and known is not None:
+      lost = [i for i in u.arg[1] if i not in known]
+      if lost: wrong = f"REDUCE over axis {lost[0]}, which the kernel does not have"
+    if wrong is None and u.op in (Ops.LOAD, Ops.STORE) and shapes is not None and u.src[0].op is Ops.DEFINE_GLOBAL:
+      slot = u.src[0].arg[0]
+      if slot not in shapes: wrong = f"{u.op.name} of slot {slot}, which the kernel does not have"
+      elif len(u.src[1].src) != len(shapes[slot]):
+        wrong = f"an INDEX of {len(u.src[1].src)} dimensions into param {slot} of shape {shapes[slot]}"
+    if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{_line(nodes, nodes.index(u))}")
+  for r in roots:
+    if r.op is not Ops.STORE: raise VerifyError(f"kernel {name!r}: the body of a kernel is STOREs, got {r.op}\n{_line(nodes, nodes.index(r))}")
+
+
+# ---- the tensor graph
+
+def _graph_alu(u: UOp) -> str | None:
+  wrong = alu_rule(u)
+  if wrong: return wrong
+  shapes = {s.shape for s in u.src}
+  return None if len(shapes) == 1 else f"the sources of {u.arg} have one shape, got {' and '.join(map(str, sorted(shapes)))}"
+
+
+def _pairs(u: UOp, n: int) -> bool:
+  return isinstance(u.arg, tuple) and len(u.arg) == n and all(isinstance(p, tuple) and len(p) == 2 and p[0] <= p[1] for p in u.arg)
+
+
+def _tile_fits(shape: tuple[int, ...], arg: Any) -> bool:
+  return (isinstance(arg, tuple) and len(arg) == len(shape) and
+          all(len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < n for t, n in zip(arg, shape)))
+
+
+def _graph_move(u: UOp) -> str | None:
+  """The argument of a movement operation fits the shape it moves."""
+  if len(u.src) != 1: return f"{u.op.name} moves one source, got {len(u.src)}"
+  s, arg, op = u.src[0].shape, u.arg, u.op
+  n = len(s)
+  if u.dtype is not u.src[0].dtype: return f"{op.name} keeps the dtype: {u.src[0].dtype} to {u.dtype}"
+  fits = True
+  if op is Ops.RESHAPE: fits = isinstance(arg, tuple) and all(isinstance(d, int) and d >= 0 for d in arg) and prod(arg) == prod(s)
+  elif op is Ops.PERMUTE: fits = isinstance(arg, tuple) and sorted(arg) == list(range(n))
+  elif op is Ops.EXPAND: fits = isinstance(arg, tuple) and len(arg) == n and all(a == b or b == 1 for a, b in zip(arg, s))
+  elif op is Ops.PAD: fits = isinstance(arg, tuple) and len(arg) == n and all(len(p) == 2 and min(p) >= 0 for p in arg)
+  elif op is Ops.SHRINK: fits = _pairs(u, n) and all(0 <= b and e <= d for (b, e), d in zip(arg, s))
+  elif op is Ops.FLIP: fits = isinstance(arg, tuple) and len(set(arg)) == len(arg) and all(0 <= a < n for a in arg)
+  elif op is Ops.TILE: fits = _tile_fits(s, arg)
+  elif op is Ops.UNTILE:
+    fits = isinstance(arg, tuple) and len(arg) == 2 and _tile_fits(arg[0], arg[1])
+    if fits:
+      from .view import tile_shape
+      fits = tile_shape(arg[0], arg[1]) == s
+  return None if fits else f"{op.name} {arg!r} does not fit shape {s}"
+
+
+def _graph_reduce(u: UOp) -> str | None:
+  op, axes = u.arg
+  s = u.src[0].shape
+  if u.dtype is not u.src[0].dtype: return f"REDUCE_AXIS of {u.src[0].dtype} gives {u.src[0].dtype}, not {u.dtype}: cast first"
+  if len(set(axes)) != len(axes) or not all(0 <= a < len(s) for a in axes): return f"REDUCE_AXIS over axes {axes} of shape {s}"
+  return _combiner_rule(op, u.dtype)
+
+
+def _graph_gather(u: UOp) -> str | None:
+  if len(u.src) != 2: return f"GATHER has a base and an index, got {len(u.src)} sources"
+  base, index = u.src
+  if not base.shape: return "GATHER needs a base of one dimension or more"
+  if index.dtype.kind not in "iu": return f"the index of GATHER is int, got {index.dtype}"
+  return None if u.dtype is base.dtype else f"GATHER of {base.dtype} gives {base.dtype}, not {u.dtype}"
+
+
+def _graph_scatter(u: UOp) -> str | None:
+  if len(u.src) != 3: return f"SCATTER has a base, an index and a value, got {len(u.src)} sources"
+  base, index, value = u.src
+  if u.arg not in ("set", "add"): return f"the arg of SCATTER is 'set' or 'add', got {u.arg!r}"
+  if index.dtype.kind not in "iu": return f"the index of SCATTER is int, got {index.dtype}"
+  if value.shape != index.shape + base.shape[1:]: return f"SCATTER of a value of shape {value.shape}; {index.shape + base.shape[1:]} expected"
+  if not u.dtype is base.dtype is value.dtype: return f"SCATTER of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
+  return None
+
+
+def _graph_cat(u: UOp) -> str | None:
+  if not u.src: return "CAT of nothing"
+  first = u.src[0].shape
+  if not isinstance(u.arg, int) or not 0 <= u.arg < len(first): return f"CAT along axis {u.arg!r} of shape {first}"
+  for s in u.src[1:]:
+    if len(s.shape) != len(first) or any(a != b for d, (a, b) in enumerate(zip(s.shape, first)) if d != u.arg):
+      return f"CAT along axis {u.arg} of shapes {first} and {s.shape}"
+  if any(s.dtype is not u.dtype for s in u.src): return f"CAT to {u.dtype} of {_names(s.dtype for s in u.src)}"
+  return None
+
+
+def _graph_assign(u: UOp) -> str | None:
+  if len(u.src) < 2: return f"ASSIGN has a target and a value, got {len(u.src)} sources"
+  target, value = u.src[:2]
+  beneath = target
+  while beneath.op in MOVEMENT: beneath = beneath.src[0]
+  while beneath.op is Ops.ASSIGN: beneath = beneath.src[0]
+  if beneath.op is not Ops.BUFFER: return f"ASSIGN to a BUFFER or a view of one, got a view of {beneath.op}"
+  if target.shape != value.shape: return f"ASSIGN of shape {value.shape} to {target.shape}"
+  return None if target.dtype is value.dtype is u.dtype else f"ASSIGN of {value.dtype} to {target.dtype}"
+
+
+def _graph_same(u: UOp) -> str | None:
+  if len(u.src) != 1: return f"{u.op.name} has one source, got {len(u.src)}"
+  return None if u.dtype is u.src[0].dtype else f"{u.op.name} keeps the dtype: {u.src[0].dtype} to {u.dtype}"
+
+
+def _graph_buffer(u: UOp) -> str | None:
+  if not hasattr(u.arg, "shape"): return f"the arg of BUFFER is a Buffer, got {u.arg!r}"
+  return None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"
+
+
+def _graph_iota(u: UOp) -> str | None:
+  return None if isinstance(u.arg, int) and u.arg >= 0 and u.dtype.kind in "iu" else f"IOTA is an int dtype and a size, got {u.dtype} and {u.arg!r}"
+
+
+GRAPH: dict[Ops, Callable[[UOp], str | None]] = {
+  Ops.CONST: const_rule, Ops.ALU: _graph_alu, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.BUFFER: _graph_buffer, Ops.IOTA: _graph_iota,
+  **{op: _graph_move for op in MOVEMENT}, Ops.REDUCE_AXIS: _graph_reduce, Ops.GATHER: _graph_gather, Ops.SCATTER: _graph_scatter,
+  Ops.CAT: _graph_cat, Ops.CONTIGUOUS: _graph_same, Ops.DETACH: _graph_same, Ops.COPY: _graph_same, Ops.ASSIGN: _graph_assign}
+
+
+def verify_graph(roots: Sequence[UOp]) -> None:
+  """Check a tensor graph. Raises VerifyError with the rule broken and the node's line in the listing of the graph."""
+  nodes = toposort(roots)
+  for i, u in enumerate(nodes):
+    rule = GRAPH.get(u.op)
+    wrong = f"{u.op} does not belong in the tensor graph" if rule is None else \
+      f"{u.op.name} has dtype {u.dtype}: the tensor graph has scalar dtypes" if u.dtype.count != 1 else rule(u)
+    if wrong is not None: raise VerifyError(f"tensor graph: {wrong}\n{_line(nodes, i)}")

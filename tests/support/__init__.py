@@ -1,0 +1,1 @@
+"""What several test folders share. Importable as ``support`` (pytest's pythonpath has tests/)."""
