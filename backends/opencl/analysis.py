@@ -1,0 +1,136 @@
+"""What the renderer asks of a whole linear program before it writes: which values are inlined, which ints must wrap, which divisions are plain."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Sequence
+
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+
+_INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
+_WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
+# operations whose low bits depend on their sources' low bits only: overflow beneath them is not yet seen
+_MODULAR = _WRAPS | {BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT}
+
+
+@dataclass
+class Facts:
+  """See the functions that fill it."""
+  inline: set[UOp] = field(default_factory=set)
+  exposed: set[UOp] = field(default_factory=set)
+  reads: dict[UOp, frozenset[UOp]] = field(default_factory=dict)  # accumulators that a value's C text names
+
+  def plain_division(self, a: UOp, b: UOp) -> bool:
+    """Whether C's a / b and a % b are the floor ones and cannot trap."""
+    if b.op is Ops.CONST and b.arg > 0 and (a.dtype.kind == "u" or nonnegative(a)): return True
+    return False
+
+  def divides(self, index: UOp, n: int) -> bool:
+    """Whether ``index`` is certainly a multiple of ``n``."""
+    return multiple(index, n)
+
+
+def bounded(u: UOp) -> bool:
+  """Whether an int is made of constants, loop and grid indices only: an index, which codegen gave a dtype that it fits."""
+  if u.op in (Ops.CONST, Ops.SPECIAL): return True
+  if u.op is Ops.LOOP: return all(bounded(s) for s in u.src)
+  if u.op in (Ops.ALU, Ops.CAST): return u.dtype.kind in "iub" and all(bounded(s) for s in u.src)
+  return False
+
+
+def nonnegative(u: UOp) -> bool:
+  """Whether an int is certainly ≥ 0. Conservative."""
+  if u.dtype.kind in "ub": return True
+  if u.op is Ops.CONST: return bool(u.arg >= 0)
+  if u.op is Ops.SPECIAL: return True
+  if u.op is Ops.LOOP: return nonnegative(u.src[0])
+  if u.op is Ops.CAST: return u.src[0].dtype.kind in "iub" and u.src[0].dtype.itemsize < u.dtype.itemsize and nonnegative(u.src[0])
+  if u.op is not Ops.ALU or not bounded(u): return False
+  if u.arg in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MIN, BinaryOps.SHR): return all(nonnegative(s) for s in u.src)
+  if u.arg is BinaryOps.MOD: return nonnegative(u.src[1])
+  if u.arg in (BinaryOps.MAX, BinaryOps.AND): return any(nonnegative(s) for s in u.src)
+  if u.arg is TernaryOps.WHERE: return nonnegative(u.src[1]) and nonnegative(u.src[2])
+  return False
+
+
+def multiple(u: UOp, n: int) -> bool:
+  """Whether an int is certainly a multiple of ``n``. Conservative."""
+  if n == 1: return True
+  if u.op is Ops.CONST: return bool(u.arg % n == 0)
+  if u.op is Ops.CAST: return multiple(u.src[0], n)
+  if u.op is not Ops.ALU: return False
+  if u.arg in (BinaryOps.ADD, BinaryOps.SUB): return all(multiple(s, n) for s in u.src)
+  if u.arg is BinaryOps.MUL: return any(multiple(s, n) for s in u.src)
+  if u.arg is BinaryOps.SHL: return u.src[1].op is Ops.CONST and (1 << u.src[1].arg) % n == 0
+  return False
+
+
+def analyse(uops: Sequence[UOp]) -> Facts:
+  """The facts of a linear program."""
+  facts = Facts()
+  _find_reads(uops, facts)
+  _find_inline(uops, facts)
+  # a value with a name of its own no longer reads the accumulator where it is used
+  for u in uops:
+    if u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src)) if u in facts.inline or u.op is Ops.GEP else frozenset()
+  _find_exposed(uops, facts)
+  return facts
+
+
+def _accumulator(u: UOp) -> UOp:
+  while u.op is Ops.PHI: u = u.src[0]
+  return u
+
+
+def _find_inline(uops: Sequence[UOp], facts: Facts) -> None:
+  """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
+  uses: dict[UOp, int] = {}
+  user: dict[UOp, int] = {}
+  block: list[int] = []
+  stack = [0]
+  phis: dict[UOp, list[int]] = {}
+  for at, u in enumerate(uops):
+    if u.op in (Ops.ENDLOOP, Ops.ENDIF): stack.pop()
+    block.append(stack[-1])
+    if u.op in (Ops.LOOP, Ops.IF): stack.append(at)
+    if u.op is Ops.PHI: phis.setdefault(_accumulator(u), []).append(at)
+    # text that a statement repeats must be a name
+    lanes = u.op in (Ops.LOAD, Ops.STORE) and any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:]) or u.arg is UnaryOps.ISNAN
+    for s in u.src:
+      uses[s] = uses.get(s, 0) + (2 if lanes else 1)
+      user[s] = at
+  for at, u in enumerate(uops):
+    if u.op not in _INLINABLE or uses.get(u, 0) != 1 or block[user[u]] != block[at]: continue
+    if uops[user[u]].op is Ops.GEP and u.op is not Ops.GEP: continue  # v.s3 wants a name before the dot
+    if not any(at < p < user[u] for acc in facts.reads[u] for p in phis.get(acc, ())): facts.inline.add(u)
+
+
+def _find_reads(uops: Sequence[UOp], facts: Facts) -> None:
+  for u in uops:
+    if u.op in (Ops.DEFINE_ACC, Ops.PHI): facts.reads[u] = frozenset((_accumulator(u),))
+    elif u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src))
+    else: facts.reads[u] = frozenset()
+
+
+def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
+  """Signed sums and products of data whose overflow something could see: a comparison, a division, a widening, a float.
+
+  A sum that is only stored or summed on is left in plain C: its low bits are right whatever the compiler assumes.
+  """
+  seen: set[UOp] = set()
+  while True:  # a loop's accumulator carries the fact back from its PHI
+    before = len(seen)
+    for u in reversed(uops):
+      if u.op is Ops.PHI:
+        if u in seen: seen.add(u.src[0])
+        if u in seen or u.src[0] in seen: seen.update((u.src[1], u))
+      elif u.op in (Ops.VECTORIZE, Ops.GEP) or (u.op is Ops.ALU and u.arg in _MODULAR):
+        if u in seen: seen.update(u.src)
+      elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE:
+        seen.add(u.src[0])
+        if u in seen: seen.update(u.src[1:])
+      elif u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize:
+        if u in seen: seen.add(u.src[0])
+      elif u.op is Ops.STORE: seen.add(u.src[1])
+      elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
+    if len(seen) == before: break
+  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and not bounded(u)}

@@ -1,0 +1,147 @@
+"""Many kernels to binaries: a few programs of several kernels, kept on disk.
+
+Building costs 50 ms a kernel and the machine code that PoCL makes at the first launch 35 ms more; a program binary taken *after* that launch
+has both. So a program is saved once all its kernels have run. Where many kernels are new, worker processes build them.
+"""
+from __future__ import annotations
+
+import atexit
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Sequence
+
+from ntgrad.backends import cache
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.codegen.errors import CompileError
+
+OPTIONS = "-cl-std=CL1.2"
+GROUP = 10                    # kernels in one program at most
+
+
+@dataclass
+class Unit:
+  """A program of several kernels: its OpenCL object, and those of its kernels that have not run yet."""
+  program: Any
+  names: dict[str, str]                          # key of a spec → name of its kernel in the program
+  waiting: set[str] = field(default_factory=set)
+  launched: bool = False                         # nothing left to note at launches
+
+
+def join(specs: Sequence[ProgramSpec]) -> tuple[str, list[str]]:
+  """One source of several kernels: shared helpers once, a name for each kernel. Gives the source and the names in order."""
+  parts: dict[str, None] = {}
+  typedefs: dict[str, None] = {}
+  names: list[str] = []
+  kernels: list[str] = []
+  for spec in specs:
+    name = spec.name
+    while name in names: name = f"{spec.name}_{len(names)}"
+    names.append(name)
+    *helpers, kernel = spec.source.strip("\n").split("\n\n")
+    for h in helpers:
+      if h.startswith("typedef"): typedefs.update(dict.fromkeys(h.split("\n")))
+      else: parts[h] = None
+    if name != spec.name: kernel = re.sub(rf"\b{re.escape(spec.name)}\b(?=\()", name, kernel)
+    kernels.append(kernel)
+  return "\n\n".join([*(["\n".join(typedefs)] if typedefs else []), *parts, *kernels]) + "\n", names
+
+
+class Compiler:
+  """Builds for one device. Finds kernels in memory, on disk, or makes them."""
+
+  def __init__(self, cl: Any, context: Any, device: Any, name: str):
+    self.cl, self.context, self.device, self.name = cl, context, device, name
+    self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
+    self.units: dict[str, Unit] = {}             # by key of a spec
+    self.loaded: dict[str, Unit] = {}            # by key of a program
+    self.unsaved: list[Unit] = []
+    self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
+    atexit.register(self.save)
+
+  def key(self, spec: ProgramSpec) -> str:
+    """What a kernel is kept under: its source and launch, the device with its driver, the options."""
+    return cache.key(self.identity, spec.name, spec.source, tuple(spec.local))
+
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[tuple[Unit, Any]]:
+    """A program and a kernel object for each spec. Raises CompileError."""
+    self.save()
+    keys = [self.key(s) for s in specs]
+    new: dict[str, ProgramSpec] = {}
+    for k, s in zip(keys, specs):
+      if k in self.units or k in new: continue
+      if not self.load(k): new[k] = s
+    todo = list(new.items())
+    for at in range(0, len(todo), GROUP): self.build(dict(todo[at:at + GROUP]))
+    return [(self.units[k], self.cl.Kernel(self.units[k].program, self.units[k].names[k])) for k in keys]
+
+  def load(self, k: str) -> bool:
+    """Take a kernel from the disk cache. False where it is absent or damaged."""
+    raw = cache.load("opencl-kernel", k)
+    if raw is None: return False
+    entry = json.loads(raw)
+    unit = self.loaded.get(entry["program"])
+    if unit is None:
+      binary = cache.load("opencl-program", entry["program"])
+      if binary is None: return False
+      try:
+        program = self.cl._cl._Program(self.context, [self.device], [binary])
+        program._build(OPTIONS.encode(), [self.device])
+      except self.cl.Error:  # made by a driver that calls itself the same
+        cache.remove("opencl-program", entry["program"])
+        return False
+      unit = self.loaded[entry["program"]] = Unit(program, {}, launched=True)
+    unit.names[k] = entry["kernel"]
+    self.units[k] = unit
+    self.found += 1
+    return True
+
+  def build(self, specs: dict[str, ProgramSpec]) -> None:
+    """Build new kernels as one program in this process."""
+    source, names = join(list(specs.values()))
+    program = self.cl._cl._Program(self.context, source)
+    try:
+      program._build(OPTIONS.encode(), [self.device])
+    except self.cl.Error as e:
+      log = program._get_build_info(self.device, self.cl.program_build_info.LOG) if hasattr(program, "_get_build_info") else str(e)
+      if len(specs) > 1:  # name the kernel at fault
+        for k, s in specs.items(): self.build({k: s})
+        return
+      raise CompileError(explain(next(iter(specs.values())), str(log))) from None
+    unit = Unit(program, dict(zip(specs, names)), set(specs))
+    for k in specs: self.units[k] = unit
+    self.built += len(specs)
+
+  def launched(self, unit: Unit, spec: ProgramSpec) -> None:
+    """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""
+    unit.waiting.discard(self.key(spec))
+    if unit.waiting: return
+    unit.launched = True
+    self.unsaved.append(unit)
+
+  def save(self) -> None:
+    """Write the binaries of new programs to disk."""
+    while self.unsaved:
+      unit = self.unsaved.pop()
+      write(self.cl, unit.program, unit.names)
+
+  def disassemble(self, spec: ProgramSpec) -> str:
+    """The machine code of a kernel, or why there is none."""
+    return f"# no assembly of {spec.name}: the OpenCL driver keeps machine code to itself"
+
+
+def write(cl: Any, program: Any, names: dict[str, str]) -> None:
+  """Keep a program whose kernels have all run, and where each of them is found."""
+  if not cache.config.cache: return
+  binary = program.get_info(cl.program_info.BINARIES)[0]
+  k = cache.key("program", sorted(names))
+  if cache.store("opencl-program", k, binary):
+    for spec_key, name in names.items(): cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
+
+
+def explain(spec: ProgramSpec, log: str) -> str:
+  """An error message: the compiler's log and the lines of source that it names."""
+  lines = spec.source.split("\n")
+  named = sorted({int(m) for m in re.findall(r":(\d+):\d+:", log)} & set(range(1, len(lines) + 1)))
+  quoted = "\n".join(f"  {n:4d}  {lines[n - 1]}" for n in named[:8])
+  return f"kernel {spec.name}: the OpenCL compiler refused the source\n{quoted}\n{log.strip()}"

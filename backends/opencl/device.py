@@ -1,0 +1,211 @@
+"""The OpenCL runtime: memory with reuse, copies, launches.
+
+PoCL makes any CPU a device; its queue is in order, so memory that is freed may be handed out again while a kernel still reads it:
+whatever writes it next stands behind that kernel in the queue.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from functools import cache
+from typing import Any, Sequence
+
+import numpy as np
+
+from ntgrad.backends.base import Device, Program, ProgramSpec, Target
+from ntgrad.backends.opencl.compiler import Compiler, Unit
+from ntgrad.backends.opencl.renderer import OpenCLRenderer
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import CompileError, DeviceError
+
+_ALIGN = 4096                 # sizes are whole pages
+_KEEP = 0.25                  # of the device's memory may lie unused in the pool
+
+
+@cache
+def import_opencl() -> Any:
+  """The pyopencl module. Raises DeviceError where it is not installed or cannot load."""
+  if "POCL_CACHE_DIR" not in os.environ and "POCL_KERNEL_CACHE" not in os.environ:
+    # our cache keeps checked binaries; PoCL's own would be a second one that trusts damaged files. It unpacks into this folder.
+    scratch = tempfile.mkdtemp(prefix="ntgrad-pocl-")
+    os.environ["POCL_CACHE_DIR"], os.environ["POCL_KERNEL_CACHE"] = scratch, "0"
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+  try:
+    import pyopencl
+  except Exception as e:  # a missing ICD loader is an OSError, a broken build an ImportError
+    raise DeviceError(f"no OpenCL: importing pyopencl failed ({e}); pip install 'pyopencl[pocl]'") from None
+  return pyopencl
+
+
+def _cl_devices() -> list[Any]:
+  cl = import_opencl()
+  try:
+    return [d for p in cl.get_platforms() for d in p.get_devices()]
+  except Exception as e:
+    raise DeviceError(f"no OpenCL device: {e}; pip install 'pyopencl[pocl]' brings one for the CPU") from None
+
+
+def find(name: str) -> Any:
+  """The pyopencl device that ``name`` means: CPU the first CPU (PoCL before others), CL the first that is not a CPU (or else the first), CL:n the n-th.
+
+  Raises DeviceError where there is none.
+  """
+  cl = import_opencl()
+  devices = _cl_devices()
+  cpus = sorted((d for d in devices if d.type & cl.device_type.CPU), key=lambda d: "portable computing" not in d.platform.name.lower())
+  kind, _, number = name.partition(":")
+  if kind == "CPU": pick = cpus
+  elif kind == "CL": pick = devices if number else [d for d in devices if d not in cpus] or devices
+  else: raise DeviceError(f"no OpenCL device is called {name!r}; names: CPU, CL, CL:0, CL:1, ...")
+  if not (number or "0").isdigit() or int(number or 0) >= len(pick):
+    raise DeviceError(f"no OpenCL device {name!r}; found: {', '.join(f'CL:{i} {d.name.strip()}' for i, d in enumerate(devices)) or 'none'}")
+  return pick[int(number or 0)]
+
+
+def available(name: str = "CPU") -> tuple[bool, str]:
+  """Whether the device exists, and its name or the reason why not. Does not raise."""
+  try:
+    return True, find(name).name.strip()
+  except DeviceError as e:
+    return False, str(e)
+
+
+def target_of(d: Any) -> Target:
+  """What the optimiser needs to know of a pyopencl device."""
+  cl = import_opencl()
+  cpu = bool(d.type & cl.device_type.CPU)
+  # AVX-512 has 32 registers of 16 floats, AVX2 16 of 8; the width that PoCL reports is the machine's
+  lanes = max(int(d.native_vector_width_float), 1) if cpu else 1
+  wide = lanes >= 16
+  have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
+  return Target("opencl", lanes=lanes, registers=32 if wide or not cpu else 16, cores=int(d.max_compute_units), locals=not cpu,
+                local_memory=int(d.local_mem_size), dtypes=have)
+
+
+class OpenCLProgram(Program):
+  """A kernel on its device."""
+  __slots__ = ("spec", "unit", "_device", "_kernel", "_args", "_global", "_local", "_enqueue", "_count")
+
+  def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit, kernel: Any):
+    self.spec, self.unit, self._device, self._kernel = spec, unit, device, kernel
+    local, grid = (*spec.local, 1, 1, 1)[:3], (*spec.grid, 1, 1, 1)[:3]
+    self._local, self._global = local, tuple(g*s for g, s in zip(grid, local))
+    self._args: list[Any] = []
+    self._count = int(kernel.num_args)
+    self._enqueue = device.cl._cl.enqueue_nd_range_kernel
+
+  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+    """Launch; with ``wait`` the seconds between start and end on the device's own clock. Raises DeviceError when the device refuses."""
+    if buffers != self._args: self._set(buffers)
+    try:
+      event = self._enqueue(self._device.queue, self._kernel, self._global, self._local)
+    except Exception as e:
+      raise DeviceError(f"kernel {self.spec.name}: launch with grid {self.spec.grid} and local {self.spec.local} failed: {e}") from None
+    if not self.unit.launched: self._device.compiler.launched(self.unit, self.spec)
+    if not wait: return None
+    event.wait()
+    return float(event.profile.end - event.profile.start)*1e-9
+
+  def _set(self, buffers: Sequence[Any]) -> None:
+    if len(buffers) != self.spec.nparams: raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
+    self._args = []
+    for i, b in enumerate(buffers[:self._count]): self._kernel.set_arg(i, b)
+    self._args = list(buffers)
+
+
+class OpenCLDevice(Device):
+  """One OpenCL device. ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most."""
+
+  def __init__(self, name: str = "CPU"):
+    self.name = name
+    self.cl = import_opencl()
+    self.device = find(name)
+    self.context = self.cl.Context([self.device])
+    self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
+    self.renderer = OpenCLRenderer(target_of(self.device))
+    self.compiler = Compiler(self.cl, self.context, self.device, name)
+    self.allocated = self.peak = self.pooled = 0
+    self._pool: dict[int, list[Any]] = {}
+    self._keep = int(self.device.global_mem_size*_KEEP)
+
+  @staticmethod
+  def available(name: str = "CPU") -> tuple[bool, str]:
+    """See :func:`available`."""
+    return available(name)
+
+  # ---- memory
+  def alloc(self, nbytes: int) -> Any:
+    """A cl.Buffer of at least ``nbytes``, from the pool where it has one: memory new from the system costs a page fault every 4 KB."""
+    size = bucket(nbytes)
+    free = self._pool.get(size)
+    if free:
+      raw = free.pop()
+      self.pooled -= size
+    else: raw = self._new(size, nbytes)
+    self.allocated += nbytes
+    if self.allocated > self.peak: self.peak = self.allocated
+    return raw
+
+  def _new(self, size: int, nbytes: int) -> Any:
+    limit = int(self.device.max_mem_alloc_size)
+    if nbytes <= limit:
+      for attempt in (0, 1):
+        try:
+          return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
+        except self.cl.Error:
+          if attempt == 0: self.trim()  # the pool may hold what is missing
+    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use, at most {limit:,} in one piece)")
+
+  def free(self, raw: Any, nbytes: int) -> None:
+    """Back to the pool; to the system where the pool is full."""
+    self.allocated -= nbytes
+    size = bucket(nbytes)
+    if self.pooled + size > self._keep: return  # the runtime releases it after the work that uses it
+    self._pool.setdefault(size, []).append(raw)
+    self.pooled += size
+
+  def trim(self) -> None:
+    """Give the pool's unused memory back to the system."""
+    self.synchronize()
+    self._pool.clear()
+    self.pooled = 0
+
+  def reset_peak(self) -> None:
+    """Start measuring ``peak`` anew."""
+    self.peak = self.allocated
+
+  def copyin(self, raw: Any, data: np.ndarray) -> None:
+    """Host to device, complete on return."""
+    if data.nbytes: self.cl.enqueue_copy(self.queue, raw, data, is_blocking=True)
+
+  def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
+    """Device to host, after everything launched before."""
+    out = np.empty(nbytes, np.uint8)
+    if nbytes: self.cl.enqueue_copy(self.queue, out, raw, is_blocking=True)
+    return out
+
+  # ---- programs
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+    """Compile many kernels at once. Raises CompileError with the compiler's log."""
+    most = int(self.device.max_work_group_size)
+    for s in specs:
+      if int(np.prod(s.local, dtype=np.int64)) > most: raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
+    return [OpenCLProgram(self, s, unit, kernel) for s, (unit, kernel) in zip(specs, self.compiler.compile(specs))]
+
+  def disassemble(self, spec: ProgramSpec) -> str:
+    """The machine code of a kernel as text, or a sentence that says why there is none."""
+    return self.compiler.disassemble(spec)
+
+  def synchronize(self) -> None:
+    """Wait for everything launched."""
+    self.queue.finish()
+
+
+def bucket(nbytes: int) -> int:
+  """The size that is allocated for ``nbytes``: whole pages, eight steps to a doubling, so that near sizes share."""
+  pages = max((nbytes + _ALIGN - 1)//_ALIGN, 1)
+  if pages <= 8: return pages*_ALIGN
+  step = 1 << (pages.bit_length() - 4)
+  return (pages + step - 1)//step*step*_ALIGN
