@@ -93,6 +93,7 @@ class Ops(Enum):
 
 
 UOps = Ops
+_FRESH = frozenset({Ops.LOOP, Ops.DEFINE_ACC, Ops.DEFINE_LOCAL, Ops.PHI, Ops.ENDLOOP, Ops.STORE})
 MOVEMENT = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.TILE, Ops.UNTILE})
 COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE})
 COMMUTATIVE = frozenset({BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR,
@@ -119,7 +120,14 @@ class UOp:
     _interned[key] = self
     return self
 
-  def __reduce__(self) -> Any: return (UOp, (self.op, self.dtype, self.src, self.arg))
+  @staticmethod
+  def fresh(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+    """A node that equals no other: a loop or an accumulator of the linear form."""
+    self = object.__new__(UOp)
+    self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
+    return self
+
+  def __reduce__(self) -> Any: return (UOp.fresh if self.op in _FRESH else UOp, (self.op, self.dtype, self.src, self.arg))
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 

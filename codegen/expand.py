@@ -1,0 +1,186 @@
+"""Expansion: UPCAST and UNROLL axes become copies, LANE axes become vectors, indices become one flat index a buffer.
+
+What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one accumulator.
+"""
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from . import index as ix
+from .dtype import dtypes
+from .errors import OptError
+from .kernel import AxisKind, Kernel
+from .uop import BinaryOps, Ops, UOp, identity
+from .view import strides_of
+
+Env = tuple[tuple[UOp, int], ...]  # a value for each copied axis, in axis order
+
+
+class Expander:
+  """Expands one kernel. ``run`` gives STOREs without UPCAST, UNROLL and LANE axes."""
+
+  def __init__(self, kernel: Kernel):
+    self.kernel = kernel
+    self.copied = [a for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.UNROLL) and a.size > 1]
+    lanes = [a for a in kernel.axes if a.kind is AxisKind.LANE and a.size > 1]
+    if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
+    self.lane = lanes[0].rng if lanes else None
+    self.width = lanes[0].size if lanes else 1
+    self.shapes = {p.uop: p.shape for p in kernel.params}
+    self.memo: dict[tuple[UOp, Env], UOp] = {}
+    self.by_id = {a.id: a for a in kernel.axes}
+
+  def run(self) -> tuple[UOp, ...]:
+    return tuple(out for store in self.kernel.body for out in self.store(store))
+
+  def envs(self, over: list[Any]) -> list[Env]:
+    return [tuple(zip([a.rng for a in over], point)) for point in itertools.product(*(range(a.size) for a in over))]
+
+  # ---- values
+
+  def value(self, u: UOp, env: Env) -> UOp:
+    """The value of ``u`` where the copied axes have the values of ``env``; a vector where it varies along the lane axis."""
+    rs = u.ranges
+    env = tuple((r, n) for r, n in env if r in rs)
+    found = self.memo.get((u, env))
+    if found is None: found = self.memo[(u, env)] = self._value(u, env)
+    return found
+
+  def _value(self, u: UOp, env: Env) -> UOp:
+    if u.op is Ops.CONST: return u
+    if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
+    if u.op is Ops.LOAD: return self.load(u, env)
+    if u.op is Ops.REDUCE: return self.reduce(u, env)
+    if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST):
+      if u.op is Ops.ALU and u.dtype is dtypes.bool and not any(r is self.lane for r in u.ranges) and all(s.dtype is dtypes.index for s in u.src):
+        return self.at(u, env)
+      src = tuple(self.value(s, env) for s in u.src)
+      n = max(s.dtype.count for s in src)
+      out = UOp(u.op, u.dtype.vec(n), src, u.arg)
+      return ix.fold(out) or out
+    raise OptError(f"{u.op} cannot stand in a kernel body")
+
+  def at(self, u: UOp, env: Env) -> UOp:
+    """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
+    table = {r: ix.const(n) for r, n in env}
+    for n in u.toposort():
+      if n.op is Ops.LOAD: table[n] = self.scalar_load(n, env)
+    return ix.substitute((u,), table)[0]
+
+  def lanes_of(self, u: UOp) -> list[UOp]:
+    """A scalar expression of the lane axis, once for each lane."""
+    assert self.lane is not None
+    return [ix.substitute((u,), {self.lane: ix.const(i)})[0] for i in range(self.width)]
+
+  def index_lanes(self, u: UOp) -> UOp:
+    """An index as a value: a vector where it depends on the lane axis."""
+    if self.lane is None or self.lane not in u.ranges: return u
+    lanes = self.lanes_of(u)
+    steps = [ix.sub(x, lanes[0]) for x in lanes]
+    if all(s.op is Ops.CONST for s in steps):
+      return UOp(Ops.ALU, dtypes.index.vec(self.width), (lanes[0], UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(steps))), BinaryOps.ADD)
+    return UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(lanes))
+
+  def condition(self, u: UOp | None, env: Env) -> UOp:
+    """A gate: scalar where all lanes agree, else a bool vector."""
+    if u is None: return ix.TRUE
+    c = self.at(u, env)
+    if self.lane is None or self.lane not in c.ranges: return c
+    lanes = self.lanes_of(c)
+    if all(x is lanes[0] for x in lanes): return lanes[0]
+    if any(x.op is Ops.CONST for x in lanes): return UOp(Ops.VECTORIZE, dtypes.bool.vec(self.width), tuple(lanes))
+    return self.value(u, env)
+
+  # ---- memory
+
+  def flat(self, buffer: UOp, index: UOp, env: Env) -> UOp:
+    """One index into the buffer from one a dimension."""
+    out = ix.const(0)
+    for i, stride in zip(index.src, strides_of(self.shapes[buffer])): out = ix.add(out, ix.mul(self.at(i, env), stride))
+    return out
+
+  def scalar_load(self, u: UOp, env: Env) -> UOp:
+    gate = self.at(u.src[2], env) if len(u.src) > 2 else ix.TRUE
+    return self._load(u, self.flat(u.src[0], u.src[1], env), gate)
+
+  def _load(self, u: UOp, at: UOp, gate: UOp, count: int = 1) -> UOp:
+    dtype = u.dtype.vec(count)
+    zero = UOp.const(u.dtype, 0)
+    if gate is ix.FALSE: return zero
+    return UOp(Ops.LOAD, dtype, (u.src[0], at) if gate is ix.TRUE else (u.src[0], at, gate, zero))
+
+  def load(self, u: UOp, env: Env) -> UOp:
+    at = self.flat(u.src[0], u.src[1], env)
+    gate = self.at(u.src[2], env) if len(u.src) > 2 else ix.TRUE
+    if self.lane is None or not (self.lane in at.ranges or self.lane in gate.ranges): return self._load(u, at, gate)
+    ats = self.lanes_of(at)
+    gates = self.lanes_of(gate)
+    if all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats)):
+      if all(g is ix.FALSE for g in gates): return UOp.const(u.dtype, 0)
+      return self._load(u, ats[0], gates[0] if all(g is gates[0] for g in gates) else self.condition(u.src[2], env), self.width)
+    return UOp(Ops.VECTORIZE, u.dtype.vec(self.width), tuple(self._load(u, a, g) for a, g in zip(ats, gates)))
+
+  def store(self, u: UOp) -> list[UOp]:
+    buffer, index, value = u.src[:3]
+    over = [a for a in self.copied if a.rng in index.ranges or a.rng in value.ranges or (len(u.src) > 3 and a.rng in u.src[3].ranges)]
+    out: list[UOp] = []
+    for env in self.envs(over):
+      at, v = self.flat(buffer, index, env), self.value(value, env)
+      gate = self.at(u.src[3], env) if len(u.src) > 3 else ix.TRUE
+      if gate is ix.FALSE: continue
+      if self.lane is None or not (self.lane in at.ranges or v.dtype.count > 1 or self.lane in gate.ranges):
+        out.append(self._store(buffer, at, v, gate))
+        continue
+      ats, gates = self.lanes_of(at), self.lanes_of(gate)
+      if all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats)):
+        g = gates[0] if all(x is gates[0] for x in gates) else self.condition(u.src[3], env)
+        if v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
+        out.append(self._store(buffer, ats[0], v, g))
+      else:
+        for i, (a, g) in enumerate(zip(ats, gates)):
+          if g is not ix.FALSE: out.append(self._store(buffer, a, lane_of(v, i), g))
+    return out
+
+  def _store(self, buffer: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
+    return UOp(Ops.STORE, v.dtype, (buffer, at, v) if gate is ix.TRUE else (buffer, at, v, gate))
+
+  # ---- reductions
+
+  def reduce(self, u: UOp, env: Env) -> UOp:
+    fn, ids = u.arg
+    bound = [self.by_id[i] for i in ids]
+    copies = [a for a in self.copied if a.id in ids]
+    parts = [self.value(u.src[0], (*env, *more)) for more in self.envs(copies)]
+    across = any(a.kind is AxisKind.LANE for a in bound) and self.lane is not None
+    if across: parts = [UOp(Ops.VECTORIZE, p.dtype.vec(self.width), (p,) * self.width) if p.dtype.count == 1 else p for p in parts]
+    loops = tuple(a.id for a in bound if a.kind in (AxisKind.LOOP, AxisKind.GRID))
+    n = max(p.dtype.count for p in parts)
+    if loops: total = UOp(Ops.REDUCE, u.dtype.vec(n), tuple(parts), (fn, loops))
+    else:
+      total = parts[0]
+      for p in parts[1:]: total = UOp.alu(fn, p, total, dtype=u.dtype.vec(n))
+    return across_lanes(total, fn) if across else total
+
+
+def lane_of(v: UOp, i: int) -> UOp:
+  """One element of a vector; a scalar stands for all of its lanes."""
+  if v.dtype.count == 1: return v
+  return v.src[i] if v.op is Ops.VECTORIZE else UOp(Ops.GEP, v.dtype.scalar(), (v,), i)
+
+
+def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
+  """The lanes of a vector joined pairwise."""
+  xs = [lane_of(v, i) for i in range(v.dtype.count)]
+  while len(xs) > 1:
+    half = len(xs) // 2
+    xs = [UOp.alu(fn, xs[i], xs[i + half]) for i in range(half)] + xs[2 * half:]
+  return xs[0]
+
+
+def expand(kernel: Kernel) -> tuple[UOp, ...]:
+  """The kernel's STOREs without copied and lane axes."""
+  return Expander(kernel).run()
+
+
+__all__ = ["expand", "identity"]

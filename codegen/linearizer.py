@@ -1,0 +1,354 @@
+"""From a kernel to its list of UOps.
+
+By now nothing is left to decide: expansion made the copies, so this gives each phase its loop, each reduction its accumulator, each
+index its width, and puts nodes in the innermost loop that they depend on.
+"""
+from __future__ import annotations
+
+import heapq
+from typing import Any, Iterable
+
+from . import index as ix
+from .dtype import DType, dtypes
+from .errors import OptError
+from .expand import expand
+from .kernel import AxisKind, Kernel
+from .opt import Opt, apply_opt
+from .uop import BinaryOps, Ops, UOp, UOpList, identity, toposort
+
+Loops = frozenset[UOp]
+NONE: Loops = frozenset()
+
+
+class Lowering:
+  """Loops, accumulators and integer widths for the expanded STOREs of a kernel."""
+
+  def __init__(self, kernel: Kernel, stores: tuple[UOp, ...]):
+    self.kernel = kernel
+    self.size = {a.id: a.size for a in kernel.axes}
+    self.order: dict[UOp, tuple[int, int]] = {}                 # loop -> place in the nesting
+    self.loops: dict[tuple[Any, ...], UOp] = {}                 # (axis, phase, surrounding loops) -> LOOP
+    self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
+    self.outside: dict[UOp, Loops] = {}                         # the loops that its value varies with, seen from its users
+    self.phase: dict[UOp, int] = {}
+    for u in toposort(stores):
+      below = max((self.phase[s] for s in u.src), default=0)
+      self.phase[u] = below + (u.op is Ops.REDUCE)
+    self.special = self._special()
+    self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
+    self.final = 1 + max(self.phase[s] for s in stores)
+    self.out = [self.lower_store(s) for s in stores]
+
+  # ---- axes
+
+  def _special(self) -> dict[int, UOp]:
+    """GRID and LOCAL axes from the program's position: the last axis is dimension 0; more than three share dimension 2."""
+    out: dict[int, UOp] = {}
+    for kind, letter in ((AxisKind.GRID, "g"), (AxisKind.LOCAL, "l")):
+      axes = self.kernel.of_kind(kind)[::-1]
+      for d, a in enumerate(axes[:2]): out[a.id] = UOp(Ops.SPECIAL, dtypes.index, (), (letter, d, a.size))
+      rest = axes[2:]
+      total = 1
+      for a in rest: total *= a.size
+      if rest:
+        at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, total))
+        for a in rest[:-1]:
+          out[a.id] = ix.mod(at, a.size)
+          at = ix.fdiv(at, a.size)
+        out[rest[-1].id] = at
+    return out
+
+  def loop(self, axis: int, phase: int, around: Loops) -> UOp:
+    key = (axis, phase, around)
+    found = self.loops.get(key)
+    if found is None:
+      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, (ix.const(0), ix.const(self.size[axis])))
+      self.inside[found] = self.outside[found] = around | {found}
+      self.order[found] = (phase, [a.id for a in self.kernel.axes].index(axis))
+    return found
+
+  # ---- nodes
+
+  def lower_store(self, u: UOp) -> UOp:
+    """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
+    env: dict[int, UOp] = {}
+    around: Loops = NONE
+    ranges = {r.arg[0] for r in u.ranges}
+    for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
+      if a.id in ranges:
+        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, around)
+        around |= {env[a.id]}
+    return self.lower(u, env)
+
+  def lower(self, root: UOp, env: dict[int, UOp]) -> UOp:
+    """``root`` with axes replaced by loops and positions."""
+    def key(u: UOp) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
+      return (u, frozenset((r.arg[0], env[r.arg[0]]) for r in u.ranges if r.arg[0] in env))
+    stack = [root]
+    while stack:
+      u = stack[-1]
+      k = key(u)
+      if k in self.memo:
+        stack.pop()
+        continue
+      if u.op is Ops.REDUCE:
+        self.memo[k] = self.reduce(u, env)
+        continue
+      missing = [s for s in u.src if key(s) not in self.memo]
+      if missing:
+        stack.extend(missing)
+        continue
+      self.memo[k] = self.node(u, tuple(self.memo[key(s)] for s in u.src), env)
+    return self.memo[key(root)]
+
+  def node(self, u: UOp, src: tuple[UOp, ...], env: dict[int, UOp]) -> UOp:
+    if u.op is Ops.RANGE:
+      i = u.arg[0]
+      if i in env: return env[i]
+      if i in self.special: return self._track(self.special[i])
+      raise OptError(f"axis a{i} has kind {self.kernel.axis(i).kind}, which this target does not take")
+    new = u.replace(src)
+    folded = ix.fold(new) if src != u.src else None
+    return self._track(folded or new)
+
+  def _track(self, u: UOp) -> UOp:
+    for n in u.toposort() if u not in self.outside else ():
+      if n not in self.outside: self.inside[n] = self.outside[n] = NONE.union(*(self.outside[s] for s in n.src))
+    return u
+
+  def reduce(self, u: UOp, env: dict[int, UOp]) -> UOp:
+    """acc = identity; for ..: acc = value + acc"""
+    fn, ids = u.arg
+    outer = {r.arg[0] for r in u.ranges if r.arg[0] in env}
+    around: Loops = NONE.union(*(self.outside[env[i]] for i in outer))
+    inner, nest = dict(env), []
+    for i in ids:
+      inner[i] = self.loop(i, self.phase[u], around.union(nest))
+      nest.append(inner[i])
+    parts = [self.lower(s, inner) for s in u.src]
+    acc = UOp.fresh(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
+    self.inside[acc] = around
+    self.outside[acc] = around.union(nest)
+    total = acc
+    for p in parts:
+      total = UOp.alu(fn, p, total, dtype=u.dtype)
+      self.inside[total] = self.outside[total] = self.outside[p] | self.outside[acc]
+    phi = UOp.fresh(Ops.PHI, u.dtype, (acc, total, *nest))
+    self.inside[phi] = around.union(nest)
+    self.outside[phi] = around
+    return phi
+
+
+class Emitter:
+  """Puts nodes into blocks (one a loop) and blocks into a list: a priority topological sort."""
+  FIRST = {Ops.DEFINE_GLOBAL: -5, Ops.DEFINE_LOCAL: -4, Ops.SPECIAL: -3, Ops.DEFINE_ACC: -2, Ops.CONST: -1}
+
+  def __init__(self, low: Lowering):
+    self.low = low
+    nodes = toposort(low.out)
+    self.rank = {u: i for i, u in enumerate(nodes)}
+    loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=lambda l: low.order[l])
+    need: dict[UOp, set[UOp]] = {l: set(low.inside[l]) - {l} for l in loops}
+    place = {l: i for i, l in enumerate(loops)}
+    for u in nodes:
+      s = sorted(low.inside[u], key=lambda l: place[l])
+      for i, l in enumerate(s): need[l].update(s[:i])
+    self.parent: dict[UOp, UOp | None] = {}
+    for l in reversed(loops):
+      p = max(need[l], key=lambda x: place[x], default=None)
+      self.parent[l] = p
+      if p is not None: need[p] |= need[l] - {p}
+    self.place = place
+    self.block: dict[UOp, UOp | None] = {}
+    self.members: dict[UOp | None, list[UOp]] = {None: []}
+    for l in loops: self.members[l] = []
+    for u in nodes:
+      if u.op is Ops.LOOP: b = self.parent[u]
+      else: b = max(low.inside[u], key=lambda x: place[x], default=None)
+      self.block[u] = b
+      self.members[b].append(u)
+    self.out = UOpList()
+    self.emit(None)
+
+  def chain(self, b: UOp | None) -> list[UOp | None]:
+    out: list[UOp | None] = [b]
+    while b is not None:
+      b = self.parent[b]
+      out.append(b)
+    return out
+
+  def emit(self, b: UOp | None) -> None:
+    """The nodes of block ``b`` in order; a loop among them stands for its whole body."""
+    members = self.members[b]
+    unit: dict[UOp, UOp] = {}
+    def own(u: UOp) -> UOp | None:
+      """The member of this block that ``u`` is, or lies in."""
+      if u in unit: return unit[u]
+      x = u if u.op is Ops.LOOP and self.block[u] == b else None
+      c = self.block[u]
+      if c == b: x = u
+      while x is None and c is not None:
+        if self.parent[c] == b: x = c
+        c = self.parent[c]
+      if x is not None: unit[u] = x
+      return x
+    inner: dict[UOp, list[UOp]] = {u: [u] for u in members}
+    for c, us in self.members.items():
+      if c is None or c is b: continue
+      top = next((x for x in self.chain(c) if x is not None and self.parent[x] == b), None)
+      if top is not None and top in inner: inner[top].extend(us)
+    waits: dict[UOp, set[UOp]] = {u: set() for u in members}
+    users: dict[UOp, list[UOp]] = {u: [] for u in members}
+    for u in members:
+      for n in inner[u]:
+        for s in n.src:
+          o = own(s)
+          if o is not None and o is not u and o not in waits[u] and o in waits:
+            waits[u].add(o)
+            users[o].append(u)
+    def priority(u: UOp) -> tuple[int, int]:
+      if u.op is Ops.PHI: return (3, self.rank[u])
+      if u.op is Ops.LOOP: return (1, self.rank[u])
+      return (self.FIRST.get(u.op, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else self.rank[u])
+    heap = [(*priority(u), i) for i, u in enumerate(members) if not waits[u]]
+    heapq.heapify(heap)
+    number = {u: i for i, u in enumerate(members)}
+    while heap:
+      u = members[heapq.heappop(heap)[-1]]
+      self.out.append(u)
+      if u.op is Ops.LOOP:
+        self.emit(u)
+        self.out.append(UOp.fresh(Ops.ENDLOOP, u.dtype, (u,)))
+      for v in users[u]:
+        waits[v].discard(u)
+        if not waits[v]: heapq.heappush(heap, (*priority(v), number[v]))
+
+
+def lower_index(uops: Iterable[UOp]) -> UOpList:
+  """dtype ``index`` becomes int32 where the ranges prove that it is enough, else int64."""
+  new: dict[UOp, UOp] = {}
+  out = UOpList()
+  wide = (-(1 << 31), (1 << 31) - 1)
+  def width(u: UOp) -> DType:
+    lo, hi = ix.bounds(u)
+    fits = wide[0] <= lo and hi <= wide[1] and all(new[s].dtype.itemsize <= 4 for s in u.src if s.dtype.scalar() is dtypes.index)
+    return (dtypes.int32 if fits else dtypes.int64).vec(u.dtype.count)
+  def widen(s: UOp, d: DType) -> UOp:
+    n = new[s]
+    if n.dtype.scalar() is d.scalar() or s.dtype.scalar() is not dtypes.index: return n
+    c = UOp.const(d.scalar(), n.arg) if n.op is Ops.CONST else UOp(Ops.CAST, d.scalar().vec(n.dtype.count), (n,))
+    if c not in seen:
+      seen.add(c)
+      out.append(c)
+    return c
+  seen: set[UOp] = set()
+  for u in uops:
+    src = u.src
+    d = u.dtype
+    if d.scalar() is dtypes.index and u.op is not Ops.ENDLOOP: d = width(u)
+    at = [s for s in src if s.dtype.scalar() is dtypes.index]
+    if u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE) and at:
+      w = dtypes.int64 if any(new[s].dtype.itemsize > 4 for s in at) or (d.kind == "i" and d.itemsize > 4 and u.dtype.scalar() is dtypes.index) else dtypes.int32
+      srcs = tuple(widen(s, w) for s in src)
+    else: srcs = tuple(new[s] for s in src)
+    if srcs == src and d is u.dtype: n = u
+    elif u.op is Ops.CAST and srcs[0].dtype is d: n = srcs[0]
+    else: n = (UOp.fresh if u.op in (Ops.LOOP, Ops.PHI, Ops.ENDLOOP, Ops.STORE) else UOp)(u.op, d, srcs, u.arg)
+    new[u] = n
+    if n not in seen:
+      seen.add(n)
+      out.append(n)
+  return out
+
+
+def linearize(kernel: Kernel) -> UOpList:
+  """The kernel's linear UOps."""
+  return lower_index(Emitter(Lowering(kernel, expand(limit_additions(kernel)))).out)
+
+
+MOST_ADDITIONS = 4096
+
+
+def limit_additions(kernel: Kernel) -> Kernel:
+  """No float accumulator takes more than 4,096 sequential additions (DESIGN section 6, rule 2): long sums become sums of sums."""
+  def sequential(u: UOp) -> list[int]:
+    return [i for i in u.arg[1] if kernel.axis(i).kind in (AxisKind.LOOP, AxisKind.GRID)]
+  for u in kernel.reduces:
+    if u.arg[0] is not BinaryOps.ADD or u.dtype.kind != "f": continue
+    for i in sequential(u):
+      n = kernel.axis(i).size
+      if n > MOST_ADDITIONS:
+        inner = next((f for f in range(MOST_ADDITIONS, 31, -1) if n % f == 0), 0)
+        if inner: return limit_additions(apply_opt(kernel, Opt("split", i, inner)))
+        return limit_additions(apply_opt(apply_opt(kernel, Opt("pad", i, 1024)), Opt("split", i, 1024)))
+  table: dict[UOp, UOp] = {}
+  for u in kernel.nodes:
+    src = tuple(table[s] for s in u.src)
+    new = u.replace(src)
+    if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f":
+      ids, rest = list(u.arg[1]), [i for i in u.arg[1] if i not in sequential(u)]
+      groups: list[list[int]] = []
+      n = 1
+      current: list[int] = []
+      for i in reversed(sequential(u)):
+        if current and n * kernel.axis(i).size > MOST_ADDITIONS:
+          groups.append(current)
+          current, n = [], 1
+        current.insert(0, i)
+        n *= kernel.axis(i).size
+      groups.append(current)
+      if len(groups) > 1:
+        new = src[0]
+        for j, g in enumerate(groups):
+          new = UOp(Ops.REDUCE, u.dtype, (new,), (u.arg[0], tuple(sorted((*g, *(rest if j == 0 else ())), key=ids.index))))
+    table[u] = new
+  return kernel.with_(body=tuple(table[b] for b in kernel.body))
+
+
+class Linearizer:
+  """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``.
+
+  Without a target nothing is applied but what is called. ``Linearizer(*item.ast)`` works as well.
+  """
+
+  def __init__(self, ast: Kernel, target: Any = None):
+    self.kernel, self.target = ast, target
+    self.uops = UOpList()
+
+  def apply(self, name: str, axis: int, amount: int | None = None) -> Linearizer:
+    """Apply the Opt called ``name`` to the axis with this id. Raises OptError where it cannot be."""
+    self.kernel = apply_opt(self.kernel, Opt(name, axis, self.kernel.axis(axis).size if amount is None else amount))
+    return self
+
+  def _last(self, axis: int | None) -> int:
+    if axis is not None: return axis
+    if not self.kernel.axes: raise OptError("the kernel has no axis left to work on")
+    loops = [a for a in self.kernel.axes if a.kind in (AxisKind.LOOP, AxisKind.GRID)]
+    if not loops: raise OptError("every axis of the kernel is expanded already")
+    return loops[-1].id
+
+  def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
+    """Copies of the last (or given) axis instead of a loop; on a reduced axis this is ``unroll``."""
+    a = self._last(axis)
+    return self.unroll(a, amount) if a in self.kernel.bound else self.apply("upcast", a, amount)
+
+  def unroll(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
+    """Copies of a reduced axis, added up in index order."""
+    return self.apply("unroll", self._last(axis), amount)
+
+  def lane(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
+    """Vector lanes along an axis."""
+    return self.apply("lane", self._last(axis), amount)
+
+  def tile(self, axis: int, amount: int) -> Linearizer:
+    """An axis in blocks of ``amount``, gone through by a loop."""
+    return self.apply("tile", axis, amount)
+
+  def local(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
+    """Work-items of a group along an axis."""
+    return self.apply("local", self._last(axis), amount)
+
+  def linearize(self) -> Linearizer:
+    """Make ``uops``."""
+    self.uops = linearize(self.kernel)
+    return self

@@ -1,0 +1,127 @@
+"""Opts: steps on a kernel's axes. Each splits an axis and says how the inner part is gone through: a tiling of every arrangement."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import index as ix
+from .errors import OptError
+from .kernel import Axis, AxisKind, Kernel
+from .uop import BinaryOps, Ops, TernaryOps, UOp, identity
+
+KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP}
+
+
+@dataclass(frozen=True)
+class Opt:
+  """``name`` (split, upcast, unroll, lane, local, tile, loop, grid, merge, pad, first, last) on axis id ``axis``, by ``amount``."""
+  name: str
+  axis: int
+  amount: int = 0
+
+  def __str__(self) -> str: return f"a{self.axis}.{self.name}({self.amount or ''})"
+
+
+def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
+  """The kernel after one Opt. Raises OptError, saying why, where it cannot be applied."""
+  axis = next((a for a in kernel.axes if a.id == opt.axis), None)
+  if axis is None: raise OptError(f"{opt}: the kernel has axes {', '.join(map(str, kernel.axes))}")
+  out = _apply(kernel, axis, opt)
+  return out.with_(applied=(*kernel.applied, opt))
+
+
+def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
+  if opt.name == "pad": return _pad(kernel, axis, opt)
+  if opt.name == "merge": return _merge(kernel, axis, opt)
+  if opt.name in ("loop", "grid"):
+    kind = AxisKind.LOOP if opt.name == "loop" else AxisKind.GRID
+    if kind is AxisKind.GRID and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis cannot be spread over programs")
+    return kernel.with_(axes=tuple(Axis(a.id, a.size, kind) if a is axis else a for a in kernel.axes))
+  if opt.name in ("first", "last"):
+    rest = tuple(a for a in kernel.axes if a is not axis)
+    return kernel.with_(axes=(axis, *rest) if opt.name == "first" else (*rest, axis))
+  kind = axis.kind if opt.name == "split" else KINDS.get(opt.name)  # type: ignore[assignment]
+  if kind is None: raise OptError(f"no Opt {opt.name!r}; Opts: split, {', '.join(KINDS)}, loop, grid, merge, pad, first, last")
+  if axis.kind not in (AxisKind.LOOP, AxisKind.GRID): raise OptError(f"{opt}: axis {axis} is expanded already")
+  if opt.amount < 1 or axis.size % opt.amount: raise OptError(f"{opt}: {opt.amount} does not divide the axis {axis}; pad it first")
+  if opt.name == "unroll" and axis.id not in kernel.bound: raise OptError(f"{opt}: only a reduced axis is unrolled; upcast an output axis")
+  if opt.name == "upcast" and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis is unrolled, not upcast")
+  if opt.name == "local" and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis has no work-items")
+  if opt.name == "lane" and kernel.of_kind(AxisKind.LANE): raise OptError(f"{opt}: the kernel has a LANE axis already")
+  if opt.amount == axis.size: return kernel.with_(axes=tuple(Axis(a.id, a.size, kind) if a is axis else a for a in kernel.axes))
+  if opt.amount == 1: return kernel
+  return split(kernel, axis, opt.amount, kind)
+
+
+def split(kernel: Kernel, axis: Axis, amount: int, kind: AxisKind) -> Kernel:
+  """a -> (a_outer, a_inner): a = a_outer * amount + a_inner. The inner axis gets the next free id and stands after the outer."""
+  new = max(a.id for a in kernel.axes) + 1
+  outer_id = new + 1
+  outer, inner = Axis(outer_id, axis.size // amount, axis.kind), Axis(new, amount, kind)
+  # the outer part keeps the id, so that the next Opt can name it
+  outer = Axis(axis.id, outer.size, axis.kind)
+  body = substitute_axis(kernel, axis, ix.add(ix.mul(outer.rng, amount), inner.rng), (outer, inner))
+  axes = tuple(x for a in kernel.axes for x in ((outer, inner) if a is axis else (a,)))
+  return kernel.with_(axes=axes, body=body)
+
+
+def substitute_axis(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...]) -> tuple[UOp, ...]:
+  """The body with an axis replaced by an expression of others, which reductions then bind in its place."""
+  ids = tuple(a.id for a in axes if a.size > 1)
+  table: dict[UOp, UOp] = {axis.rng: by}
+  for u in kernel.nodes:
+    if u in table: continue
+    arg = u.arg
+    if u.op is Ops.REDUCE and axis.id in arg[1]:
+      arg = (arg[0], tuple(j for i in arg[1] for j in (ids if i == axis.id else (i,))))
+    src = tuple(table[s] for s in u.src)
+    if src == u.src and arg == u.arg: table[u] = u
+    elif u.op is Ops.REDUCE and not arg[1]: table[u] = src[0]
+    else:
+      new = UOp(u.op, u.dtype, src, arg)
+      table[u] = ix.fold(new) or new
+  return tuple(table[b] for b in kernel.body)
+
+
+def _merge(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
+  """(a, b) -> one axis of a.size * b.size, where b is the axis with id ``amount``: every index must see them as one."""
+  other = kernel.axis(opt.amount)
+  merged = Axis(axis.id, axis.size * other.size, axis.kind)
+  whole = merged.rng
+  table = {axis.rng: ix.fdiv(whole, other.size), other.rng: ix.mod(whole, other.size)}
+  new: dict[UOp, UOp] = {}
+  for u in kernel.nodes:
+    if u in table:
+      new[u] = table[u]
+      continue
+    arg = u.arg
+    if u.op is Ops.REDUCE: arg = (arg[0], tuple(i for i in arg[1] if i != other.id))
+    m = UOp(u.op, u.dtype, tuple(new[s] for s in u.src), arg) if u.src else u
+    new[u] = ix.fold(m) or m
+  axes = tuple(merged if a is axis else a for a in kernel.axes if a is not other)
+  return kernel.with_(axes=axes, body=tuple(new[b] for b in kernel.body))
+
+
+def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
+  """Round an axis up to a multiple of ``amount``. The added values are invisible: reductions see the identity, stores skip them."""
+  size = -(-axis.size // opt.amount) * opt.amount
+  if size == axis.size: return kernel
+  wide = Axis(axis.id, size, axis.kind)
+  inside = ix.lt(wide.rng, axis.size)
+  new: dict[UOp, UOp] = {}
+  for u in kernel.nodes:
+    src = tuple(new[s] for s in u.src)
+    if u is axis.rng: new[u] = wide.rng
+    elif u.op is Ops.LOAD and axis.rng in u.ranges:
+      new[u] = UOp(Ops.LOAD, u.dtype, (src[0], src[1], ix.both(inside, *src[2:3])))
+    elif u.op is Ops.REDUCE and axis.id in u.arg[1]:
+      value = UOp.alu(TernaryOps.WHERE, inside, src[0], UOp.const(u.dtype, identity(u.arg[0], u.dtype)))
+      new[u] = UOp(Ops.REDUCE, u.dtype, (value,), u.arg)
+    elif u.op is Ops.STORE and axis.rng in u.ranges:
+      new[u] = UOp(Ops.STORE, u.dtype, (*src[:3], ix.both(inside, *src[3:4])))
+    else:
+      m = u.replace(src)
+      new[u] = (ix.fold(m) or m) if src != u.src else m
+  return kernel.with_(axes=tuple(wide if a is axis else a for a in kernel.axes), body=tuple(new[b] for b in kernel.body))
+
+
+__all__ = ["Opt", "apply_opt", "split", "BinaryOps"]

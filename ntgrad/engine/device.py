@@ -1,0 +1,44 @@
+"""Opening devices by name: "CPU" and "CL" through OpenCL, "NUMPY" the oracle."""
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ntgrad.backends.base import Device
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import DeviceError
+
+_open: dict[str, Device] = {}
+
+
+def get_device(name: str) -> Device:
+  """The device called ``name``, opened on first use. Raises DeviceError for an unknown or missing one."""
+  found = _open.get(name)
+  if found is None: found = _open[name] = _make(name)
+  return found
+
+
+def _make(name: str) -> Device:
+  kind = name.split(":")[0]
+  if config.debug >= 1: print(f"opening device {name}", file=sys.stderr)
+  if kind == "NUMPY":
+    from ntgrad.backends.numpy.device import NumpyDevice
+    return NumpyDevice()
+  if kind in ("CPU", "CL"):
+    from ntgrad.backends.opencl.device import OpenCLDevice
+    return OpenCLDevice(name)
+  raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., NUMPY")
+
+
+_default: list[Any] = []
+
+
+def default_device() -> str:
+  """What tensors are made on when no device is named: config.dev, else CPU through OpenCL, else NUMPY (said once)."""
+  if config.dev: return config.dev.upper()
+  if not _default:
+    from ntgrad.backends.opencl.device import available
+    reason = available()
+    if reason: print(f"ntgrad: no OpenCL device ({reason}); using the slow numpy backend", file=sys.stderr)
+    _default.append("NUMPY" if reason else "CPU")
+  return str(_default[0])

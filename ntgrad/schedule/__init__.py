@@ -1,0 +1,35 @@
+"""From a tensor graph to a list of kernels: ``prepare`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order`` puts it in order."""
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from ntgrad.codegen.uop import Ops, UOp, prod
+
+from .lower import Lowering, ScheduleItem, storage
+from .order import Conflict, in_order, write_later
+from .partition import Partition
+from .prepare import prepare
+
+
+def schedule_graph(sinks: Iterable[UOp], cores: int = 2) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+  """The prepared sinks (one for each given) and the kernels that compute them, in an order that may run."""
+  given = tuple(sinks)
+  ready = prepare(given, cores)
+  while True:
+    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER])
+    lowering = Lowering(part)
+    items = [lowering.item(g) for g in part.groups if g.stores]
+    for u in part.order:
+      if u.op is Ops.COPY and prod(u.shape): items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
+    try:
+      return ready[:len(given)], in_order(items)
+    except Conflict as c:
+      ready = write_later(ready, c.assigns)
+
+
+def create_schedule(outputs: Iterable[Any]) -> list[ScheduleItem]:
+  """The kernels that compute ``outputs`` (Tensors or their ``lazydata``), in order; the last one's ``.ast`` goes to a Linearizer. Runs nothing."""
+  return schedule_graph([getattr(o, "lazydata", o) for o in outputs])[1]
+
+
+__all__ = ["create_schedule", "schedule_graph", "ScheduleItem"]

@@ -1,0 +1,122 @@
+"""From groups of graph nodes to kernels in index form."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.view import pull
+
+from .partition import Demand, Group, Idx, Partition
+
+
+@dataclass(frozen=True)
+class ScheduleItem:
+  """One step: a kernel (``ast``) over the buffers of graph nodes, in slot order. ``ast`` is None for a copy between devices (to, from)."""
+  ast: Kernel | None
+  nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
+  writes: tuple[UOp, ...]     # roots that this item stores
+  reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
+
+
+_INDEX_FORM = frozenset({Ops.LOAD, Ops.STORE, Ops.INDEX, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.CONST, Ops.RANGE})
+
+
+def storage(u: UOp) -> UOp:
+  """The node whose buffer holds ``u``'s value: an ASSIGN's is its target's BUFFER."""
+  while u.op is Ops.ASSIGN or (u.op in MOVEMENT): u = u.src[0]
+  return u
+
+
+def storage_index(u: UOp, idx: Idx) -> Idx:
+  """Where element ``idx`` of root ``u`` lies in its storage."""
+  if u.op is not Ops.ASSIGN: return idx
+  t = u.src[0]
+  while t.op in MOVEMENT or t.op is Ops.ASSIGN:
+    if t.op in MOVEMENT: idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
+    t = t.src[0]
+  return idx
+
+
+def load(u: UOp, idx: Idx, valid: UOp) -> UOp:
+  """LOAD of an element of a root or BUFFER; the node itself stands for the parameter until slots are given."""
+  at = storage_index(u, idx)
+  return UOp(Ops.LOAD, u.dtype, (storage(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
+
+
+class Lowering:
+  """Values of every demanded node, sources first."""
+
+  def __init__(self, part: Partition):
+    self.part = part
+    self.values: dict[tuple[UOp, Group, Idx, UOp], UOp] = {}
+    for u in part.order:
+      for d in part.demands[u]:
+        v = self._value(u, d)
+        if v is not None: self.values[(u, *d)] = v
+
+  def get(self, s: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
+    if s.op is Ops.CONST: return s
+    found = self.values.get((s, g, idx, valid))
+    return load(s, idx, valid) if found is None else found
+
+  def _value(self, u: UOp, d: Demand) -> UOp | None:
+    g, idx, valid = d
+    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY): return None
+    if u.op is Ops.CONST: return u
+    if u.op is Ops.IOTA: return UOp(Ops.CAST, u.dtype, (idx[0],))
+    if u.op in MOVEMENT:
+      at, v, _ = self.part.binds[(u, *d)]
+      zero = UOp.const(u.dtype, 0)
+      if v is ix.FALSE: return zero
+      inner = self.get(u.src[0], g, at, v)
+      _, own = pull(u.op, u.src[0].shape, u.arg, idx) if u.op in (Ops.PAD, Ops.UNTILE) else (at, ix.TRUE)
+      if own is ix.TRUE or (inner.op is Ops.LOAD and len(inner.src) > 2 and inner.src[2] is v): return inner
+      return UOp.alu(TernaryOps.WHERE, own, inner, zero)
+    if u.op is Ops.REDUCE_AXIS:
+      at, v, taken = self.part.binds[(u, *d)]
+      inner = self.get(u.src[0], g, at, v)
+      if (u, *d) in self.part.merged: return inner
+      free = valid.ranges.union(*(i.ranges for i in idx))
+      axes = sorted({r.arg[0] for r in (*taken, *(inner.ranges - free))})
+      return UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
+    if u.op is Ops.GATHER:
+      at, v, _ = self.part.binds[(u, *d)]
+      inner = self.get(u.src[0], g, at, v)
+      return inner if inner.op is Ops.LOAD and len(inner.src) > 2 else UOp.alu(TernaryOps.WHERE, v, inner, UOp.const(u.dtype, 0))
+    if u.op is Ops.ASSIGN: return self.get(u.src[1], g, idx, valid)
+    if u.op in (Ops.CONTIGUOUS, Ops.DETACH): return self.get(u.src[0], g, idx, valid)
+    return UOp(u.op, u.dtype, tuple(self.get(s, g, idx, valid) for s in u.src), u.arg)
+
+  def item(self, g: Group) -> ScheduleItem:
+    """The kernel of a group."""
+    body: list[UOp] = []
+    for root, node, at in g.stores:
+      d = next((d for d in self.part.demands[node] if d[0] is g), None)
+      value = self.get(node, g, g.at, ix.TRUE) if d is None else self.get(node, *d)
+      where = storage_index(root, at) or (ix.const(0),)
+      body.append(UOp(Ops.STORE, value.dtype, (storage(root), UOp(Ops.INDEX, ix.INT, where), value)))
+    return make_item(tuple(body), tuple(dict.fromkeys(root for root, _, _ in g.stores)), frozenset(g.reads))
+
+
+def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:
+  """Give the stand-in nodes of a body their slots, written ones first."""
+  nodes = toposort(body, stop=lambda u: u.op not in _INDEX_FORM)
+  written = list(dict.fromkeys(s.src[0] for s in body))
+  read = [u.src[0] for u in nodes if u.op is Ops.LOAD]
+  slots = list(dict.fromkeys((*written, *read)))
+  params = tuple(Param(i, tuple(n.shape) or (1,), n.dtype, n in written) for i, n in enumerate(slots))
+  table: dict[UOp, UOp] = {n: p.uop for n, p in zip(slots, params)}
+  new: dict[UOp, UOp] = {}
+  zero = UOp(Ops.INDEX, ix.INT, (ix.const(0),))
+  for n in nodes:
+    if n in table: new[n] = table[n]
+    elif n.op is Ops.INDEX and not n.src: new[n] = zero
+    else: new[n] = n.replace(tuple(new[s] for s in n.src))
+  out = tuple(new[b] for b in body)
+  ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
+  bound = {i for u in nodes if u.op is Ops.REDUCE for i in u.arg[1]}
+  axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
+  return ScheduleItem(Kernel(params, axes, out), tuple(slots), writes, reads)
+
