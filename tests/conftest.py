@@ -1,0 +1,27 @@
+"""For all tests: the flag that rewrites goldens, a compile cache of the session's own, hypothesis profiles."""
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before ntgrad is imported, which reads its settings then. xdist's workers inherit the folder, so all share one.
+_OWN_CACHE = None
+if "CACHE_DIR" not in os.environ:
+  _OWN_CACHE = os.environ["CACHE_DIR"] = tempfile.mkdtemp(prefix="ntgrad-test-cache-")
+
+_slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=_slow)
+settings.register_profile("dev", max_examples=200, deadline=None, suppress_health_check=_slow)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+  parser.addoption("--update-golden", action="store_true", help="write what the golden tests got to tests/golden/expected")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+  if _OWN_CACHE is not None: shutil.rmtree(_OWN_CACHE, ignore_errors=True)
