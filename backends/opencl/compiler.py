@@ -15,7 +15,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.codegen.errors import CompileError
 
-OPTIONS = "-cl-std=CL1.2"
+OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 10                    # kernels in one program at most
 
 

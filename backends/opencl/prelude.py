@@ -49,8 +49,9 @@ UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 _templates: dict[str, Callable[[Type], str]] = {}
 
 
-def _helper(fn: Callable[[Type], str]) -> Callable[[Type], str]:
-  _templates[fn.__name__.strip("_")] = fn
+def helper(fn: Callable[[Type], str]) -> Callable[[Type], str]:
+  """Register a template under its name without the leading underscore; ``_log_natural`` is ``log``."""
+  _templates[fn.__name__.strip("_").replace("_natural", "")] = fn
   return fn
 
 
@@ -74,60 +75,60 @@ def has(name: str) -> bool:
 
 
 # ---- MAX and MIN
-@_helper
+@helper
 def _max(t: Type) -> str:
   nan = " | (a != a)" if t.base in ("float", "double") else ""
-  return f"{t} max_{t}({t} a, {t} b) {{ return (a > b){nan} ? a : b; }}"
+  return f"static {t} max_{t}({t} a, {t} b) {{ return (a > b){nan} ? a : b; }}"
 
 
-@_helper
+@helper
 def _min(t: Type) -> str:
   nan = " | (a != a)" if t.base in ("float", "double") else ""
-  return f"{t} min_{t}({t} a, {t} b) {{ return (a < b){nan} ? a : b; }}"
+  return f"static {t} min_{t}({t} a, {t} b) {{ return (a < b){nan} ? a : b; }}"
 
 
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
-@_helper
+@helper
 def _idiv(t: Type) -> str:
   if t.base in ("float", "double"): return f"""
-{t} idiv_{t}({t} a, {t} b) {{
+static {t} idiv_{t}({t} a, {t} b) {{
   {t} m = fmod(a, b), q = (a - m) / b;
   q = (m != 0) & ((m < 0) != (b < 0)) ? q - 1 : q;
   {t} f = floor(q);
   f = q - f > ({t})(0.5) ? f + 1 : f;
   return b == 0 ? a / b : (q == 0 ? copysign(({t})(0), a / b) : f);
 }}"""
-  if t.base.startswith("u"): return f"{t} idiv_{t}({t} a, {t} b) {{ return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b); }}"
+  if t.base.startswith("u"): return f"static {t} idiv_{t}({t} a, {t} b) {{ return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b); }}"
   return f"""
-{t} idiv_{t}({t} a, {t} b) {{
+static {t} idiv_{t}({t} a, {t} b) {{
   {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, q = a / d, r = a - q*d;
   q = (r != ({t})(0)) & ((r < ({t})(0)) != (d < ({t})(0))) ? q - ({t})(1) : q;
   return b == ({t})(-1) ? {t.bits(t.base, f"({t.of('u' + t.base)})(0) - {t.bits('u' + t.base, 'a')}") if t.n > 1 else f'({t})(0u - (u{t.base})a)'} : (b == ({t})(0) ? ({t})(0) : q);
 }}"""
 
 
-@_helper
+@helper
 def _mod(t: Type) -> str:
   if t.base in ("float", "double"): return f"""
-{t} mod_{t}({t} a, {t} b) {{
+static {t} mod_{t}({t} a, {t} b) {{
   {t} m = fmod(a, b);
   return m == 0 ? copysign(m, b) : ((m < 0) != (b < 0) ? m + b : m);
 }}"""
-  if t.base.startswith("u"): return f"{t} mod_{t}({t} a, {t} b) {{ return b == ({t})(0) ? ({t})(0) : a % (b == ({t})(0) ? ({t})(1) : b); }}"
+  if t.base.startswith("u"): return f"static {t} mod_{t}({t} a, {t} b) {{ return b == ({t})(0) ? ({t})(0) : a % (b == ({t})(0) ? ({t})(1) : b); }}"
   return f"""
-{t} mod_{t}({t} a, {t} b) {{
+static {t} mod_{t}({t} a, {t} b) {{
   {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, r = a % d;
   r = (r != ({t})(0)) & ((r < ({t})(0)) != (d < ({t})(0))) ? r + d : r;
   return b == ({t})(0) ? ({t})(0) : r;
 }}"""
 
 
-@_helper
+@helper
 def _pow(t: Type) -> str:
   """Integer powers by squaring; a negative exponent gives what 1 / a**-b truncates to."""
   signed = not t.base.startswith("u")
   loop = f"""
-{t} pow_{t}({t} a, {t} b) {{
+static {t} pow_{t}({t} a, {t} b) {{
   {UNSIGNED[t.size]} r = 1, x = a;
   for ({UNSIGNED[t.size]} e = b; e; e >>= 1) {{
     if (e & 1) r = (uint)r*x;
@@ -138,21 +139,21 @@ def _pow(t: Type) -> str:
   if t.size == 8: loop = loop.replace("(uint)", "")
   if t.n == 1: return loop
   lanes = ", ".join(f"@pow:{t.base}(a.s{i:x}, b.s{i:x})" for i in range(t.n))
-  return f"{t} pow_{t}({t} a, {t} b) {{ return ({t})({lanes}); }}"
+  return f"static {t} pow_{t}({t} a, {t} b) {{ return ({t})({lanes}); }}"
 
 
-@_helper
+@helper
 def _abs(t: Type) -> str:
-  if t.base == "float": return f"{t} abs_{t}({t} x) {{ return {t.bits('float', t.bits('int', 'x') + ' & 0x7fffffff')}; }}"
-  if t.base == "double": return f"{t} abs_{t}({t} x) {{ return {t.bits('double', t.bits('long', 'x') + ' & 0x7fffffffffffffffL')}; }}"
-  return f"{t} abs_{t}({t} x) {{ return x < ({t})(0) ? ({t})(0) - x : x; }}"
+  if t.base == "float": return f"static {t} abs_{t}({t} x) {{ return {t.bits('float', t.bits('int', 'x') + ' & 0x7fffffff')}; }}"
+  if t.base == "double": return f"static {t} abs_{t}({t} x) {{ return {t.bits('double', t.bits('long', 'x') + ' & 0x7fffffffffffffffL')}; }}"
+  return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? ({t})(0) - x : x; }}"
 
 
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
 def _decode(kind: str, t: Type, shift: int, mask: str, scale: str, special: str) -> str:
   f, u = t.of("float"), t.of("uint")
   return f"""
-{f} {kind}_to_float_{t}({t} x) {{
+static {f} {kind}_to_float_{t}({t} x) {{
   {u} b = {t.to('uint', 'x')}, m = b & {mask};
   {f} f = {t.bits('float', f'm << {shift}')} * {scale};
   return {t.bits('float', f"({special} : {t.bits('uint', 'f')}) | (b - m) << {31 - (15 if t.base == 'ushort' else 7)}")};
@@ -164,7 +165,7 @@ def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str,
   sign = 31 - (15 if store == "ushort" else 7)
   # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
   return f"""
-{t.of(store)} float_to_{kind}_{t}({t} x) {{
+static {t.of(store)} float_to_{kind}_{t}({t} x) {{
   {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {sign}, a = b & 0x7fffffffu;
   {f} m = {t.bits('float', 'a')};
   {u} small = {t.bits('uint', f'm + {magic}')} - {t.bits('uint', f'({f})({magic})')};
@@ -174,7 +175,7 @@ def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str,
 }}"""
 
 
-@_helper
+@helper
 def _half_to_float(t: Type) -> str:
   # a hardware instruction does four or eight
   soft = _decode("half", t, 13, "0x7fffu", "0x1p112f", f"m >= 0x7c00u ? m << 13 | 0x7f800000u")
@@ -185,13 +186,13 @@ def _half_to_float(t: Type) -> str:
   else: hard = "return __builtin_ia32_vcvtph2ps((short8)(as_short(x))).s0;"
   return f"""
 #ifdef __F16C__
-{t.of('float')} half_to_float_{t}({t} x) {{ {hard} }}
+static {t.of('float')} half_to_float_{t}({t} x) {{ {hard} }}
 #else
 {soft.strip()}
 #endif"""
 
 
-@_helper
+@helper
 def _float_to_half(t: Type) -> str:
   soft = _encode("half", t, "ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u")
   if t.n not in (1, 4, 8, 16): return soft
@@ -201,56 +202,55 @@ def _float_to_half(t: Type) -> str:
   else: hard = "return as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0;"
   return f"""
 #ifdef __F16C__
-{t.of('ushort')} float_to_half_{t}({t} x) {{ {hard} }}
+static {t.of('ushort')} float_to_half_{t}({t} x) {{ {hard} }}
 #else
 {soft.strip()}
 #endif"""
 
 
-@_helper
+@helper
 def _bfloat16_to_float(t: Type) -> str:
-  return f"{t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {t.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
+  return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {t.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
 
 
-@_helper
+@helper
 def _float_to_bfloat16(t: Type) -> str:
   u = t.of("uint")
   return f"""
-{t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
+static {t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
   {u} b = {t.bits('uint', 'x')};
-  return {t.to('ushort', f"(x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16)" if t.n == 1 else
-               "(x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16)")};
+  return {t.to('ushort', "x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16")};
 }}"""
 
 
-@_helper
+@helper
 def _fp8e4m3_to_float(t: Type) -> str:
   return _decode("fp8e4m3", t, 20, "0x7fu", "0x1p120f", f"m == 0x7fu ? ({t.of('uint')})(0x7fc00000u)")
 
 
-@_helper
+@helper
 def _float_to_fp8e4m3(t: Type) -> str:
   return _encode("fp8e4m3", t, "uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu")
 
 
-@_helper
+@helper
 def _fp8e5m2_to_float(t: Type) -> str:
   return _decode("fp8e5m2", t, 21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")
 
 
-@_helper
+@helper
 def _float_to_fp8e5m2(t: Type) -> str:
   return _encode("fp8e5m2", t, "uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")
 
 
-@_helper
+@helper
 def _to_odd(t: Type) -> str:
   """double to float rounded to odd, so that rounding on to a narrower float is as if done once."""
   i = t.of("int")
   d = t.to("double", "f")
   def mask(c: str) -> str: return c if t.n == 1 else t.to("int", f"({c})")
   return f"""
-{t.of('float')} to_odd_{t}({t} x) {{
+static {t.of('float')} to_odd_{t}({t} x) {{
   {t.of('float')} f = {t.to('float', 'x')};
   {t} r = {d};
   {i} b = {t.bits('int', 'f')}, inexact = {mask('r != x')}, beyond = {mask('@abs(r) > @abs(x)')};
@@ -260,13 +260,13 @@ def _to_odd(t: Type) -> str:
 
 
 # ---- random numbers
-@_helper
+@helper
 def _threefry(t: Type) -> str:
   if t.n > 1:
     lanes = ", ".join(f"@threefry:ulong(x.s{i:x}, key.s{i:x})" for i in range(t.n))
-    return f"{t} threefry_{t}({t} x, {t} key) {{ return ({t})({lanes}); }}"
+    return f"static {t} threefry_{t}({t} x, {t} key) {{ return ({t})({lanes}); }}"
   return """
-ulong threefry_ulong(ulong x, ulong key) {
+static ulong threefry_ulong(ulong x, ulong key) {
   uint k[3] = {(uint)key, (uint)(key >> 32), (uint)key ^ (uint)(key >> 32) ^ 0x1BD11BDAu};
   const uint rotation[8] = {13, 15, 26, 6, 17, 29, 16, 24};
   uint a = (uint)x + k[0], b = (uint)(x >> 32) + k[1];

@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from ntgrad.backends.base import Renderer, Target
-from ntgrad.backends.opencl import prelude
+from ntgrad.backends.opencl import mathlib, prelude
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.dtype import DType, dtypes
@@ -386,7 +386,7 @@ class _Kernel:
 
   def math(self, name: str, t: Type, x: str) -> Text:
     """A function of floats: the prelude's where that is faster or more accurate than the device's."""
-    if not self.native and t.base == "float" and prelude.has(name): return self.call(name, t, x)
+    if not self.native and prelude.has(name) and (t.base == "float" or name in mathlib.ROUNDINGS): return self.call(name, t, x)
     return (f"{name}({x})", ATOM)
 
   def exposed(self, u: UOp) -> bool:
