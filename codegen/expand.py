@@ -159,7 +159,7 @@ class Expander:
     if loops: total = UOp(Ops.REDUCE, u.dtype.vec(n), tuple(parts), (fn, loops))
     else:
       total = parts[0]
-      for p in parts[1:]: total = UOp.alu(fn, p, total, dtype=u.dtype.vec(n))
+      for p in parts[1:]: total = UOp.alu(fn, total, p, dtype=u.dtype.vec(n))
     return across_lanes(total, fn) if across else total
 
 

@@ -131,7 +131,7 @@ class Lowering:
     self.outside[acc] = around.union(nest)
     total = acc
     for p in parts:
-      total = UOp.alu(fn, p, total, dtype=u.dtype)
+      total = UOp.alu(fn, p, acc, dtype=u.dtype) if total is acc else UOp.alu(fn, total, p, dtype=u.dtype)
       self.inside[total] = self.outside[total] = self.outside[p] | self.outside[acc]
     phi = UOp.fresh(Ops.PHI, u.dtype, (acc, total, *nest))
     self.inside[phi] = around.union(nest)

@@ -5,10 +5,11 @@ from typing import Any, Iterable
 
 from ntgrad.codegen.uop import Ops, UOp, prod
 
-from .lower import Lowering, ScheduleItem, storage
+from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order, write_later
 from .partition import Partition
 from .prepare import prepare
+from .storage import storage
 
 
 def schedule_graph(sinks: Iterable[UOp], cores: int = 2) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:

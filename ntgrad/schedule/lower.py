@@ -9,6 +9,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.view import pull
 
 from .partition import Demand, Group, Idx, Partition
+from .storage import load, stand_in, storage_index
 
 
 @dataclass(frozen=True)
@@ -18,31 +19,6 @@ class ScheduleItem:
   nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
   writes: tuple[UOp, ...]     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
-
-
-_INDEX_FORM = frozenset({Ops.LOAD, Ops.STORE, Ops.INDEX, Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.CONST, Ops.RANGE})
-
-
-def storage(u: UOp) -> UOp:
-  """The node whose buffer holds ``u``'s value: an ASSIGN's is its target's BUFFER."""
-  while u.op is Ops.ASSIGN or (u.op in MOVEMENT): u = u.src[0]
-  return u
-
-
-def storage_index(u: UOp, idx: Idx) -> Idx:
-  """Where element ``idx`` of root ``u`` lies in its storage."""
-  if u.op is not Ops.ASSIGN: return idx
-  t = u.src[0]
-  while t.op in MOVEMENT or t.op is Ops.ASSIGN:
-    if t.op in MOVEMENT: idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
-    t = t.src[0]
-  return idx
-
-
-def load(u: UOp, idx: Idx, valid: UOp) -> UOp:
-  """LOAD of an element of a root or BUFFER; the node itself stands for the parameter until slots are given."""
-  at = storage_index(u, idx)
-  return UOp(Ops.LOAD, u.dtype, (storage(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
 
 
 class Lowering:
@@ -96,27 +72,25 @@ class Lowering:
       d = next((d for d in self.part.demands[node] if d[0] is g), None)
       value = self.get(node, g, g.at, ix.TRUE) if d is None else self.get(node, *d)
       where = storage_index(root, at) or (ix.const(0),)
-      body.append(UOp(Ops.STORE, value.dtype, (storage(root), UOp(Ops.INDEX, ix.INT, where), value)))
+      body.append(UOp(Ops.STORE, value.dtype, (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value)))
     return make_item(tuple(body), tuple(dict.fromkeys(root for root, _, _ in g.stores)), frozenset(g.reads))
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
-  nodes = toposort(body, stop=lambda u: u.op not in _INDEX_FORM)
-  written = list(dict.fromkeys(s.src[0] for s in body))
-  read = [u.src[0] for u in nodes if u.op is Ops.LOAD]
-  slots = list(dict.fromkeys((*written, *read)))
-  params = tuple(Param(i, tuple(n.shape) or (1,), n.dtype, n in written) for i, n in enumerate(slots))
-  table: dict[UOp, UOp] = {n: p.uop for n, p in zip(slots, params)}
-  new: dict[UOp, UOp] = {}
+  nodes = toposort(body)
+  written = [s.src[0] for s in body]
+  slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
+  params = tuple(Param(i, tuple(n.arg.shape) or (1,), n.dtype, n in written) for i, n in enumerate(slots))
+  new: dict[UOp, UOp] = {n: p.uop for n, p in zip(slots, params)}
   zero = UOp(Ops.INDEX, ix.INT, (ix.const(0),))
   for n in nodes:
-    if n in table: new[n] = table[n]
-    elif n.op is Ops.INDEX and not n.src: new[n] = zero
+    if n in new: continue
+    if n.op is Ops.INDEX and not n.src: new[n] = zero
     else: new[n] = n.replace(tuple(new[s] for s in n.src))
   out = tuple(new[b] for b in body)
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE for i in u.arg[1]}
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
-  return ScheduleItem(Kernel(params, axes, out), tuple(slots), writes, reads)
+  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads)
 

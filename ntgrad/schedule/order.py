@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
 
-from .lower import ScheduleItem, storage
+from .lower import ScheduleItem
+from .storage import storage
 
 
 class Conflict(Exception):

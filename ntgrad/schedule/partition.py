@@ -14,6 +14,8 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.view import pull
 
+from .storage import Idx, load
+
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
 MAX_ALU = 500
@@ -24,7 +26,6 @@ _COSTLY = {UnaryOps.EXP: 6, UnaryOps.EXP2: 6, UnaryOps.LOG: 6, UnaryOps.LOG2: 6,
            BinaryOps.DIV: 2, BinaryOps.IDIV: 4, BinaryOps.MOD: 4}
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS})
 
-Idx = tuple[UOp, ...]
 Demand = tuple["Group", Idx, UOp]     # kernel, index, condition under which the element exists
 
 
@@ -234,6 +235,7 @@ class Partition:
     g, idx, valid = d
     if valid is not ix.TRUE or not self._whole(idx, u): return False
     if any(o[0] is g and o != d for o in ds): return False
+    if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     if any(o[0] is not g and self.depends(g, [o[0]]) for o in ds): return False
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
@@ -275,8 +277,7 @@ class Partition:
       ask(u.src[0], at, v)
     elif u.op is Ops.GATHER:
       n = len(u.src[1].shape)
-      load = UOp(Ops.LOAD, u.src[1].dtype, (u.src[1], UOp(Ops.INDEX, ix.INT, idx[:n])) + ((valid,) if valid is not ix.TRUE else ()))
-      where = UOp(Ops.CAST, ix.INT, (load,))
+      where = UOp(Ops.CAST, ix.INT, (load(u.src[1], idx[:n], valid),))
       base = u.src[0]
       v = ix.both(valid, ix.ge(where, 0), ix.lt(where, base.shape[0]))
       at = (where, *idx[n:])

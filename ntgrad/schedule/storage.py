@@ -1,0 +1,35 @@
+"""Which buffer holds a graph node's value, and where in it."""
+from __future__ import annotations
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
+from ntgrad.codegen.view import pull
+
+Idx = tuple[UOp, ...]
+
+
+def storage(u: UOp) -> UOp:
+  """The node whose buffer holds ``u``'s value: an ASSIGN's is its target's BUFFER."""
+  while u.op is Ops.ASSIGN or (u.op in MOVEMENT): u = u.src[0]
+  return u
+
+
+def storage_index(u: UOp, idx: Idx) -> Idx:
+  """Where element ``idx`` of root ``u`` lies in its storage."""
+  if u.op is not Ops.ASSIGN: return idx
+  t = u.src[0]
+  while t.op in MOVEMENT or t.op is Ops.ASSIGN:
+    if t.op in MOVEMENT: idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
+    t = t.src[0]
+  return idx
+
+
+def stand_in(u: UOp) -> UOp:
+  """A parameter that has no slot yet: it names the graph node that stores ``u``."""
+  return UOp(Ops.DEFINE_GLOBAL, u.dtype, (), storage(u))
+
+
+def load(u: UOp, idx: Idx, valid: UOp) -> UOp:
+  """LOAD of an element of a root or BUFFER."""
+  at = storage_index(u, idx)
+  return UOp(Ops.LOAD, u.dtype, (stand_in(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
