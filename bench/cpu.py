@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""The speed and memory that ntgrad promises on a CPU, measured as ratios against numpy and torch in one run.
+
+    python bench/cpu.py                       # the whole table (a few minutes)
+    python bench/cpu.py --only softmax,step   # the rows whose name has one of these words
+    python bench/cpu.py --write               # also replaces bench/RESULTS.md
+
+torch joins in if it can be imported; rows that need it are marked where it cannot. Both sides run in turns, so that whatever
+else the machine does falls on both; every row's result is compared before it is timed. Times are medians after warm-up.
+"""
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import importlib.util
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+
+import ntgrad
+from ntgrad import Device, Tensor, nn
+
+try:
+  import torch
+except ImportError:
+  torch = None  # type: ignore[assignment]
+
+HERE = Path(__file__).resolve().parent
+BATCH = 128
+FAST, SLOW = "≥", "≤"   # a ratio of speeds must reach a number, an amount must stay under one
+
+
+@dataclass
+class Row:
+  """A line of the table: what was measured, and what must be."""
+  work: str
+  ours: str
+  reference: str
+  value: float | None        # None: could not be measured (no torch)
+  sign: str
+  limit: float
+  unit: str = "×"
+  kernels: list[str] = field(default_factory=list)
+
+  @property
+  def ok(self) -> bool | None:
+    if self.value is None: return None
+    return self.value >= self.limit if self.sign == FAST else self.value <= self.limit
+
+  def cells(self) -> list[str]:
+    value = "–" if self.value is None else f"{self.value:.2f} {self.unit}"
+    return [self.work, self.ours, self.reference, value, f"{self.sign} {self.limit:g} {self.unit}", {True: "yes", False: "**no**", None: "–"}[self.ok]]
+
+
+# ---- measuring
+
+def synchronize() -> None:
+  """Wait for everything that was launched on the default device."""
+  from ntgrad.engine.device import get_device
+  get_device(Device.DEFAULT).synchronize()
+
+
+def kernels() -> list[str]:
+  """The names with hashes of the kernels of the last schedule, as far as the engine tells."""
+  try:
+    from ntgrad.engine.realize import last_kernels
+  except ImportError:
+    return []
+  found = last_kernels() if callable(last_kernels) else last_kernels
+  return [str(k) for k in found]
+
+
+def seconds(fn: Callable[[], Any]) -> float:
+  """How long one call takes."""
+  start = time.perf_counter()
+  fn()
+  return time.perf_counter() - start
+
+
+def versus(ours: Callable[[], Any], theirs: Callable[[], Any] | None, rounds: int) -> tuple[float, float]:
+  """Median seconds of both, taken in turns after two warm-up calls each (nan where there is nothing to compare with)."""
+  for _ in range(2):
+    ours()
+    if theirs is not None: theirs()
+  a, b = [], []
+  gc.collect()
+  for _ in range(rounds):
+    a.append(seconds(ours))
+    b.append(seconds(theirs) if theirs is not None else math.nan)
+  return median(a), median(b)
+
+
+def agree(work: str, ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
+  """Wrong results are not worth timing."""
+  error = float(np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max()))
+  if not error <= tolerance: sys.exit(f"bench: {work}: results differ by {error:.3g} of the largest value, at most {tolerance:g} is rounding")
+
+
+def milliseconds(s: float) -> str: return f"{s * 1e3:.2f} ms"
+
+
+def operation(work: str, build: Callable[[], Tensor], theirs: Callable[[], Any] | None, name: str, limit: float, rounds: int,
+              amount: float, unit: str, tolerance: float = 1e-5) -> Row:
+  """One operation: ``build`` makes a fresh graph, ``theirs`` computes the same now. ``amount`` of ``unit`` a call."""
+  def ours() -> None:
+    build().realize()
+    synchronize()
+  if theirs is not None: agree(work, build().numpy(), np.asarray(theirs()), tolerance)
+  else: ours()
+  used = kernels()
+  a, b = versus(ours, theirs, rounds)
+  def text(s: float) -> str: return f"{milliseconds(s)} ({amount / s:.3g} {unit})"
+  return Row(work, text(a), f"{name} {text(b)}" if theirs is not None else f"no {name}", b / a if theirs is not None else None, FAST, limit, kernels=used)
+
+
+def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
+  """The rows of single operations."""
+  rng = np.random.default_rng(0)
+  rows: list[Row] = []
+
+  def torch_of(fn: Callable[[], Any]) -> Callable[[], Any] | None:
+    if torch is None: return None
+    def call() -> Any:
+      with torch.no_grad(): return fn()
+    return call
+
+  if wanted("matmul 1024³"):
+    a, b = rng.standard_normal((2, 1024, 1024), np.float32)
+    ta, tb = Tensor(a).realize(), Tensor(b).realize()
+    out = np.empty((1024, 1024), np.float32)
+    rows.append(operation("matmul 1024³", lambda: ta @ tb, lambda: np.matmul(a, b, out=out), "numpy", 0.7, rounds * 3, 2 * 1024**3 / 1e9, "GFLOP/s"))
+  n = 4096
+  names = ["add 64 MB", "row sum 64 MB", f"softmax {n}×{n}", f"layer norm {n}×{n}", f"gelu(2x+1)·x {n}×{n}"]
+  if not any(map(wanted, names)): return rows
+  x, y = rng.standard_normal((2, n, n), np.float32)
+  tx, ty = Tensor(x).realize(), Tensor(y).realize()
+  px, py, po = (torch.from_numpy(x), torch.from_numpy(y), torch.empty(n, n)) if torch is not None else (None, None, None)
+  f = torch.nn.functional if torch is not None else None
+  gigabytes = x.nbytes / 1e9
+  cases: list[tuple[str, Callable[[], Tensor], Callable[[], Any], float, float, float]] = [
+    # torch gets its result's memory ready, as ntgrad has it from its pool: a fresh 64 MB costs page faults
+    (names[0], lambda: tx + ty, lambda: torch.add(px, py, out=po), 0.95, 3, 1e-6),
+    (names[1], lambda: tx.sum(axis=1), lambda: px.sum(1), 0.95, 1, 1e-4),
+    (names[2], lambda: tx.softmax(-1), lambda: torch.softmax(px, -1), 2.5, 2, 1e-5),
+    (names[3], lambda: tx.layernorm(), lambda: f.layer_norm(px, (n,)), 3.5, 2, 1e-4),
+    # torch's gelu(approximate="tanh") is the one that tinygrad's and our gelu is
+    (names[4], lambda: (2 * tx + 1).gelu() * tx, lambda: f.gelu(2 * px + 1, approximate="tanh") * px, 5, 2, 1e-4)]
+  for work, build, theirs, limit, passes, tolerance in cases:
+    if wanted(work): rows.append(operation(work, build, torch_of(theirs), "torch", limit, rounds, passes * gigabytes, "GB/s", tolerance))
+  return rows
+
+
+# ---- the MNIST network
+
+def example() -> ModuleType:
+  """examples/mnist.py as a module."""
+  spec = importlib.util.spec_from_file_location("mnist_example", HERE.parent / "examples" / "mnist.py")
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def batch() -> tuple[np.ndarray, np.ndarray]:
+  """One batch of digits-like data."""
+  rng = np.random.default_rng(1)
+  return rng.random((BATCH, 1, 28, 28), np.float32), rng.integers(0, 10, BATCH).astype(np.int32)
+
+
+def training(model: Any) -> Callable[[Tensor, Tensor], Tensor]:
+  """The training step of the example, not captured."""
+  opt = nn.optim.Adam(nn.state.get_parameters(model), lr=1e-3)
+  def step(x: Tensor, y: Tensor) -> Tensor:
+    opt.zero_grad()
+    loss = model(x).sparse_categorical_crossentropy(y).backward()
+    opt.step()
+    return loss.realize()
+  return step
+
+
+def torch_training(model: Any) -> Callable[[], float]:
+  """The same network from the same weights, optimizer and batch in torch."""
+  def conv(c: Any) -> Any:
+    weight = c.weight.numpy()
+    m = torch.nn.Conv2d(weight.shape[1], weight.shape[0], weight.shape[2], bias=c.bias is not None)
+    m.weight.data = torch.from_numpy(weight)
+    if c.bias is not None: m.bias.data = torch.from_numpy(c.bias.numpy())
+    return m
+  nets = torch.nn
+  linear = nets.Linear(model.linear.in_features, 10)
+  linear.weight.data, linear.bias.data = (torch.from_numpy(t.numpy()) for t in (model.linear.weight, model.linear.bias))
+  net = nets.Sequential(conv(model.conv1), nets.ReLU(), conv(model.conv2), nets.BatchNorm2d(model.norm1.sz), nets.ReLU(), nets.MaxPool2d(2),
+                        conv(model.conv3), nets.ReLU(), conv(model.conv4), nets.BatchNorm2d(model.norm2.sz), nets.ReLU(), nets.MaxPool2d(2),
+                        nets.Flatten(), linear)
+  opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+  images, labels = batch()
+  x, y = torch.from_numpy(images), torch.from_numpy(labels).long()
+  def step() -> float:
+    opt.zero_grad()
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    opt.step()
+    return float(loss.detach())
+  return step
+
+
+def captured_step(rounds: int, width: int) -> Row:
+  """A captured training step against torch's."""
+  work = f"captured MNIST step, batch {BATCH}, width {width}"
+  Tensor.manual_seed(0)
+  model = example().Model(width)
+  theirs = torch_training(model) if torch is not None else None
+  step = ntgrad.jit(training(model))
+  x, y = (Tensor(a).realize() for a in batch())
+  for i in range(3):  # plain, recorded, replayed: the same numbers as torch's
+    loss = step(x, y).item()
+    if theirs is not None: agree(f"{work}, loss {i}", np.array(loss), np.array(theirs()), 1e-3)
+  def ours() -> None: step(x, y).item()
+  a, b = versus(ours, theirs, rounds)
+  if theirs is None: return Row(work, milliseconds(a), "no torch", None, SLOW, 3, "× time")
+  return Row(work, milliseconds(a), f"torch {milliseconds(b)}", a / b, SLOW, 3, "× time", kernels())
+
+
+def first_step(width: int) -> float:
+  """Seconds of the first training step of this process, from making the model to having the loss."""
+  module = example()
+  x, y = (Tensor(a).realize() for a in batch())
+  Tensor.training = True
+  start = time.perf_counter()
+  Tensor.manual_seed(0)
+  ntgrad.jit(training(module.Model(width)))(x, y).item()
+  return time.perf_counter() - start
+
+
+def first_steps(width: int) -> list[Row]:
+  """The first step of a fresh process, with an empty cache folder and again with what the first process left in it."""
+  rows = []
+  with tempfile.TemporaryDirectory() as folder:
+    for name, limit in (("cold", 12.0), ("warm", 2.0)):
+      env = {**os.environ, "CACHE_DIR": folder, "POCL_CACHE_DIR": folder + "/pocl"}
+      done = subprocess.run([sys.executable, __file__, "--first-step", "--width", str(width)], env=env, text=True, capture_output=True, check=False)
+      if done.returncode: sys.exit(f"bench: the first step with a {name} cache failed:\n{done.stderr[-2000:]}")
+      s = float(done.stdout.split()[-1])
+      rows.append(Row(f"first step, {name} cache", f"{s:.2f} s", "–", s, SLOW, limit, "s"))
+  return rows
+
+
+def python_time(rounds: int, width: int) -> Row:
+  """What a warm step that is not captured spends in Python: the CPU time of the calling thread."""
+  step = training(example().Model(width))
+  x, y = (Tensor(a).realize() for a in batch())
+  for _ in range(3): step(x, y)
+  times = []
+  for _ in range(rounds):
+    synchronize()
+    start = time.thread_time()
+    step(x, y)
+    times.append(time.thread_time() - start)
+  ms = median(times) * 1e3
+  return Row("Python in an uncaptured warm step", f"{ms:.1f} ms", "–", ms, SLOW, 20, "ms")
+
+
+class Meter:
+  """Counts the bytes that the engine holds on a device while the ``with`` block runs."""
+
+  def __enter__(self) -> Self:
+    from ntgrad.engine.device import get_device
+    self.device = get_device(Device.DEFAULT)
+    self.held = self.peak = 0
+    alloc, free = self.device.alloc, self.device.free
+    def counting_alloc(nbytes: int) -> Any:
+      self.held += nbytes
+      self.peak = max(self.peak, self.held)
+      return alloc(nbytes)
+    def counting_free(raw: Any, nbytes: int) -> None:
+      self.held -= nbytes
+      free(raw, nbytes)
+    self.device.alloc, self.device.free = counting_alloc, counting_free  # type: ignore[method-assign]
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    del self.device.alloc, self.device.free
+
+
+def peak_memory(width: int) -> Row:
+  """The most memory that training holds, against what it must keep: parameters, Adam's state, and what backward reads again."""
+  images, labels = batch()
+  gc.collect()
+  with Meter() as meter:
+    model = example().Model(width)
+    step = ntgrad.jit(training(model))
+    x, y = Tensor(images), Tensor(labels)
+    for _ in range(5): step(x, y).item()
+    peak = meter.peak
+    trained = sum(p.nbytes() for p in nn.state.get_parameters(model) if p.requires_grad)
+  # per image: the input, both blocks' (relu, convolution before the norm, relu after it, pooled), the logits
+  w = width
+  saved = 28 * 28 + w * (24 * 24 + 20 * 20 * 2 + 10 * 10) + 2 * w * (8 * 8 + 6 * 6 * 2 + 3 * 3) + 10
+  kept = 3 * trained + BATCH * saved * 4
+  return Row("peak memory of training", f"{peak / 1e6:.1f} MB", f"kept {kept / 1e6:.1f} MB", peak / kept, SLOW, 2, "× kept")
+
+
+def network(rounds: int, width: int, wanted: Callable[[str], bool]) -> list[Row]:
+  """The rows of the MNIST network."""
+  rows: list[Row] = []
+  Tensor.training = True
+  if wanted("captured MNIST step"): rows.append(captured_step(rounds, width))
+  if wanted("first step, cold cache") or wanted("first step, warm cache"): rows += first_steps(width)
+  if wanted("Python in an uncaptured warm step"): rows.append(python_time(rounds, width))
+  if wanted("peak memory of training"): rows.append(peak_memory(width))
+  Tensor.training = False
+  return rows
+
+
+# ---- telling
+
+def machine() -> str:
+  """Date, processor, cores that may be used, and versions."""
+  cpu = platform.processor() or platform.machine()
+  if Path("/proc/cpuinfo").exists():
+    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), cpu)
+  cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+  versions = f"Python {platform.python_version()}, numpy {np.__version__}, {f'torch {torch.__version__}' if torch is not None else 'no torch'}"
+  return f"{datetime.date.today()}, {cpu}, {cores} cores, device {Device.DEFAULT}, {versions}"
+
+
+def table(rows: list[Row]) -> str:
+  """The rows as markdown, and the kernels that were timed."""
+  head = ["work", "ntgrad", "reference", "ratio", "must reach", "ok"]
+  lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * 3 + ["--:"] * 2 + ["---"], *(r.cells() for r in rows))]
+  timed = [f"- {r.work}: {', '.join(r.kernels)}" for r in rows if r.kernels]
+  return "\n".join(lines) + ("\n\nKernels timed:\n" + "\n".join(timed) if timed else "")
+
+
+def main() -> None:
+  """Measure, print, and exit 1 if a row misses its mark."""
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--rounds", type=int, default=15, help="timed calls of each side (default %(default)s)")
+  parser.add_argument("--only", default="", help="comma-separated words; rows whose name has one of them")
+  parser.add_argument("--width", type=int, default=16, help="channels of the MNIST network's first block (default %(default)s)")
+  parser.add_argument("--write", action="store_true", help="replace bench/RESULTS.md")
+  parser.add_argument("--first-step", action="store_true", help=argparse.SUPPRESS)
+  args = parser.parse_args()
+  if Device.DEFAULT.startswith("NUMPY"): sys.exit("bench: the numpy backend is the oracle, its speed means nothing; use another device")
+  if args.first_step:
+    print(first_step(args.width))
+    return
+  if torch is not None: torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+  words = [w for w in args.only.lower().split(",") if w]
+  def wanted(name: str) -> bool: return not words or any(w in name.lower() for w in words)
+  rows = operations(args.rounds, wanted) + network(args.rounds, args.width, wanted)
+  text = f"{machine()}\n\n{table(rows)}\n"
+  print(text)
+  if args.write:
+    (HERE / "RESULTS.md").write_text(f"# What `bench/cpu.py` measured\n\n{text}")
+  sys.exit(1 if any(r.ok is False for r in rows) else 0)
+
+
+if __name__ == "__main__":
+  main()

