@@ -13,8 +13,8 @@ from .uop import COMPARE, MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, U
 
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
 NO_VALUE = (Ops.STORE, Ops.ENDLOOP, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.SINK)
-_FLOAT_ONLY = frozenset({UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN,
-                         UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV})
+_FLOAT_ONLY = frozenset({UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2,
+                         UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV})
 _BITS = frozenset({UnaryOps.NOT, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
 _SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
 
@@ -91,7 +91,7 @@ def access_rule(u: UOp, int_index: Callable[[UOp], str | None]) -> str | None:
 def global_rule(u: UOp) -> str | None:
   """``(slot, name, written)`` and a scalar dtype."""
   a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], int) and a[0] >= 0 and isinstance(a[1], str) and isinstance(a[2], bool)):
+  if not (isinstance(a, tuple) and len(a) == 3 and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool):
     return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
   return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
 
@@ -99,7 +99,7 @@ def global_rule(u: UOp) -> str | None:
 def local_rule(u: UOp) -> str | None:
   """``(name, size, "local" | "private")`` and a scalar dtype."""
   a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and isinstance(a[1], int) and a[1] >= 1 and a[2] in ("local", "private")):
+  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and type(a[1]) is int and a[1] >= 1 and a[2] in ("local", "private")):
     return f"the arg of DEFINE_LOCAL is (name, size >= 1, 'local' or 'private'), got {a!r}"
   return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
 
@@ -164,7 +164,8 @@ def _lin_loop(u: UOp, at: _Place) -> str | None:
   if len(u.src) < 2: return f"LOOP has a start and an end, got {len(u.src)} sources"
   wrong = _scalar_int("a LOOP")(u)
   if wrong: return wrong
-  if any(s.dtype is not u.dtype for s in u.src[:2]): return f"LOOP of {u.dtype} from {u.src[0].dtype} to {u.src[1].dtype}: one dtype expected"
+  if any(s.dtype is not u.dtype for s in u.src[:2]):
+    return f"LOOP of {u.dtype} from {u.src[0].dtype} to {u.src[1].dtype}: one dtype expected"
   at.open.append(u)
   return None
 
@@ -245,14 +246,16 @@ def _sources(u: UOp, at: _Place) -> str | None:
     if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.BARRIER, Ops.SINK, Ops.DEFINE_ACC): continue
     extra = u.op is Ops.LOOP and s not in u.src[:2]   # LOOP and DEFINE_ACC may name what they come after
     if s.op in NO_VALUE and not extra: return f"reads line {at.at[s]}, a {s.op}, which has no value"
-    if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE) and s is u.src[0]): return f"reads line {at.at[s]}, a buffer, other than by LOAD or STORE"
+    if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE) and s is u.src[0]):
+      return f"reads line {at.at[s]}, a buffer, other than by LOAD or STORE"
     home = at.path[at.accumulator(s) if s.op is Ops.PHI else s]
     if s.op in (Ops.LOOP, Ops.IF): home = (*home, s)
     if here[:len(home)] != home and not extra:
       return f"uses line {at.at[s]} after the end of the {home[-1].op.name} (line {at.at[home[-1]]}) that it is defined in"
     if s.op is Ops.DEFINE_ACC and s in at.assigned and u.op is not Ops.PHI:
       inside = at.path[at.assigned[s]]
-      if here[:len(inside)] != inside: return f"reads the accumulator of line {at.at[s]} after its loop; line {at.at[at.assigned[s]]}, its PHI, is meant"
+      if here[:len(inside)] != inside:
+        return f"reads the accumulator of line {at.at[s]} after its loop; line {at.at[at.assigned[s]]}, its PHI, is meant"
   return None
 
 
@@ -312,7 +315,8 @@ def _combiner_rule(op: Any, dtype: DType) -> str | None:
 
 def _reduce_rule(u: UOp) -> str | None:
   if len(u.src) != 1: return f"REDUCE takes one value, got {len(u.src)}"
-  if not (isinstance(u.arg, tuple) and len(u.arg) == 2 and isinstance(u.arg[1], tuple)): return f"the arg of REDUCE is (combiner, axis ids), got {u.arg!r}"
+  if not (isinstance(u.arg, tuple) and len(u.arg) == 2 and isinstance(u.arg[1], tuple)):
+    return f"the arg of REDUCE is (combiner, axis ids), got {u.arg!r}"
   op, axes = u.arg
   if u.dtype is not u.src[0].dtype: return f"REDUCE of {u.src[0].dtype} gives {u.src[0].dtype}, not {u.dtype}"
   if len(set(axes)) != len(axes): return f"REDUCE binds an axis twice: {axes}"
@@ -337,9 +341,10 @@ INDEX: dict[Ops, Callable[[UOp], str | None]] = {
 
 
 def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "") -> None:
-  """Check the body of a kernel: its STOREs and all beneath. ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``).
+  """Check the body of a kernel: its STOREs and all beneath.
 
-  Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
+  ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``). Raises VerifyError: among others
+  for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
   """
   known = None if axes is None else {a.id: a.size for a in axes}
   shapes = None if params is None else {p.slot: p.shape for p in params}
@@ -349,7 +354,8 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
     wrong = f"{u.op} does not belong in the index form" if rule is None else rule(u)
     if wrong is None and u.op is Ops.RANGE and known is not None:
       id, size = u.arg
-      if id not in known: wrong = f"RANGE of axis {id}, which the kernel does not have (axes: {', '.join(map(str, sorted(known))) or 'none'})"
+      if id not in known:
+        wrong = f"RANGE of axis {id}, which the kernel does not have (axes: {', '.join(map(str, sorted(known))) or 'none'})"
       elif known[id] != size: wrong = f"RANGE of {size} over axis {id}, whose size is {known[id]}"
     if wrong is None and u.op is Ops.REDUCE and known is not None:
       lost = [i for i in u.arg[1] if i not in known]
@@ -425,7 +431,8 @@ def _graph_scatter(u: UOp) -> str | None:
   base, index, value = u.src
   if u.arg not in ("set", "add"): return f"the arg of SCATTER is 'set' or 'add', got {u.arg!r}"
   if index.dtype.kind not in "iu": return f"the index of SCATTER is int, got {index.dtype}"
-  if value.shape != index.shape + base.shape[1:]: return f"SCATTER of a value of shape {value.shape}; {index.shape + base.shape[1:]} expected"
+  if value.shape != index.shape + base.shape[1:]:
+    return f"SCATTER of a value of shape {value.shape}; {index.shape + base.shape[1:]} expected"
   if not u.dtype is base.dtype is value.dtype: return f"SCATTER of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
   return None
 
@@ -463,7 +470,8 @@ def _graph_buffer(u: UOp) -> str | None:
 
 
 def _graph_iota(u: UOp) -> str | None:
-  return None if isinstance(u.arg, int) and u.arg >= 0 and u.dtype.kind in "iu" else f"IOTA is an int dtype and a size, got {u.dtype} and {u.arg!r}"
+  if isinstance(u.arg, int) and u.arg >= 0 and u.dtype.kind in "iu": return None
+  return f"IOTA is an int dtype and a size, got {u.dtype} and {u.arg!r}"
 
 
 GRAPH: dict[Ops, Callable[[UOp], str | None]] = {

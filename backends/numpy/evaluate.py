@@ -112,7 +112,8 @@ class Evaluator:
     same: dict[tuple[int, int], list[UOp]] = {}
     for u in self.params:
       slot, name, _ = u.arg
-      if slot >= len(buffers): raise VerifyError(f"kernel {self.name!r} has param {slot} {name!r}, but was launched with {len(buffers)} buffers")
+      if slot >= len(buffers):
+        raise VerifyError(f"kernel {self.name!r} has param {slot} {name!r}, but was launched with {len(buffers)} buffers")
       raw, size = buffers[slot], u.dtype.itemsize
       data = raw[:raw.nbytes // size * size].view(u.dtype.np)
       # one allocation under two params is one memory: what one writes the other sees
@@ -152,7 +153,8 @@ class _Compiler:
 
   def block(self, opener: UOp | None) -> list[Step]:
     """The steps up to the ENDLOOP or ENDIF of ``opener``."""
-    ev, steps = self.ev, []
+    ev = self.ev
+    steps: list[Step] = []
     while self.at < len(ev.uops):
       first, u = self.at, ev.uops[self.at]
       self.at += 1
@@ -187,7 +189,7 @@ class _Compiler:
     """The closure of a node without a body; None where there is nothing to do."""
     make = getattr(self, u.op.name.lower(), None)
     if make is None: self.ev.fail(u, f"has a {u.op} which the numpy backend cannot evaluate")
-    return make(u)  # type: ignore[no-any-return]
+    return make(u)
 
   def sink(self, u: UOp) -> None: return None
   def define_global(self, u: UOp) -> None: return None

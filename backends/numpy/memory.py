@@ -5,8 +5,6 @@ from typing import Any, Callable, NoReturn
 
 import numpy as np
 
-from ntgrad.codegen.errors import VerifyError
-
 Array = np.ndarray[Any, np.dtype[Any]]
 NOBODY, SEVERAL = -1, -2
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+
 from support.linear import dot
 
 COMPARE = Callable[[Path, str, bool], "str | None"]

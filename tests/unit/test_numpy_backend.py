@@ -6,7 +6,6 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from support.linear import INT, Lines, dot
 
 from ntgrad.backends import render
 from ntgrad.backends.base import ProgramSpec
@@ -16,6 +15,7 @@ from ntgrad.backends.numpy.functions import erf, threefry
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps
+from support.linear import INT, Lines, dot
 
 F32 = dtypes.float32
 DOT = """\

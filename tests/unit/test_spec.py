@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 import pytest
-from support.linear import INT, Lines, dot
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
@@ -13,6 +12,7 @@ from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.kernel import Axis, AxisKind, Param
 from ntgrad.codegen.spec import GRAPH, INDEX, LINEAR, verify_graph, verify_index, verify_linear
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from support.linear import INT, Lines, dot
 
 F32, BOOL = dtypes.float32, dtypes.bool
 ADD, MUL = BinaryOps.ADD, BinaryOps.MUL
@@ -498,7 +498,8 @@ def test_graph_accepts() -> None:
   g = U(Ops.GATHER, F32, (a, U(Ops.IOTA, INT, (), 2)))
   m = U(Ops.PAD, F32, (U(Ops.FLIP, F32, (U(Ops.PERMUTE, F32, (a,), (1, 0)),), (0,)),), ((0, 1), (2, 0)))
   v = U(Ops.SHRINK, F32, (a,), ((0, 2), (1, 2)))
-  verify_graph([s, u, g, m, U(Ops.CAT, F32, (a, b), 1), U(Ops.ASSIGN, F32, (v, U(Ops.EXPAND, F32, (U(Ops.RESHAPE, F32, (c(1.0, F32),), (1, 1)),), (2, 1)))),
+  ones = U(Ops.EXPAND, F32, (U(Ops.RESHAPE, F32, (c(1.0, F32),), (1, 1)),), (2, 1))
+  verify_graph([s, u, g, m, U(Ops.CAT, F32, (a, b), 1), U(Ops.ASSIGN, F32, (v, ones)),
                 U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), b), "add"), U(Ops.CONTIGUOUS, F32, (a,)), U(Ops.COPY, F32, (a,), "CPU")])
 
 

