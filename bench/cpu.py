@@ -62,7 +62,8 @@ class Row:
 
   def cells(self) -> list[str]:
     value = "–" if self.value is None else f"{self.value:.2f} {self.unit}"
-    return [self.work, self.ours, self.reference, value, f"{self.sign} {self.limit:g} {self.unit}", {True: "yes", False: "**no**", None: "–"}[self.ok]]
+    ok = {True: "yes", False: "**no**", None: "–"}[self.ok]
+    return [self.work, self.ours, self.reference, value, f"{self.sign} {self.limit:g} {self.unit}", ok]
 
 
 # ---- measuring
@@ -106,7 +107,8 @@ def versus(ours: Callable[[], Any], theirs: Callable[[], Any] | None, rounds: in
 def agree(work: str, ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
   """Wrong results are not worth timing."""
   error = float(np.abs(ours - theirs).max() / max(1.0, np.abs(theirs).max()))
-  if not error <= tolerance: sys.exit(f"bench: {work}: results differ by {error:.3g} of the largest value, at most {tolerance:g} is rounding")
+  if not error <= tolerance:
+    sys.exit(f"bench: {work}: results differ by {error:.3g} of the largest value, at most {tolerance:g} is rounding")
 
 
 def milliseconds(s: float) -> str: return f"{s * 1e3:.2f} ms"
@@ -123,7 +125,8 @@ def operation(work: str, build: Callable[[], Tensor], theirs: Callable[[], Any] 
   used = kernels()
   a, b = versus(ours, theirs, rounds)
   def text(s: float) -> str: return f"{milliseconds(s)} ({amount / s:.3g} {unit})"
-  return Row(work, text(a), f"{name} {text(b)}" if theirs is not None else f"no {name}", b / a if theirs is not None else None, FAST, limit, kernels=used)
+  if theirs is None: return Row(work, text(a), f"no {name}", None, FAST, limit, kernels=used)
+  return Row(work, text(a), f"{name} {text(b)}", b / a, FAST, limit, kernels=used)
 
 
 def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
@@ -141,7 +144,8 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
     a, b = rng.standard_normal((2, 1024, 1024), np.float32)
     ta, tb = Tensor(a).realize(), Tensor(b).realize()
     out = np.empty((1024, 1024), np.float32)
-    rows.append(operation("matmul 1024³", lambda: ta @ tb, lambda: np.matmul(a, b, out=out), "numpy", 0.7, rounds * 3, 2 * 1024**3 / 1e9, "GFLOP/s"))
+    rows.append(operation("matmul 1024³", lambda: ta @ tb, lambda: np.matmul(a, b, out=out), "numpy", 0.7, rounds * 3,
+                          2 * 1024**3 / 1e9, "GFLOP/s"))
   n = 4096
   names = ["add 64 MB", "row sum 64 MB", f"softmax {n}×{n}", f"layer norm {n}×{n}", f"gelu(2x+1)·x {n}×{n}"]
   if not any(map(wanted, names)): return rows
@@ -159,7 +163,8 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
     # torch's gelu(approximate="tanh") is the one that tinygrad's and our gelu is
     (names[4], lambda: (2 * tx + 1).gelu() * tx, lambda: f.gelu(2 * px + 1, approximate="tanh") * px, 5, 2, 1e-4)]
   for work, build, theirs, limit, passes, tolerance in cases:
-    if wanted(work): rows.append(operation(work, build, torch_of(theirs), "torch", limit, rounds, passes * gigabytes, "GB/s", tolerance))
+    if not wanted(work): continue
+    rows.append(operation(work, build, torch_of(theirs), "torch", limit, rounds, passes * gigabytes, "GB/s", tolerance))
   return rows
 
 
@@ -202,9 +207,9 @@ def torch_training(model: Any) -> Callable[[], float]:
   nets = torch.nn
   linear = nets.Linear(model.linear.in_features, 10)
   linear.weight.data, linear.bias.data = (torch.from_numpy(t.numpy()) for t in (model.linear.weight, model.linear.bias))
-  net = nets.Sequential(conv(model.conv1), nets.ReLU(), conv(model.conv2), nets.BatchNorm2d(model.norm1.sz), nets.ReLU(), nets.MaxPool2d(2),
-                        conv(model.conv3), nets.ReLU(), conv(model.conv4), nets.BatchNorm2d(model.norm2.sz), nets.ReLU(), nets.MaxPool2d(2),
-                        nets.Flatten(), linear)
+  def block(first: Any, second: Any, norm: Any) -> list[Any]:
+    return [conv(first), nets.ReLU(), conv(second), nets.BatchNorm2d(norm.sz), nets.ReLU(), nets.MaxPool2d(2)]
+  net = nets.Sequential(*block(model.conv1, model.conv2, model.norm1), *block(model.conv3, model.conv4, model.norm2), nets.Flatten(), linear)
   opt = torch.optim.Adam(net.parameters(), lr=1e-3)
   images, labels = batch()
   x, y = torch.from_numpy(images), torch.from_numpy(labels).long()
@@ -251,7 +256,8 @@ def first_steps(width: int) -> list[Row]:
   with tempfile.TemporaryDirectory() as folder:
     for name, limit in (("cold", 12.0), ("warm", 2.0)):
       env = {**os.environ, "CACHE_DIR": folder, "POCL_CACHE_DIR": folder + "/pocl"}
-      done = subprocess.run([sys.executable, __file__, "--first-step", "--width", str(width)], env=env, text=True, capture_output=True, check=False)
+      command = [sys.executable, __file__, "--first-step", "--width", str(width)]
+      done = subprocess.run(command, env=env, text=True, capture_output=True, check=False)
       if done.returncode: sys.exit(f"bench: the first step with a {name} cache failed:\n{done.stderr[-2000:]}")
       s = float(done.stdout.split()[-1])
       rows.append(Row(f"first step, {name} cache", f"{s:.2f} s", "–", s, SLOW, limit, "s"))
@@ -327,14 +333,19 @@ def network(rounds: int, width: int, wanted: Callable[[str], bool]) -> list[Row]
 
 # ---- telling
 
+def cores() -> int:
+  """Processors that this process may use."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine() -> str:
   """Date, processor, cores that may be used, and versions."""
   cpu = platform.processor() or platform.machine()
   if Path("/proc/cpuinfo").exists():
-    cpu = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), cpu)
-  cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-  versions = f"Python {platform.python_version()}, numpy {np.__version__}, {f'torch {torch.__version__}' if torch is not None else 'no torch'}"
-  return f"{datetime.date.today()}, {cpu}, {cores} cores, device {Device.DEFAULT}, {versions}"
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
+  versions = [f"Python {platform.python_version()}", f"numpy {np.__version__}", f"torch {torch.__version__}" if torch is not None else "no torch"]
+  return f"{datetime.date.today()}, {cpu}, {cores()} cores, device {Device.DEFAULT}, {', '.join(versions)}"
 
 
 def table(rows: list[Row]) -> str:
@@ -354,11 +365,12 @@ def main() -> None:
   parser.add_argument("--write", action="store_true", help="replace bench/RESULTS.md")
   parser.add_argument("--first-step", action="store_true", help=argparse.SUPPRESS)
   args = parser.parse_args()
-  if Device.DEFAULT.startswith("NUMPY"): sys.exit("bench: the numpy backend is the oracle, its speed means nothing; use another device")
+  if Device.DEFAULT.startswith("NUMPY"):
+    sys.exit("bench: the numpy backend is the oracle, its speed means nothing; use another device")
   if args.first_step:
     print(first_step(args.width))
     return
-  if torch is not None: torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+  if torch is not None: torch.set_num_threads(cores())
   words = [w for w in args.only.lower().split(",") if w]
   def wanted(name: str) -> bool: return not words or any(w in name.lower() for w in words)
   rows = operations(args.rounds, wanted) + network(args.rounds, args.width, wanted)

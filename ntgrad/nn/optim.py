@@ -1,4 +1,4 @@
-"""Optimizers. Each keeps its parameters in one flat buffer a dtype and device, so that a step is one kernel, however many there are."""
+"""Optimizers. Parameters live in one flat buffer a dtype and device, so that a step is one kernel, however many there are."""
 from __future__ import annotations
 
 import math
@@ -65,7 +65,8 @@ class _Group:
       g = p.grad
       if g is None: g = Tensor.zeros(*p.shape, dtype=self.dtype, device=self.device)
       elif tuple(g.shape) != tuple(p.shape):
-        raise ShapeError(f"step: a gradient of shape {tuple(g.shape)} for a parameter of shape {tuple(p.shape)}; they must be the same")
+        raise ShapeError(f"step: a gradient of shape {tuple(g.shape)} for a parameter of shape {tuple(p.shape)}; "
+                         "they must be the same")
       grads.append(g.cast(self.dtype))
     flat = self.join(grads).contiguous()
     for i, p in enumerate(self.params):
@@ -92,7 +93,8 @@ class Optimizer:
     if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
     params = list(params)
     for p in params:
-      if not isinstance(p, Tensor): raise ArgumentError(f"{name}: params has a {type(p).__name__}, expected Tensors (nn.state.get_parameters(model))")
+      if not isinstance(p, Tensor):
+        raise ArgumentError(f"{name}: params has a {type(p).__name__}, expected Tensors (nn.state.get_parameters(model))")
     if len({id(p) for p in params}) != len(params):
       raise ArgumentError(f"{name}: a parameter of shape {_first_twice(params).shape} is given twice; give each once")
     self.params = [p for p in params if p.requires_grad is not False]
@@ -201,8 +203,10 @@ class SGD(Optimizer):
   negative ``momentum`` or ``weight_decay`` and for ``nesterov`` without momentum.
   """
 
-  def __init__(self, params: Iterable[Tensor], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False):
-    self.momentum, self.weight_decay = _positive("SGD", "momentum", momentum, True), _positive("SGD", "weight_decay", weight_decay, True)
+  def __init__(self, params: Iterable[Tensor], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
+               nesterov: bool = False):
+    self.momentum = _positive("SGD", "momentum", momentum, zero=True)
+    self.weight_decay = _positive("SGD", "weight_decay", weight_decay, zero=True)
     self.nesterov = nesterov
     if nesterov and not momentum: raise ArgumentError("SGD: nesterov needs a momentum above 0")
     super().__init__(params, lr)
@@ -250,16 +254,19 @@ class _Adam(Optimizer):
 class Adam(_Adam):
   """Adam (https://arxiv.org/abs/1412.6980) with bias correction. ``weight_decay`` is added to the gradient, as in PyTorch.
 
-  ``m = b1·m + (1-b1)·g``; ``v = b2·v + (1-b2)·g²``; ``p -= lr · m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps)``. ``t`` counts the optimizer's
-  steps. Raises as :class:`Optimizer`, and ArgumentError for betas outside [0, 1) and negative ``eps`` or ``weight_decay``.
+  ``m = b1·m + (1-b1)·g``; ``v = b2·v + (1-b2)·g²``; ``p -= lr · m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps)``.
+  ``t`` counts the optimizer's steps. Raises as :class:`Optimizer`, and ArgumentError for betas outside [0, 1) and for negative
+  ``eps`` or ``weight_decay``.
   """
 
-  def __init__(self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0):
+  def __init__(self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+               weight_decay: float = 0.0):
     super().__init__(params, lr, b1, b2, eps, weight_decay, decoupled=False)
 
 
 class AdamW(_Adam):
   """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101): as :class:`Adam`, and ``p -= lr · weight_decay · p``."""
 
-  def __init__(self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.01):
+  def __init__(self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+               weight_decay: float = 0.01):
     super().__init__(params, lr, b1, b2, eps, weight_decay, decoupled=True)

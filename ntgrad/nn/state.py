@@ -80,7 +80,8 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
   if strict and (missing or extra):
     said = [f"the model needs {_names(missing)}, which the state dict lacks" if missing else "",
             f"the state dict has {_names(extra)}, which the model lacks" if extra else ""]
-    raise StateError(f"load_state_dict: {'; '.join(s for s in said if s)}; rename them, or pass strict=False to load only the names that both have")
+    raise StateError(f"load_state_dict: {'; '.join(s for s in said if s)}; "
+                     "rename them, or pass strict=False to load only the names that both have")
   pairs: dict[int, tuple[Tensor, Tensor]] = {}
   for name, target in mine.items():
     if name not in state_dict: continue
@@ -88,7 +89,8 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
     if not isinstance(value, Tensor):
       raise StateError(f"load_state_dict: {name!r} is {type(value).__name__}, expected a Tensor; wrap it in Tensor(..)")
     if tuple(value.shape) != tuple(target.shape):
-      raise StateError(f"load_state_dict: {name!r} has shape {tuple(value.shape)} in the state dict and {tuple(target.shape)} in the model")
+      raise StateError(f"load_state_dict: {name!r} has shape {tuple(value.shape)} in the state dict "
+                       f"and {tuple(target.shape)} in the model")
     if value.dtype is not target.dtype:
       raise StateError(f"load_state_dict: {name!r} is {value.dtype.name} in the state dict and {target.dtype.name} in the model; "
                        f"cast it first: state_dict[{name!r}].cast({target.dtype.name!r})")
@@ -121,7 +123,7 @@ def _names(names: list[str]) -> str:
 # ---- safetensors files
 
 def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
-  """Write ``tensors`` to a safetensors file at ``path``, all of it or nothing: a file that was there is replaced only when the new one is whole.
+  """Write ``tensors`` to a safetensors file at ``path``. A file that was there is replaced only when the new one is whole.
 
   Raises StateError for a name or a metadata entry that is not a string and for an empty name ``__metadata__``.
   """
@@ -131,7 +133,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
     if not isinstance(t, Tensor):
       raise StateError(f"safe_save: {name!r} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _SAFE_NAMES:
-      raise StateError(f"safe_save: {name!r} is {t.dtype}, which the format does not have; it has {', '.join(d.name for d in _SAFE_NAMES)}")
+      raise StateError(f"safe_save: {name!r} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
   header: dict[str, Any] = {}
   if metadata is not None:
     bad = [k for k, v in metadata.items() if not (isinstance(k, str) and isinstance(v, str))]
@@ -151,7 +153,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   text = json.dumps(header, separators=(",", ":")).encode()
   text += b" " * (-len(text) % 8)
   if len(text) > _MAX_HEADER:
-    raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}; split the file")
+    raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
   path = Path(path)
   temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
   try:
@@ -184,7 +186,8 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
   """
   data, entries, _ = _parse(Path(path))
   # a copy each: the file's bytes are not kept alive by one small tensor
-  return {e.name: Tensor(data[e.begin:e.end].copy().view(e.dtype.np).reshape(e.shape), dtype=e.dtype, device=device) for e in entries}
+  arrays = {e.name: data[e.begin:e.end].copy().view(e.dtype.np).reshape(e.shape) for e in entries}
+  return {e.name: Tensor(arrays[e.name], dtype=e.dtype, device=device) for e in entries}
 
 
 def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -224,12 +227,13 @@ def _parse(path: Path) -> tuple[np.ndarray, list[_Entry], dict[str, str]]:
   at, before = 0, "the start"
   for e in sorted(entries, key=lambda e: (e.begin, e.end)):
     if e.begin != at:
-      raise refuse(f"{e.name!r} starts at byte {e.begin}, which {'overlaps' if e.begin < at else 'leaves a hole after'} {before} (ends at {at})")
+      wrong = "overlaps" if e.begin < at else "leaves a hole after"
+      raise refuse(f"{e.name!r} starts at byte {e.begin}, which {wrong} {before} (ends at {at})")
     at, before = e.end, repr(e.name)
   if at != len(data): raise refuse(f"its tensors take {at} bytes, the file has {len(data)} bytes of data")
   for e in entries:
-    if e.dtype is dtypes.bool and (wrong := data[e.begin:e.end]).size and wrong.max() > 1:
-      raise refuse(f"{e.name!r} is BOOL and holds a byte {wrong.max()}, expected 0 or 1")
+    if e.dtype is dtypes.bool and e.end > e.begin and (top := data[e.begin:e.end].max()) > 1:
+      raise refuse(f"{e.name!r} is BOOL and holds a byte {top}, expected 0 or 1")
   return data, entries, metadata
 
 

@@ -20,7 +20,8 @@ def idx(array: np.ndarray) -> bytes:
 def folder(path: Path, n: int = 6, size: int = 28, zipped: bool = True) -> Path:
   rng = np.random.default_rng(0)
   for part in ("train", "t10k"):
-    for what, a in (("images-idx3", rng.integers(0, 256, (n, size, size)).astype(np.uint8)), ("labels-idx1", np.arange(n).astype(np.uint8) % 10)):
+    images, labels = rng.integers(0, 256, (n, size, size)).astype(np.uint8), np.arange(n).astype(np.uint8) % 10
+    for what, a in (("images-idx3", images), ("labels-idx1", labels)):
       data = idx(a)
       (path / f"{part}-{what}-ubyte{'.gz' if zipped else ''}").write_bytes(gzip.compress(data) if zipped else data)
   return path
@@ -40,7 +41,8 @@ def test_idx_round_trip(tmp_path: Path, dtype: str, zipped: bool) -> None:
 @pytest.mark.parametrize("damage, said", [
   (lambda d: b"", "nothing"), (lambda d: b"PK\x03\x04" + d, "starts with 50 4b"), (lambda d: d[:6], "middle of its 2 dimensions"),
   (lambda d: d[:-1], "takes 24 bytes, it has 23"), (lambda d: d + b"\0", "takes 24 bytes, it has 25"),
-  (lambda d: gzip.compress(d)[:-9], "gzip stream is damaged"), (lambda d: gzip.compress(d)[:12] + b"\xff\xff" + gzip.compress(d)[14:], "gzip stream is damaged"),
+  (lambda d: gzip.compress(d)[:-9], "gzip stream is damaged"),
+  (lambda d: gzip.compress(d)[:12] + b"\xff\xff" + gzip.compress(d)[14:], "gzip stream is damaged"),
   (lambda d: d[:4] + b"\xff" * 8 + d[12:], "takes")])
 def test_damaged_idx_is_refused(tmp_path: Path, damage: object, said: str) -> None:
   (tmp_path / "a").write_bytes(damage(idx(np.zeros((3, 4), np.uint8))))  # type: ignore[operator]

@@ -30,7 +30,8 @@ class NumpySGD:
 
 
 class NumpyAdam:
-  def __init__(self, lr: float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0, decoupled: bool = False):
+  def __init__(self, lr: float, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0,
+               decoupled: bool = False):
     self.lr, self.b1, self.b2, self.eps, self.weight_decay, self.decoupled = lr, b1, b2, eps, weight_decay, decoupled
     self.m: dict[int, Any] = {}
     self.v: dict[int, Any] = {}

@@ -15,8 +15,15 @@ import pytest
 from ntgrad import Tensor, nn
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.errors import StateError
-from ntgrad.nn.state import (SAFE_DTYPES, get_parameters, get_state_dict, load_state_dict, safe_load, safe_load_metadata,
-                             safe_save)
+from ntgrad.nn.state import (
+  SAFE_DTYPES,
+  get_parameters,
+  get_state_dict,
+  load_state_dict,
+  safe_load,
+  safe_load_metadata,
+  safe_save,
+)
 
 
 class Block:
@@ -90,7 +97,7 @@ def test_load_swapped_and_same() -> None:
   (lambda d: d.pop("l.bias"), "the model needs 'l.bias', which the state dict lacks"),
   (lambda d: d.update(x=Tensor.zeros(1)), "the state dict has 'x', which the model lacks"),
   (lambda d: d.update({"l.bias": Tensor.zeros(5)}), r"'l.bias' has shape \(5,\) in the state dict and \(4,\) in the model"),
-  (lambda d: d.update({"l.bias": Tensor.zeros(4, dtype=dtypes.float16)}), "'l.bias' is float16 in the state dict and float32 in the model"),
+  (lambda d: d.update({"l.bias": Tensor.zeros(4, dtype=dtypes.float16)}), "'l.bias' is float16 in the state dict and float32"),
   (lambda d: d.update({"l.bias": np.zeros(4)}), "'l.bias' is ndarray, expected a Tensor")])
 def test_load_refusals_leave_the_model(change: Callable[[dict[str, Any]], Any], said: str) -> None:
   block = Block()
@@ -118,7 +125,8 @@ def sample() -> dict[str, np.ndarray]:
   out: dict[str, np.ndarray] = {}
   for name, d in SAFE_DTYPES.items():
     x = rng.standard_normal((3, 5)) * 3
-    out[f"{name} µ"] = (x > 0) if d is dtypes.bool else np.abs(x).astype(d.np) if d.kind == "u" else x.astype(np.float32).astype(d.np)
+    if d.kind == "u": x = np.abs(x)
+    out[f"{name} µ"] = x > 0 if d is dtypes.bool else x.astype(np.float32).astype(d.np)
   out["scalar"], out["odd"] = np.array(2.5, np.float32), np.arange(3, dtype=np.uint8)
   return out
 
@@ -150,8 +158,8 @@ def test_package_reads_ours(tmp_path: Path) -> None:
   safe_save(tensors(arrays), tmp_path / "a", {"format": "pt"})
   raw = (tmp_path / "a").read_bytes()
   assert int.from_bytes(raw[:8], "little") % 8 == 0
-  offsets = [(v["data_offsets"][0], SAFE_DTYPES[v["dtype"]].itemsize) for k, v in json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")]).items()
-             if k != "__metadata__"]
+  header = json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])
+  offsets = [(v["data_offsets"][0], SAFE_DTYPES[v["dtype"]].itemsize) for k, v in header.items() if k != "__metadata__"]
   assert all(begin % size == 0 for begin, size in offsets)
   from safetensors import safe_open
   with safe_open(tmp_path / "a", "np") as f: assert f.metadata() == {"format": "pt"} and set(f.keys()) == set(arrays)
@@ -202,14 +210,19 @@ DAMAGED: list[tuple[bytes, str]] = [
   (b"", "has 0 bytes"), (b"\1\2\3", "has 3 bytes"),
   (raw_file({}, length=1000), "header of 1000 bytes does not fit the file of 10 bytes"),
   (raw_file({}, length=2**63), "header length is 9223372036854775808 bytes"),
-  (raw_file(b"{not json}"), "not JSON"), (raw_file(b"\xff\xfe{}"), "not JSON"), (raw_file(b""), "not JSON"), (raw_file(b"[" * 100_000), "not JSON"),
+  (raw_file(b"{not json}"), "not JSON"), (raw_file(b"\xff\xfe{}"), "not JSON"), (raw_file(b""), "not JSON"),
+  (raw_file(b"[" * 100_000), "not JSON"),
   (raw_file(b'{"a":' + b"1" * 10_000 + b"}"), "not JSON"), (raw_file([]), "a JSON list"), (raw_file(b"null"), "a JSON NoneType"),
   (raw_file({"__metadata__": {"a": 1}}), "__metadata__ is not"), (raw_file({"__metadata__": []}), "__metadata__ is not"),
   (raw_file({"a": {}}), "'a' lacks one of"), (raw_file({"a": 3}), "'a' lacks one of"),
-  (raw_file({"a": entry("F33")}, bytes(8)), "has the dtype 'F33'; dtypes: BOOL"), (raw_file({"a": entry(["F32"])}, bytes(8)), "has the dtype"),
-  (raw_file({"a": entry(shape="2")}, bytes(8)), "has the shape"), (raw_file({"a": entry(shape=(-2, -1))}, bytes(8)), "has the shape"),
-  (raw_file({"a": entry(shape=(2.0,))}, bytes(8)), "has the shape"), (raw_file({"a": entry(shape=(True, 2))}, bytes(8)), "has the shape"),
-  (raw_file({"a": entry(offsets=(0,))}, bytes(8)), "has the data_offsets"), (raw_file({"a": entry(offsets=(-8, 0))}, bytes(8)), "has the data_offsets"),
+  (raw_file({"a": entry("F33")}, bytes(8)), "has the dtype 'F33'; dtypes: BOOL"),
+  (raw_file({"a": entry(["F32"])}, bytes(8)), "has the dtype"),
+  (raw_file({"a": entry(shape="2")}, bytes(8)), "has the shape"),
+  (raw_file({"a": entry(shape=(-2, -1))}, bytes(8)), "has the shape"),
+  (raw_file({"a": entry(shape=(2.0,))}, bytes(8)), "has the shape"),
+  (raw_file({"a": entry(shape=(True, 2))}, bytes(8)), "has the shape"),
+  (raw_file({"a": entry(offsets=(0,))}, bytes(8)), "has the data_offsets"),
+  (raw_file({"a": entry(offsets=(-8, 0))}, bytes(8)), "has the data_offsets"),
   (raw_file({"a": entry(offsets=(8, 0))}, bytes(8)), "takes bytes 8 to 0"),
   (raw_file({"a": entry()}, bytes(7)), "takes bytes 0 to 8 of its 7 bytes"),
   (raw_file({"a": entry(shape=(3,))}, bytes(8)), r"takes 8 bytes, shape \(3,\) of float32 takes 12"),
