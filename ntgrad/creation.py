@@ -1,0 +1,211 @@
+"""Making tensors: from data on the host, and from constants and counters that cost no memory until they are realised."""
+from __future__ import annotations
+
+import math
+from typing import Any, Self, Sequence
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.core import Base, shape_of
+from ntgrad.device import Device
+from ntgrad.elementwise import scalar_node
+from ntgrad.functional import Functional
+
+
+def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+  """Nested lists as an array: bools give bool, ints int32 (int64 where they need it), floats float32. Raises ShapeError, DTypeError."""
+  try:
+    a = np.array(data)
+  except ValueError:
+    raise ShapeError("Tensor: nested lists of different lengths; every row must have as many elements as its neighbours") from None
+  except OverflowError:
+    raise ArgumentError("Tensor: an int that does not fit int64 or uint64") from None
+  if a.dtype.kind not in "biuf" and a.dtype not in _KNOWN:
+    raise DTypeError(f"Tensor: lists of {a.dtype.name if a.dtype.kind != 'O' else type(a.reshape(-1)[0]).__name__ if a.size else 'objects'}; "
+                     "they may hold bools, ints and floats")
+  if dtype is not None: return host_cast(a, dtype)
+  if _has_numpy(data): return a
+  if a.dtype.kind == "f": return a.astype(np.float32)
+  if a.dtype == np.int64 and (not a.size or (a.min() >= -2 ** 31 and a.max() < 2 ** 31)): return a.astype(np.int32)
+  return a
+
+
+_KNOWN = frozenset(d.np for d in dtypes.all)
+
+
+def _has_numpy(data: Any) -> bool:
+  while isinstance(data, (list, tuple)) and data: data = data[0]
+  return isinstance(data, (np.ndarray, np.generic))
+
+
+def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+  """An array in another dtype. Raises ArgumentError for ints that do not fit."""
+  if dtype.kind in "iu" and a.dtype.kind in "iu" and a.size and dtypes.of(a.dtype) is not dtype:
+    lo, hi = int(a.min()), int(a.max())
+    if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
+      raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
+  return a.astype(dtype.np)
+
+
+def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
+  """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
+  from ntgrad.engine.buffer import Buffer
+  if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
+    d = dtype or (dtypes.bool if isinstance(data, bool) else dtypes.default_int if isinstance(data, int) else dtypes.default_float)
+    if dtype is None and isinstance(data, int) and not -2 ** 31 <= data < 2 ** 31: d = dtypes.int64
+    if d.kind in "iu" and not (isinstance(data, int) or math.isfinite(data)): raise ArgumentError(f"Tensor: {data} as {d.name}; it takes ints")
+    node = scalar_node("Tensor", int(data) if d.kind in "iu" else data, d, ())
+    return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
+  if isinstance(data, Base): data = data.lazydata
+  if isinstance(data, UOp):
+    node = data if dtype is None else graph.cast(data, dtype)
+    return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
+  if isinstance(data, (bytes, bytearray, memoryview)): array = np.frombuffer(data, np.uint8)
+  elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
+  elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
+  elif data is None: array = np.zeros(0, np.float32)
+  else: raise DTypeError(f"Tensor: data of {type(data).__name__}; it takes numbers, nested lists, numpy arrays, bytes, Tensors and UOps")
+  if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
+  if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
+  dtypes.of(array.dtype)  # refuses what ntgrad does not have
+  if dtype is not None: array = host_cast(array, dtype)
+  return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
+
+
+class Creation(Functional):
+  """Constants and counters."""
+  __slots__ = ()
+
+  @classmethod
+  def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
+    if device is not None:
+      name = Device.canonicalize(device)
+      if node.device is None and name != Device.DEFAULT: node = graph.copy(node, name)
+    t = cls._from_node(node)
+    if requires_grad is not None: t.requires_grad = requires_grad
+    return t
+
+  @classmethod
+  def _sizes(cls, name: str, shape: Sequence[Any]) -> tuple[int, ...]:
+    s = shape_of(name, shape)
+    if min(s, default=0) < 0: raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
+    return s
+
+  @classmethod
+  def full(cls, shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
+    s = cls._sizes("full", (shape,))
+    d = dtypes.of(dtype) if dtype is not None else dtypes.of(type(fill_value)) if isinstance(fill_value, (bool, int, float)) else None
+    if d is None:
+      t = cls(fill_value, dtype=dtype, device=device)  # type: ignore[call-arg]
+      if requires_grad is not None: t.requires_grad = requires_grad
+      return t.expand(s)
+    node = scalar_node("full", int(fill_value) if d.kind in "iu" else fill_value, d, s)
+    return cls._made(node, device, requires_grad)
+
+  @classmethod
+  def zeros(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """Zeros of a shape, float32 unless told otherwise. Raises ArgumentError."""
+    return cls.full(shape_of("zeros", shape), 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad)
+  @classmethod
+  def ones(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """Ones of a shape, float32 unless told otherwise. Raises ArgumentError."""
+    return cls.full(shape_of("ones", shape), 1.0 if dtype is None else 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+  @classmethod
+  def empty(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """Memory of a shape that is not initialised, float32 unless told otherwise. Raises ArgumentError."""
+    from ntgrad.engine.buffer import Buffer
+    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    return cls._made(graph.buffer(Buffer(Device.canonicalize(device), cls._sizes("empty", shape), d)), None, requires_grad)
+
+  @classmethod
+  def arange(cls, start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: str | None = None,
+             requires_grad: bool | None = None) -> Self:
+    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); int32 for ints, float32 for floats. Raises ArgumentError."""
+    if stop is None: start, stop = 0, start
+    if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
+    n = max(0, math.ceil((stop - start) / step))
+    ints = all([isinstance(v, int) for v in (start, stop, step)])
+    d = dtypes.of(dtype) if dtype is not None else (dtypes.default_int if ints else dtypes.default_float)
+    if n > dtypes.max(dtypes.int32): raise ArgumentError(f"arange: {n} elements; at most {dtypes.max(dtypes.int32)}")
+    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
+    last = start + (n - 1) * step
+    if d.kind in "iu":
+      for v in (start, last): scalar_node("arange", int(v), d, ())
+      work = dtypes.int64 if max(abs(start), abs(last)) > dtypes.max(dtypes.int32) else dtypes.int32
+    else: work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
+    if not ints and work is dtypes.int32: work = dtypes.float32
+    u = graph.cast(graph.iota(n), work)
+    if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)
+    if start != 0: u = graph.scalar(BinaryOps.ADD, u, start)
+    return cls._made(graph.cast(u, d), device, requires_grad)
+
+  @classmethod
+  def linspace(cls, start: float, stop: float, steps: int, *, dtype: Any = None, device: str | None = None,
+               requires_grad: bool | None = None) -> Self:
+    """``steps`` evenly spaced numbers from start to stop, both included. Raises ArgumentError."""
+    if steps < 0: raise ArgumentError(f"linspace: {steps} steps; there must not be fewer than 0")
+    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    if steps < 2: return cls.full((steps,), start, dtype=d, device=device, requires_grad=requires_grad)
+    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
+    u = graph.scalar(BinaryOps.MUL, graph.cast(graph.iota(steps), work), (stop - start) / (steps - 1))
+    return cls._made(graph.cast(graph.scalar(BinaryOps.ADD, u, start), d), device, requires_grad)
+
+  @classmethod
+  def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
+    rows, columns = cls._sizes("eye", (n, n if m is None else m))
+    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    same = graph.binary(BinaryOps.CMPEQ, cls._index(0, (rows, columns)), cls._index(1, (rows, columns)))
+    return cls._made(graph.cast(same, d), device, requires_grad)
+
+  @staticmethod
+  def _index(axis: int, shape: tuple[int, ...]) -> UOp:
+    """The index along an axis, at every element of a shape."""
+    ones = [1] * len(shape)
+    ones[axis] = shape[axis]
+    return graph.expand(graph.reshape(graph.iota(shape[axis]), tuple(ones)), shape)
+
+  def _like(self, value: Any, kwargs: dict[str, Any]) -> Self:
+    kwargs.setdefault("dtype", self.dtype)
+    kwargs.setdefault("device", self.lazydata.device)
+    return type(self).full(self.shape, value, **kwargs)
+  def full_like(self, fill_value: Any, **kwargs: Any) -> Self:
+    """A number everywhere, of this shape, dtype and device."""
+    return self._like(fill_value, kwargs)
+  def zeros_like(self, **kwargs: Any) -> Self:
+    """Zeros of this shape, dtype and device."""
+    return self._like(0, kwargs)
+  def ones_like(self, **kwargs: Any) -> Self:
+    """Ones of this shape, dtype and device."""
+    return self._like(1, kwargs)
+  def empty_like(self, **kwargs: Any) -> Self:
+    """Memory of this shape, dtype and device that is not initialised."""
+    return type(self).empty(self.shape, dtype=kwargs.pop("dtype", self.dtype), device=kwargs.pop("device", self.lazydata.device), **kwargs)
+
+  def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
+    u = self.lazydata
+    if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
+    s = u.shape[-2:]
+    row = graph.scalar(BinaryOps.ADD, self._index(0, s), diagonal) if diagonal else self._index(0, s)
+    a, b = (row, self._index(1, s)) if upper else (self._index(1, s), row)
+    return self._wrap(graph.where(graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape), u, graph.const(0, u.dtype, u.shape)))
+  def tril(self, diagonal: int = 0) -> Self:
+    """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
+    return self._triangle("tril", diagonal, False)
+  def triu(self, diagonal: int = 0) -> Self:
+    """The upper triangle of the last two dims, zeros below. Raises ShapeError."""
+    return self._triangle("triu", diagonal, True)
+
+  def one_hot(self, num_classes: int) -> Self:
+    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere. Raises DTypeError."""
+    u = self.lazydata
+    if u.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {u.dtype.name}; it takes ints")
+    shape = (*u.shape, num_classes)
+    index = graph.expand(graph.reshape(u, (*u.shape, 1)), shape)
+    return self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, graph.cast(self._index(len(u.shape), shape), u.dtype)), dtypes.int32))

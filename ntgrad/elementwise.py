@@ -1,0 +1,481 @@
+"""Elementwise operations of ``Tensor``: arithmetic, comparison, bits, functions, activations, with numpy's broadcasting.
+
+Promotion is ``ntgrad.codegen.dtype.promote``; Python numbers take part by kind only, so ``int32 * 0.5`` is float32 and
+``float16 * 0.5`` is float16. Functions such as ``exp`` give float32 for ints and bools.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.core import Base
+
+_SCALARS = (bool, int, float)
+_BOOL_MEANS = {BinaryOps.ADD: BinaryOps.OR, BinaryOps.MUL: BinaryOps.AND, BinaryOps.MAX: BinaryOps.OR, BinaryOps.MIN: BinaryOps.AND}
+_BITS = frozenset({BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
+_SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
+_WHOLE = frozenset({BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.SHL, BinaryOps.SHR, BinaryOps.POW})
+
+
+def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+  """The shape that all of ``shapes`` broadcast to, as in numpy. Raises ShapeError."""
+  n = max([len(s) for s in shapes])
+  out = [1] * n
+  for s in shapes:
+    for i, d in enumerate(s, n - len(s)):
+      if d != 1:
+        if out[i] not in (1, d):
+          raise ShapeError(f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast; "
+                           "dimensions, counted from the last, must be equal or 1")
+        out[i] = d
+  return tuple(out)
+
+
+def common_device(name: str, *nodes: UOp) -> None:
+  """Raises DeviceError if nodes live on different devices (constants live on any)."""
+  first = None
+  for n in nodes:
+    d = n.device
+    if d is None: continue
+    if first is None: first = d
+    elif d != first: raise DeviceError(f"{name}: tensors on {first} and on {d}; move them to one device with .to()")
+
+
+def scalar_dtype(value: Any, dtype: DType) -> DType:
+  """The dtype that a Python number and a tensor of ``dtype`` work in."""
+  kind = dtype.kind
+  if kind == "f" or isinstance(value, bool): return dtype
+  if isinstance(value, int): return dtypes.default_int if kind == "b" else dtype
+  return dtypes.default_float
+
+
+def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
+  """A Python number as a constant. Raises ArgumentError for an int that the dtype does not hold."""
+  if dtype.kind in "iu" and not dtypes.min(dtype) <= value <= dtypes.max(dtype):
+    raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
+  return graph.const(value, dtype, shape)
+
+
+class Elementwise(Base):
+  """The elementwise operations."""
+  __slots__ = ()
+
+  # ---- two operands
+  def _binary(self, fn: BinaryOps, x: Any, reverse: bool = False) -> Self:
+    a = self.lazydata
+    da = a.dtype
+    if isinstance(x, Base):
+      b = x.lazydata
+      db = b.dtype
+      name = fn.name
+      if a.device != b.device: common_device(name, a, b)
+      if a.shape != b.shape:
+        shape = broadcast_shape(name, a.shape, b.shape)
+        if da is not db:
+          d = promote(da, db)
+          a, b = graph.cast(a, d), graph.cast(b, d)
+        a, b = graph.broadcast(a, shape), graph.broadcast(b, shape)
+      elif da is not db:
+        d = promote(da, db)
+        a, b = graph.cast(a, d), graph.cast(b, d)
+    elif isinstance(x, _SCALARS) or isinstance(x, np.number) or isinstance(x, np.bool_):
+      if type(x) not in _SCALARS: x = x.item()
+      d = scalar_dtype(x, da)
+      if d is not da: a = graph.cast(a, d)
+      b = scalar_node(fn.name, x, d, a.shape) if d.kind != "f" else graph.const(float(x), d, a.shape)
+      x = None
+    elif isinstance(x, (list, tuple, np.ndarray)):
+      return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
+    else:
+      raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
+    d = a.dtype
+    if d.kind == "b":
+      if fn in _BOOL_MEANS: fn = _BOOL_MEANS[fn]
+      elif fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
+      elif fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
+    elif d.kind == "f" and (fn in _BITS or fn in _SHIFTS):
+      raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
+    node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
+    return self._wrap(node) if x is None or x._state <= self._state else x._wrap(node)
+
+  def add(self, x: Any, reverse: bool = False) -> Self:
+    """``self + x``."""
+    return self._binary(BinaryOps.ADD, x, reverse)
+  def sub(self, x: Any, reverse: bool = False) -> Self:
+    """``self - x``; bools are refused (DTypeError)."""
+    return self._binary(BinaryOps.SUB, x, reverse)
+  def mul(self, x: Any, reverse: bool = False) -> Self:
+    """``self * x``."""
+    return self._binary(BinaryOps.MUL, x, reverse)
+  def div(self, x: Any, reverse: bool = False) -> Self:
+    """``self / x``, true division: ints give float32."""
+    a = self
+    if a.dtype.kind != "f" and (not isinstance(x, Base) or x.dtype.kind != "f"):
+      a = a.cast(dtypes.default_float)
+      if isinstance(x, Elementwise): x = x.cast(dtypes.default_float)
+    return a._binary(BinaryOps.DIV, x, reverse)
+  def idiv(self, x: Any, reverse: bool = False) -> Self:
+    """``self // x``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
+    a, b = self._pair("idiv", x, reverse)
+    if b.dtype.kind == "f" or a.dtype.kind == "f": return a.div(b).floor()
+    return a._binary(BinaryOps.IDIV, b)
+  def mod(self, x: Any, reverse: bool = False) -> Self:
+    """``self % x`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
+    a, b = self._pair("mod", x, reverse)
+    if b.dtype.kind == "f" or a.dtype.kind == "f": return a - a.div(b).floor() * b
+    return a._binary(BinaryOps.MOD, b)
+
+  def _pair(self, name: str, x: Any, reverse: bool) -> tuple[Self, Self]:
+    """Both operands as tensors in order, a number in the dtype that it takes part with."""
+    if not isinstance(x, Base):
+      if isinstance(x, (np.number, np.bool_)): x = x.item()
+      if isinstance(x, _SCALARS):
+        d = scalar_dtype(x, self.dtype)
+        if x == 0 and d.kind != "f" and not reverse: raise ArgumentError(f"{name}: ints divided by 0; the divisor must not be 0")
+        x = self._from_node(scalar_node(name, x, d, ()) if d.kind != "f" else graph.const(float(x), d, ()))
+        return (x, self.cast(d)) if reverse else (self.cast(d), x)
+      x = type(self)(x, device=self.lazydata.device)  # type: ignore[call-arg]
+    return (x, self) if reverse else (self, x)
+
+  def pow(self, x: Any, reverse: bool = False) -> Self:
+    """``self ** x``. Ints to a negative int number are refused (DTypeError)."""
+    if isinstance(x, (np.number, np.bool_)): x = x.item()
+    if not reverse and isinstance(x, _SCALARS):
+      a = self.cast(scalar_dtype(x, self.dtype))
+      whole = int(x) if math.isfinite(x) and x == int(x) and abs(x) <= (64 if a.dtype.kind != "f" else 4) else None
+      if a.dtype.kind != "f" and x < 0: raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
+      if whole is not None:
+        if whole == 0: return self._from_node(graph.const(1, a.dtype, a.shape))
+        base, n, out = (a, whole, None) if whole > 0 else (a.reciprocal(), -whole, None)
+        while n:
+          if n & 1: out = base if out is None else out._binary(BinaryOps.MUL, base)
+          n >>= 1
+          if n: base = base._binary(BinaryOps.MUL, base)
+        assert out is not None
+        return out
+      if x == 0.5: return a.sqrt()
+      if x == -0.5: return a.rsqrt()
+      return a._binary(BinaryOps.POW, x)
+    return self._binary(BinaryOps.POW, x, reverse)
+
+  def maximum(self, x: Any) -> Self:
+    """The greater of both, NaN where either is NaN."""
+    return self._binary(BinaryOps.MAX, x)
+  def minimum(self, x: Any) -> Self:
+    """The lesser of both, NaN where either is NaN."""
+    return self._binary(BinaryOps.MIN, x)
+  def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
+    """``self & x`` for ints and bools."""
+    return self._binary(BinaryOps.AND, x, reverse)
+  def bitwise_or(self, x: Any, reverse: bool = False) -> Self:
+    """``self | x`` for ints and bools."""
+    return self._binary(BinaryOps.OR, x, reverse)
+  def bitwise_xor(self, x: Any, reverse: bool = False) -> Self:
+    """``self ^ x`` for ints and bools."""
+    return self._binary(BinaryOps.XOR, x, reverse)
+  xor = bitwise_xor
+  def lshift(self, x: Any, reverse: bool = False) -> Self:
+    """``self << x`` for ints. Raises ArgumentError for a number below 0 or not below the width."""
+    self._shift_range("lshift", x, reverse)
+    return self._binary(BinaryOps.SHL, x, reverse)
+  def rshift(self, x: Any, reverse: bool = False) -> Self:
+    """``self >> x`` for ints, arithmetic on signed ones. Raises ArgumentError for a number below 0 or not below the width."""
+    self._shift_range("rshift", x, reverse)
+    return self._binary(BinaryOps.SHR, x, reverse)
+  def _shift_range(self, name: str, x: Any, reverse: bool) -> None:
+    if not reverse and isinstance(x, int) and not 0 <= x < 8 * max(self.dtype.itemsize, 4 if self.dtype.kind == "b" else 1):
+      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {x}; shifts go from 0 to {8 * self.dtype.itemsize - 1}")
+
+  def lerp(self, end: Any, weight: Any) -> Self:
+    """``self + (end - self) * weight``."""
+    return self + (end - self) * weight
+
+  def where(self, yes: Any, no: Any) -> Self:
+    """``yes`` where this bool tensor is true, else ``no``; all broadcast together. Raises DTypeError for another condition dtype."""
+    if self.dtype.kind != "b": raise DTypeError(f"where: a condition of {self.dtype.name}; it takes bool (compare first, e.g. x != 0)")
+    a, b = self._where_pair(yes, no)
+    c, u, v = self.lazydata, a.lazydata, b.lazydata
+    common_device("where", c, u, v)
+    if u.dtype is not v.dtype:
+      d = promote(u.dtype, v.dtype)
+      u, v = graph.cast(u, d), graph.cast(v, d)
+    if not c.shape == u.shape == v.shape:
+      shape = broadcast_shape("where", c.shape, u.shape, v.shape)
+      c, u, v = graph.broadcast(c, shape), graph.broadcast(u, shape), graph.broadcast(v, shape)
+    return self._wrap_many(graph.where(c, u, v), (a, b))
+
+  def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
+    """Both values as tensors; a number takes the other's dtype where its kind lets it."""
+    make: Any = type(self)
+    if isinstance(yes, Base):
+      return yes, (no if isinstance(no, Base) else make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None))
+    if isinstance(no, Base): return make(yes, dtype=scalar_dtype(yes, no.dtype) if isinstance(yes, _SCALARS) else None), no
+    return make(yes), make(no)
+
+  def masked_fill(self, mask: Any, value: Any) -> Self:
+    """``value`` where the bool mask is true, else this tensor."""
+    if not isinstance(mask, Base): mask = type(self)(mask, device=self.lazydata.device)  # type: ignore[call-arg]
+    return mask.where(value, self)  # type: ignore[no-any-return, attr-defined]
+
+  # ---- operators
+  def __add__(self, x: Any) -> Self: return self._binary(BinaryOps.ADD, x)
+  def __radd__(self, x: Any) -> Self: return self._binary(BinaryOps.ADD, x, True)
+  def __sub__(self, x: Any) -> Self: return self._binary(BinaryOps.SUB, x)
+  def __rsub__(self, x: Any) -> Self: return self._binary(BinaryOps.SUB, x, True)
+  def __mul__(self, x: Any) -> Self: return self._binary(BinaryOps.MUL, x)
+  def __rmul__(self, x: Any) -> Self: return self._binary(BinaryOps.MUL, x, True)
+  def __truediv__(self, x: Any) -> Self: return self.div(x)
+  def __rtruediv__(self, x: Any) -> Self: return self.div(x, True)
+  def __floordiv__(self, x: Any) -> Self: return self.idiv(x)
+  def __rfloordiv__(self, x: Any) -> Self: return self.idiv(x, True)
+  def __mod__(self, x: Any) -> Self: return self.mod(x)
+  def __rmod__(self, x: Any) -> Self: return self.mod(x, True)
+  def __pow__(self, x: Any) -> Self: return self.pow(x)
+  def __rpow__(self, x: Any) -> Self: return self.pow(x, True)
+  def __and__(self, x: Any) -> Self: return self._binary(BinaryOps.AND, x)
+  def __rand__(self, x: Any) -> Self: return self._binary(BinaryOps.AND, x, True)
+  def __or__(self, x: Any) -> Self: return self._binary(BinaryOps.OR, x)
+  def __ror__(self, x: Any) -> Self: return self._binary(BinaryOps.OR, x, True)
+  def __xor__(self, x: Any) -> Self: return self._binary(BinaryOps.XOR, x)
+  def __rxor__(self, x: Any) -> Self: return self._binary(BinaryOps.XOR, x, True)
+  def __lshift__(self, x: Any) -> Self: return self.lshift(x)
+  def __rlshift__(self, x: Any) -> Self: return self.lshift(x, True)
+  def __rshift__(self, x: Any) -> Self: return self.rshift(x)
+  def __rrshift__(self, x: Any) -> Self: return self.rshift(x, True)
+  def __lt__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLT, x)
+  def __gt__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLT, x, True)
+  def __le__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLE, x)
+  def __ge__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLE, x, True)
+  def __eq__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPEQ, x)  # type: ignore[override]
+  def __ne__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPNE, x)  # type: ignore[override]
+  __hash__ = object.__hash__
+  def eq(self, x: Any) -> Self:
+    """``self == x``, elementwise."""
+    return self._binary(BinaryOps.CMPEQ, x)
+  def ne(self, x: Any) -> Self:
+    """``self != x``, elementwise."""
+    return self._binary(BinaryOps.CMPNE, x)
+
+  # numpy must not take our operators over
+  __array_priority__ = 1000
+  __array_ufunc__ = None
+
+  # ---- one operand
+  def cast(self, dtype: DType | str) -> Self:
+    """The values in another dtype: floats to ints truncate, anything to bool is ``!= 0``."""
+    d = dtype if isinstance(dtype, DType) else dtypes.of(dtype)
+    u = self.lazydata
+    if u.dtype is d: return self
+    return self._wrap(graph.cast(u, d))
+  def bitcast(self, dtype: DType | str) -> Self:
+    """The same bits as another dtype of the same size. Raises DTypeError for another size."""
+    d, u = dtypes.of(dtype), self.lazydata
+    if d.itemsize != u.dtype.itemsize or (d.kind == "b") != (u.dtype.kind == "b"):
+      raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; both must have the same size in bytes, and bool goes with bool only")
+    return self if d is u.dtype else self._wrap(graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device))
+
+  def _unary(self, fn: UnaryOps) -> Self:
+    """A function of floats; ints and bools become float32 first."""
+    u = self.lazydata
+    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
+    return self._wrap(graph.unary(fn, u))
+  def _rounding(self, fn: UnaryOps) -> Self: return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind == "f" else self
+
+  def neg(self) -> Self:
+    """``-self``; bools are refused (DTypeError)."""
+    if self.dtype.kind == "b": raise DTypeError("NEG: bools have no sign; use ~ (logical_not), or cast them to an int dtype")
+    return self._wrap(graph.unary(UnaryOps.NEG, self.lazydata))
+  def __neg__(self) -> Self: return self.neg()
+  def __pos__(self) -> Self: return self
+  def __abs__(self) -> Self: return self.abs()
+  def bitwise_not(self) -> Self:
+    """Every bit of ints turned; logical not of bools."""
+    if self.dtype.kind == "f": raise DTypeError(f"NOT: bits of {self.dtype.name}; it takes ints and bools")
+    return self._wrap(graph.unary(UnaryOps.NOT, self.lazydata))
+  def __invert__(self) -> Self: return self.bitwise_not()
+  def logical_not(self) -> Self:
+    """True where the value is zero."""
+    return self.cast(dtypes.bool).bitwise_not()
+  def abs(self) -> Self:
+    """The absolute value."""
+    return self._wrap(graph.unary(UnaryOps.ABS, self.lazydata)) if self.dtype.kind in "fi" else self
+  def exp(self) -> Self:
+    """e to the power of the value."""
+    return self._unary(UnaryOps.EXP)
+  def exp2(self) -> Self:
+    """2 to the power of the value."""
+    return self._unary(UnaryOps.EXP2)
+  def log(self) -> Self:
+    """The natural logarithm."""
+    return self._unary(UnaryOps.LOG)
+  def log2(self) -> Self:
+    """The logarithm to base 2."""
+    return self._unary(UnaryOps.LOG2)
+  def log10(self) -> Self:
+    """The logarithm to base 10."""
+    return self._unary(UnaryOps.LOG) * (1 / math.log(10))
+  def sqrt(self) -> Self:
+    """The square root."""
+    return self._unary(UnaryOps.SQRT)
+  def rsqrt(self) -> Self:
+    """1 / square root."""
+    return self._unary(UnaryOps.RSQRT)
+  def reciprocal(self) -> Self:
+    """1 / value."""
+    return self._unary(UnaryOps.RECIP)
+  def sin(self) -> Self:
+    """The sine of radians."""
+    return self._unary(UnaryOps.SIN)
+  def cos(self) -> Self:
+    """The cosine of radians."""
+    return self._unary(UnaryOps.COS)
+  def tan(self) -> Self:
+    """The tangent of radians."""
+    return self._unary(UnaryOps.TAN)
+  def tanh(self) -> Self:
+    """The hyperbolic tangent."""
+    return self._unary(UnaryOps.TANH)
+  def sinh(self) -> Self:
+    """The hyperbolic sine."""
+    return (self.exp() - self.neg().exp()) * 0.5
+  def cosh(self) -> Self:
+    """The hyperbolic cosine."""
+    return (self.exp() + self.neg().exp()) * 0.5
+  def erf(self) -> Self:
+    """The error function."""
+    return self._unary(UnaryOps.ERF)
+  def floor(self) -> Self:
+    """Rounded down; ints as they are."""
+    return self._rounding(UnaryOps.FLOOR)
+  def ceil(self) -> Self:
+    """Rounded up; ints as they are."""
+    return self._rounding(UnaryOps.CEIL)
+  def trunc(self) -> Self:
+    """Rounded to zero; ints as they are."""
+    return self._rounding(UnaryOps.TRUNC)
+  def round(self) -> Self:
+    """Rounded to the nearest, halves to even; ints as they are."""
+    return self._rounding(UnaryOps.ROUND)
+  def sign(self) -> Self:
+    """-1, 0 or 1; NaN stays."""
+    return (self < 0).where(-1, (self > 0).where(1, self)).detach() if self.dtype.kind in "fi" else (self != 0).cast(self.dtype)
+  def isnan(self) -> Self:
+    """Whether the value is NaN."""
+    return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self
+  def isinf(self) -> Self:
+    """Whether the value is inf or -inf."""
+    return self.abs() == math.inf if self.dtype.kind == "f" else self != self
+  def isfinite(self) -> Self:
+    """Whether the value is neither infinite nor NaN."""
+    return self.abs() < math.inf if self.dtype.kind == "f" else self == self
+  def square(self) -> Self:
+    """``self * self``."""
+    return self._binary(BinaryOps.MUL, self)
+  def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:
+    """Not below the least nor above the greatest value. Raises ArgumentError if neither is given."""
+    lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
+    if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
+    out = self if lo is None else self.maximum(lo)
+    return out if hi is None else out.minimum(hi)
+  clip = clamp
+
+  # ---- activations
+  def relu(self) -> Self:
+    """max(x, 0)."""
+    return self._binary(BinaryOps.MAX, 0)
+  def sigmoid(self) -> Self:
+    """1 / (1 + exp(-x))."""
+    u = self.lazydata
+    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
+    e = graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, u))
+    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, graph.const(1.0, u.dtype, u.shape))))
+  def logsigmoid(self) -> Self:
+    """log(sigmoid(x)), without overflow."""
+    return self.neg().softplus().neg()
+  def silu(self) -> Self:
+    """x * sigmoid(x)."""
+    return self * self.sigmoid()
+  swish = silu
+  def gelu(self, approximate: str = "tanh") -> Self:
+    """x times the normal distribution function, by the tanh formula, or exactly with ``approximate="none"``."""
+    if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())
+    if approximate != "tanh": raise ArgumentError(f"gelu: approximate={approximate!r}; it takes 'tanh' or 'none'")
+    return self * 0.5 * (1 + (self * 0.7978845608028654 * (1 + 0.044715 * self * self)).tanh())
+  def quick_gelu(self) -> Self:
+    """x * sigmoid(1.702 x)."""
+    return self * (self * 1.702).sigmoid()
+  def leaky_relu(self, neg_slope: Any = 0.01) -> Self:
+    """x where positive, else neg_slope * x."""
+    return (self > 0).where(self, self * neg_slope)
+  def elu(self, alpha: Any = 1.0) -> Self:
+    """x where positive, else alpha * (exp(x) - 1)."""
+    positive = self > 0
+    return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
+  def celu(self, alpha: Any = 1.0) -> Self:
+    """x where positive, else alpha * (exp(x / alpha) - 1)."""
+    positive = self > 0
+    return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
+  def selu(self, alpha: Any = 1.6732632423543772, gamma: Any = 1.0507009873554805) -> Self:
+    """gamma times elu(alpha)."""
+    return self.elu(alpha) * gamma
+  def softplus(self, beta: Any = 1.0) -> Self:
+    """log(1 + exp(beta x)) / beta, without overflow."""
+    x = self if beta == 1 else self * beta
+    # above the limit the result is x to the last bit: the exponential never sees more, and its gradient stays finite
+    limit = 10 if x.dtype is dtypes.float16 else 40
+    out = (x.minimum(limit).exp() + 1).log() + (x - limit).maximum(0)
+    return out if beta == 1 else out / beta
+  def softsign(self) -> Self:
+    """x / (1 + |x|)."""
+    return self / (self.abs() + 1)
+  def mish(self) -> Self:
+    """x * tanh(softplus(x))."""
+    return self * self.softplus().tanh()
+  def relu6(self) -> Self:
+    """x kept within 0 and 6."""
+    return self.clamp(0, 6)
+  def hardswish(self) -> Self:
+    """x * relu6(x + 3) / 6."""
+    return self * (self + 3).relu6() * (1 / 6)
+  def hardsigmoid(self) -> Self:
+    """relu6(x + 3) / 6."""
+    return (self + 3).relu6() * (1 / 6)
+  def hardtanh(self, min_val: Any = -1, max_val: Any = 1) -> Self:
+    """x kept within min_val and max_val."""
+    return self.clamp(min_val, max_val)
+
+
+class Casts(Elementwise):
+  """Casts by the names of dtypes (a class of their own: these names hide Python's in the class body)."""
+  __slots__ = ()
+
+  def float(self) -> Self:
+    """Cast to float32."""
+    return self.cast(dtypes.float32)
+  def double(self) -> Self:
+    """Cast to float64."""
+    return self.cast(dtypes.float64)
+  def half(self) -> Self:
+    """Cast to float16."""
+    return self.cast(dtypes.float16)
+  def bfloat16(self) -> Self:
+    """Cast to bfloat16."""
+    return self.cast(dtypes.bfloat16)
+  def int(self) -> Self:
+    """Cast to int32."""
+    return self.cast(dtypes.int32)
+  def long(self) -> Self:
+    """Cast to int64."""
+    return self.cast(dtypes.int64)
+  def bool(self) -> Self:
+    """Cast to bool: ``!= 0``."""
+    return self.cast(dtypes.bool)
+
+
+__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node"]

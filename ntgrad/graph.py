@@ -1,0 +1,225 @@
+"""Makers of tensor graph nodes: each stores the shape and device it knows on the node, so that nothing has to find them again.
+
+The functions here trust their arguments; what a person passes is checked by the methods of ``Tensor``.
+"""
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, Sequence
+
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+
+Shape = tuple[int, ...]
+Window = tuple[int, int, int]
+_bool = dtypes.bool
+_WHERE = TernaryOps.WHERE
+_ALU = Ops.ALU
+
+
+def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Shape, device: str | None) -> UOp:
+  """A node whose shape and device are known."""
+  u = UOp(op, dtype, src, arg)
+  d = u.__dict__
+  if "shape" not in d: d["shape"], d["device"] = shape, device
+  return u
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _const(value: Any, dtype: DType, shape: Shape) -> UOp:
+  u = UOp.const(dtype, value)
+  u.__dict__["shape"], u.__dict__["device"] = (), None
+  if not shape: return u
+  ones = (1,) * len(shape)
+  u = make(Ops.RESHAPE, dtype, (u,), ones, ones, None)
+  return u if shape == ones else make(Ops.EXPAND, dtype, (u,), shape, shape, None)
+
+
+def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
+  """A constant of a shape: CONST, RESHAPE to ones, EXPAND."""
+  if value == 0 and dtype.kind == "f" and math.copysign(1.0, value) < 0: return _const.__wrapped__(value, dtype, shape)  # -0.0 == 0.0
+  return _const(value, dtype, shape)
+
+
+def const_value(u: UOp) -> Any:
+  """The number that every element of ``u`` is known to be, or None."""
+  while u.op is Ops.EXPAND or u.op is Ops.RESHAPE: u = u.src[0]
+  return u.arg if u.op is Ops.CONST else None
+
+
+def iota(n: int) -> UOp:
+  """int32 0 .. n-1 of shape (n,)."""
+  return make(Ops.IOTA, dtypes.int32, (), n, (n,), None)
+
+
+def unary(fn: UnaryOps, a: UOp) -> UOp:
+  """A function of one value; ISNAN gives bool."""
+  return make(_ALU, _bool if fn is UnaryOps.ISNAN else a.dtype, (a,), fn, a.shape, a.device)
+
+
+def binary(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
+  """A function of two values of one shape and dtype; comparisons give bool."""
+  return make(_ALU, _bool if fn in COMPARE else a.dtype, (a, b), fn, a.shape, a.device or b.device)
+
+
+def add(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.ADD, a, b)
+def sub(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.SUB, a, b)
+def mul(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.MUL, a, b)
+def div(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.DIV, a, b)
+
+
+def scalar(fn: BinaryOps, a: UOp, value: Any) -> UOp:
+  """``fn(a, value)`` with a number of a's dtype."""
+  return binary(fn, a, const(value, a.dtype, a.shape))
+
+
+def where(condition: UOp, yes: UOp, no: UOp) -> UOp:
+  """Choose by a bool condition; all three of one shape."""
+  return make(_ALU, yes.dtype, (condition, yes, no), _WHERE, yes.shape, condition.device or yes.device or no.device)
+
+
+def cast(u: UOp, dtype: DType) -> UOp:
+  """The same values in another dtype."""
+  if u.dtype is dtype: return u
+  value = const_value(u)
+  if value is not None and not (dtype.kind in "iu" and isinstance(value, float) and not math.isfinite(value)):
+    return const(value, dtype, u.shape) if u.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= u.dtype.itemsize else \
+      make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
+  return make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
+
+
+def _one(op: Ops, u: UOp, arg: Any, shape: Shape) -> UOp: return make(op, u.dtype, (u,), arg, shape, u.device)
+
+
+# ---- movement: a no-op gives the node itself; merging with the node beneath is left to Tensor (see movement.py)
+def reshape(u: UOp, shape: Shape) -> UOp:
+  """The same elements in row-major order in another shape."""
+  return u if u.shape == shape else _one(Ops.RESHAPE, u, shape, shape)
+
+
+def expand(u: UOp, shape: Shape) -> UOp:
+  """Dims of 1 repeated to any size."""
+  return u if u.shape == shape else _one(Ops.EXPAND, u, shape, shape)
+
+
+def permute(u: UOp, order: Shape) -> UOp:
+  """Dims in another order."""
+  if all([i == o for i, o in enumerate(order)]): return u
+  s = u.shape
+  return _one(Ops.PERMUTE, u, order, tuple([s[o] for o in order]))
+
+
+def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
+  """Zeros (False) before and after each dim."""
+  if not any([lo or hi for lo, hi in padding]): return u
+  return _one(Ops.PAD, u, tuple(padding), tuple([s + lo + hi for s, (lo, hi) in zip(u.shape, padding)]))
+
+
+def shrink(u: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
+  """A box: begin to end of each dim."""
+  shape = tuple([e - b for b, e in bounds])
+  return u if shape == u.shape else _one(Ops.SHRINK, u, tuple(bounds), shape)
+
+
+def flip(u: UOp, axes: Shape) -> UOp:
+  """Dims turned round."""
+  axes = tuple([a for a in axes if u.shape[a] > 1])
+  return _one(Ops.FLIP, u, axes, u.shape) if axes else u
+
+
+def tile(u: UOp, windows: Sequence[Window]) -> UOp:
+  """Windows of every dim: (d..) -> (outer.., inner..)."""
+  outer = tuple([(d - (size - 1) * dilation - 1) // stride + 1 for d, (size, stride, dilation) in zip(u.shape, windows)])
+  return _one(Ops.TILE, u, tuple(windows), outer + tuple([w[0] for w in windows]))
+
+
+def untile(u: UOp, shape: Shape, windows: tuple[Window, ...]) -> UOp:
+  """Adjoint of TILE before its sum: (outer.., inner..) -> (d.., inner..)."""
+  return _one(Ops.UNTILE, u, (shape, windows), shape + tuple([w[0] for w in windows]))
+
+
+def windows(u: UOp, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
+  """Windows of the last ``len(size)`` dims: (rest.., d..) -> (rest.., outer.., inner..)."""
+  rest = len(u.shape) - len(size)
+  t = tile(u, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
+  n = len(u.shape)
+  return reshape(t, t.shape[:n] + t.shape[n + rest:])
+
+
+def broadcast(u: UOp, shape: Shape) -> UOp:
+  """numpy broadcasting to a shape that is known to fit."""
+  s = u.shape
+  if s == shape: return u
+  if len(s) < len(shape): u = reshape(u, (1,) * (len(shape) - len(s)) + s)
+  return expand(u, shape)
+
+
+# ---- reductions and the rest
+def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
+  """Combine along axes, which stay as dims of 1. An empty axis gives the identity."""
+  s = u.shape
+  axes = tuple(sorted([a for a in axes if s[a] != 1]))
+  if not axes: return u
+  shape = list(s)
+  for a in axes: shape[a] = 1
+  if 0 in s and 0 not in shape:
+    from ntgrad.codegen.uop import identity
+    return const(identity(fn, u.dtype), u.dtype, tuple(shape))
+  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
+
+
+def acc_dtype(dtype: DType) -> DType:
+  """What a sum accumulates in: float32 for smaller floats, int32 or uint32 for bool and small ints."""
+  if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype
+  if dtype.itemsize >= 4: return dtype
+  return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
+
+
+def drop(u: UOp, axes: Sequence[int]) -> UOp:
+  """Without the given dims of 1."""
+  return reshape(u, tuple([s for i, s in enumerate(u.shape) if i not in axes]))
+
+
+def gather(base: UOp, index: UOp) -> UOp:
+  """Rows of base: index.shape + base.shape[1:], zero where the index is out of range."""
+  return make(Ops.GATHER, base.dtype, (base, index), None, index.shape + base.shape[1:], base.device or index.device)
+
+
+def scatter(base: UOp, index: UOp, value: UOp, mode: str) -> UOp:
+  """Base with rows set or added to ("set" | "add")."""
+  return make(Ops.SCATTER, base.dtype, (base, index, value), mode, base.shape, base.device or value.device or index.device)
+
+
+def cat(nodes: Sequence[UOp], axis: int) -> UOp:
+  """One after the other along an axis."""
+  nodes = [n for n in nodes if n.shape[axis]] or list(nodes[:1])
+  if len(nodes) == 1: return nodes[0]
+  s = nodes[0].shape
+  shape = s[:axis] + (sum(n.shape[axis] for n in nodes),) + s[axis + 1:]
+  return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, next((n.device for n in nodes if n.device), None))
+
+
+def detach(u: UOp) -> UOp:
+  """No gradient passes."""
+  return u if u.op is Ops.DETACH else _one(Ops.DETACH, u, None, u.shape)
+
+
+def contiguous(u: UOp) -> UOp:
+  """Asks to be realised on its own."""
+  return u if u.op is Ops.CONTIGUOUS or u.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
+
+
+def copy(u: UOp, device: str) -> UOp:
+  """The value on another device."""
+  return make(Ops.COPY, u.dtype, (u,), device, u.shape, device)
+
+
+def assign(target: UOp, value: UOp) -> UOp:
+  """Writes value into target, a BUFFER or a movement view of one; its value is the new contents."""
+  return make(Ops.ASSIGN, value.dtype, (target, value), None, target.shape, target.device)
+
+
+def buffer(buf: Any) -> UOp:
+  """The node of a Buffer."""
+  return make(Ops.BUFFER, buf.dtype, (), buf, buf.shape, buf.device)

@@ -1,0 +1,265 @@
+"""Indexing of ``Tensor``: ints, slices, None, Ellipsis and integer tensors; gather and scatter; assignment to parts.
+
+Integer tensors are GATHERs of rows: the indexed dims are brought to the front and joined, so any number of them is one GATHER.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Self, Sequence
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.core import Base, axis_of, is_buffer_view
+from ntgrad.elementwise import broadcast_shape, common_device
+from ntgrad.random import Random
+
+_ADD, _MUL, _LT, _LE, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.AND
+
+
+def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+  """An index array known on the host, made non-negative. Raises IndexOutOfRangeError, DTypeError."""
+  try: a = np.asarray(index)
+  except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
+  if a.size == 0: a = a.astype(np.int32)
+  if a.dtype.kind == "b":
+    raise DTypeError(f"{name}: a bool mask of shape {a.shape}; the result's shape would depend on the values: "
+                     "use where() or masked_fill(), or give integer indices")
+  if a.dtype.kind not in "iu": raise DTypeError(f"{name}: an index of {a.dtype.name}; indices are ints")
+  if a.size and (a.min() < -size or a.max() >= size):
+    bad = int(a.min()) if a.min() < -size else int(a.max())
+    raise IndexOutOfRangeError(f"{name}: index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
+  return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
+
+
+def normal_index(u: UOp, size: int) -> UOp:
+  """Negative indices counted from the end."""
+  if u.dtype.kind == "u" or u.op is Ops.IOTA: return u
+  return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
+
+
+def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
+  """Several indices (of one shape, not negative) as one of the joined dims; -1 where any is out of range."""
+  if len(indices) == 1: return indices[0]
+  work = dtypes.int64 if math.prod(sizes) >= 2 ** 31 else dtypes.int32
+  flat: UOp | None = None
+  valid: UOp | None = None
+  for u, size in zip(indices, sizes):
+    u = graph.cast(u, work)
+    inside = graph.binary(_AND, graph.binary(_LE, graph.const(0, work, u.shape), u), graph.scalar(_LT, u, size))
+    valid = inside if valid is None else graph.binary(_AND, valid, inside)
+    flat = u if flat is None else graph.add(graph.scalar(_MUL, flat, size), u)
+  assert flat is not None and valid is not None
+  return graph.where(valid, flat, graph.const(-1, work, flat.shape))
+
+
+class Indexing(Random):
+  """Indexing, gather, scatter, assignment to parts."""
+  __slots__ = ()
+
+  def _parse(self, name: str, index: Any) -> tuple[list[Any], list[int]]:
+    """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index array;
+    and which of them are ints. Raises IndexOutOfRangeError, ArgumentError, DTypeError."""
+    s = self.shape
+    items = list(index) if isinstance(index, tuple) else [index]
+    used = sum([1 for i in items if i is not None and i is not Ellipsis])
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1: raise ArgumentError(f"{name}: {len(dots)} Ellipsis for shape {s}; at most one")
+    if used > len(s): raise IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
+    at = dots[0] if dots else len(items)
+    items[at:at + 1] = [slice(None)] * (len(s) - used)
+    out: list[Any] = []
+    ints: list[int] = []
+    axis = 0
+    for item in items:
+      if item is None:
+        out.append(None)
+        continue
+      size = s[axis]
+      if isinstance(item, (bool, np.bool_)): raise DTypeError(f"{name}: the bool {item} as an index; indices are ints, slices, None, ... and int tensors")
+      if isinstance(item, (int, np.integer)):
+        if not -size <= item < size:
+          raise IndexOutOfRangeError(f"{name}: index {item} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
+        ints.append(len(out))
+        out.append((int(item) % size, 1, 1))
+      elif isinstance(item, slice):
+        try: b, e, step = item.indices(size)
+        except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
+        except TypeError: raise ArgumentError(f"{name}: slice {item}; its parts must be ints or None") from None
+        out.append((b, len(range(b, e, step)), step))
+      elif isinstance(item, Base):
+        if item.dtype.kind == "b":
+          raise DTypeError(f"{name}: a bool mask of shape {item.shape}; the result's shape would depend on the values: "
+                           "use where() or masked_fill(), or give integer indices")
+        if item.dtype.kind not in "iu": raise DTypeError(f"{name}: an index tensor of {item.dtype.name}; indices are ints")
+        common_device(name, self.lazydata, item.lazydata)
+        out.append(normal_index(item.lazydata, size))
+      elif isinstance(item, (list, tuple, np.ndarray, range)):
+        array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
+        out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
+      else: raise DTypeError(f"{name}: an index of {type(item).__name__}; indices are ints, slices, None, ... and int tensors or lists")
+      axis += 1
+    return out, ints
+
+  def __getitem__(self, index: Any) -> Self:
+    """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together).
+
+    An index tensor's elements outside the dim give zeros; ints and lists outside raise IndexOutOfRangeError. Bool masks are refused (DTypeError).
+    """
+    items, ints = self._parse("getitem", index)
+    u = self._boxed(items)
+    arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
+    # sizes now: one a item
+    sizes = iter(u.shape)
+    shape = [1 if i is None else next(sizes) for i in items]
+    if arrays:
+      dropped = [k for k in ints]
+      return self._gathered(graph.reshape(u, tuple(shape)), items, arrays, dropped)
+    kept = tuple([d for k, d in enumerate(shape) if k not in ints])
+    node = graph.reshape(u, kept)
+    return self if node is self.lazydata else self._wrap(node)
+
+  def _boxed(self, items: Sequence[Any]) -> UOp:
+    """The slices applied: shrink, flip, steps."""
+    u = self.lazydata
+    box, turned, steps = [], [], []
+    axis = 0
+    for i in items:
+      if i is None: continue
+      if isinstance(i, UOp):
+        box.append((0, u.shape[axis]))
+        steps.append(1)
+      else:
+        b, n, step = i
+        if n == 0: box.append((0, 0))
+        elif step > 0: box.append((b, b + (n - 1) * step + 1))
+        else: box.append((b + (n - 1) * step, b + 1))
+        if step < 0 and n: turned.append(axis)
+        steps.append(abs(step) if n > 1 else 1)
+      axis += 1
+    beneath = self._source(Ops.SHRINK)
+    if beneath is not None: u, box = beneath, [(b + o, e + o) for (b, e), (o, _) in zip(box, u.arg)]
+    u = graph.flip(graph.shrink(u, box), tuple(turned))
+    if any([s > 1 for s in steps]):
+      t = graph.tile(u, [(1, s, 1) for s in steps])
+      u = graph.reshape(t, t.shape[:len(steps)])
+    return u
+
+  def _gathered(self, u: UOp, items: Sequence[Any], arrays: list[int], ints: list[int]) -> Self:
+    """Integer tensors at the dims ``arrays``; ints at ``ints`` take part as index arrays of shape (), as in numpy."""
+    indices = [items[k] for k in arrays]
+    if len(indices) == 1: common = indices[0].shape
+    else:
+      common = broadcast_shape("getitem", *[i.shape for i in indices])
+      indices = [graph.broadcast(i, common) for i in indices]
+    rest = [k for k in range(len(items)) if k not in arrays and k not in ints]
+    sizes = [u.shape[k] for k in arrays]
+    moved = graph.permute(u, (*arrays, *ints, *rest))
+    base = graph.reshape(moved, (math.prod(sizes), *[u.shape[k] for k in rest]))
+    node = graph.gather(base, joined_index(indices, sizes))
+    advanced = sorted(arrays + ints)
+    together = advanced == list(range(advanced[0], advanced[-1] + 1))
+    front = len([k for k in rest if k < advanced[0]]) if together else 0
+    n = len(common)
+    if front: node = graph.permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
+    return self._wrap(node)
+
+  # ---- assignment to parts
+  def __setitem__(self, index: Any, value: Any) -> None:
+    """Replace a part (ints, slices, Ellipsis, or integer tensors, of which the last of equal ones counts). Memory is written in place.
+
+    Raises ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that requires a gradient.
+    """
+    if self._state == 2: raise GradientError("setitem: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or .detach() it")
+    items, ints = self._parse("setitem", index)
+    if None in [i if i is None else 0 for i in items]: raise ArgumentError(f"setitem: None in the index of shape {self.shape}; reshape the value instead")
+    v = value if isinstance(value, Indexing) else type(self)(value, device=self.lazydata.device, dtype=None if isinstance(value, np.ndarray) else self.dtype)  # type: ignore[call-arg]
+    if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
+      raise DTypeError(f"setitem: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
+    common_device("setitem", self.lazydata, v.lazydata)
+    vu = graph.cast(v.lazydata, self.dtype)
+    arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
+    new = self._with_rows(items, ints, arrays, vu) if arrays else self._with_box(items, ints, vu)
+    out = self._wrap_many(new, (v,))
+    if is_buffer_view(self.lazydata) or self.lazydata.op is Ops.ASSIGN:
+      self.assign(out)
+    else: self.lazydata, self._state = out.lazydata, out._state
+
+  def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
+    while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
+    if broadcast_shape("setitem", v.shape, shape) != shape: raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {shape}")
+    return graph.broadcast(v, shape)
+
+  def _with_box(self, items: Sequence[Any], ints: Sequence[int], v: UOp) -> UOp:
+    counts = [n for _, n, _ in items]
+    v = self._fit(v, tuple([n for k, n in enumerate(counts) if k not in ints]))
+    if 0 in counts: return self.lazydata
+    v = graph.reshape(v, tuple(counts))
+    turned = tuple([k for k, (_, n, step) in enumerate(items) if step < 0])
+    v = graph.flip(v, turned)
+    def placed(u: UOp) -> UOp:
+      if any([abs(step) > 1 and n > 1 for _, n, step in items]):
+        wins = tuple([(1, abs(step) if n > 1 else 1, 1) for _, n, step in items])
+        full = tuple([(n - 1) * w[1] + 1 for n, w in zip(counts, wins)])
+        u = graph.reshape(graph.untile(graph.reshape(u, u.shape + (1,) * len(items)), full, wins), full)
+      pads = []
+      for (b, n, step), size, got in zip(items, self.shape, u.shape):
+        first = b if step > 0 else b + (n - 1) * step
+        pads.append((first, size - first - got))
+      return graph.pad(u, pads)
+    if v.shape == self.shape: return v
+    inside = placed(graph.const(True, dtypes.bool, v.shape))
+    return graph.where(inside, placed(v), self.lazydata)
+
+  def _with_rows(self, items: Sequence[Any], ints: Sequence[int], arrays: list[int], v: UOp) -> UOp:
+    s = self.shape
+    for k, i in enumerate(items):
+      if not isinstance(i, UOp) and k not in ints and i != (0, s[k], 1):
+        raise ArgumentError("setitem: slices together with integer tensors; index the other dimensions with : or ints")
+    indices = [i if isinstance(i, UOp) else graph.const(i[0], dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
+    axes = sorted([*arrays, *ints])
+    common = broadcast_shape("setitem", *[i.shape for i in indices])
+    rest = [k for k in range(len(s)) if k not in axes]
+    sizes = [s[k] for k in axes]
+    together = axes == list(range(axes[0], axes[-1] + 1))
+    front = len([k for k in rest if k < axes[0]]) if together else 0
+    n = len(common)
+    v = self._fit(v, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
+    v = graph.permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
+    order = (*axes, *rest)
+    moved = graph.permute(self.lazydata, order)
+    base = graph.reshape(moved, (math.prod(sizes), *[s[k] for k in rest]))
+    node = graph.scatter(base, joined_index([graph.broadcast(i, common) for i in indices], sizes), v, "set")
+    return graph.permute(graph.reshape(node, moved.shape), tuple([order.index(k) for k in range(len(s))]))
+
+  # ---- gather and scatter along one dim
+  def _flat_index(self, name: str, dim: int, index: Any) -> tuple[UOp, int]:
+    d, s = axis_of(name, dim, self.ndim), self.shape
+    if not isinstance(index, Base) or index.dtype.kind not in "iu":
+      raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; it takes a tensor of ints")
+    if index.ndim != len(s) or any([i > n for k, (i, n) in enumerate(zip(index.shape, s)) if k != d]):
+      raise ShapeError(f"{name}: an index of shape {index.shape} for shape {s} on axis {d}; it needs as many dimensions, none but that axis larger")
+    common_device(name, self.lazydata, index.lazydata)
+    u = normal_index(index.lazydata, s[d])
+    return joined_index([u if k == d else self._index(k, index.shape) for k in range(len(s))], s), d
+
+  def gather(self, dim: int, index: Any) -> Self:
+    """out[i][j] = self[index[i][j]][j] for dim 0, and so on; zeros where the index is out of range. Raises ShapeError, DTypeError, AxisError."""
+    flat, _ = self._flat_index("gather", dim, index)
+    return self._wrap(graph.gather(graph.reshape(self.lazydata, (self.numel(),)), flat))
+
+  def scatter(self, dim: int, index: Any, src: Any, reduce: str | None = None) -> Self:
+    """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; reduce="add" adds. Raises ShapeError, DTypeError, AxisError, ArgumentError."""
+    if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
+    flat, _ = self._flat_index("scatter", dim, index)
+    v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
+    if v.dtype is not self.dtype: raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
+    if v.ndim != index.ndim or any([a < b for a, b in zip(v.shape, index.shape)]):
+      raise ShapeError(f"scatter: a source of shape {v.shape} for an index of {index.shape}; it must not be smaller")
+    vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])
+    n = self.numel()
+    node = graph.scatter(graph.reshape(self.lazydata, (n,)), flat, vu, reduce or "set")
+    return self._wrap_many(graph.reshape(node, self.shape), (v,))

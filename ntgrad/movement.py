@@ -1,0 +1,327 @@
+"""Movement operations of ``Tensor``: the same elements seen in another shape or order. They cost nothing when a kernel runs."""
+from __future__ import annotations
+
+import math
+from typing import Any, Self, Sequence
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.core import axes_of, axis_of, shape_of
+from ntgrad.elementwise import Casts, broadcast_shape, common_device, scalar_node
+
+
+def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
+  """PAD with a number other than zero."""
+  if not any([lo or hi for lo, hi in padding]): return u
+  if value == 0: return graph.pad(u, padding)
+  inside = graph.pad(graph.const(True, dtypes.bool, u.shape), padding)
+  return graph.where(inside, graph.pad(u, padding), graph.const(value, u.dtype, inside.shape))
+
+
+class Movement(Casts):
+  """The movement operations."""
+  __slots__ = ()
+
+  def _source(self, op: Ops) -> UOp | None:
+    """What is beneath this tensor if it is itself an ``op`` that may be merged with the next one.
+
+    A node that ``backward`` or ``gradient`` may look for must stay in the graph, so only tensors that need no gradient merge.
+    """
+    u = self.lazydata
+    return u.src[0] if u.op is op and self._state <= 0 else None
+
+  def reshape(self, *shape: Any) -> Self:
+    """The elements in row-major order in another shape; one size may be -1. Raises ShapeError if the sizes do not give as many."""
+    u = self.lazydata
+    new = shape_of("reshape", shape)
+    if new == u.shape: return self
+    n = self.numel()
+    if -1 in new:
+      known = -math.prod(new)
+      if new.count(-1) > 1: raise ShapeError(f"reshape: sizes {new} have -1 more than once; only one size can be found")
+      if known <= 0 or n % known:
+        raise ShapeError(f"reshape: shape {u.shape} has {n} elements, which sizes {new} do not divide; give sizes whose product does")
+      new = tuple([n // known if s == -1 else s for s in new])
+      if new == u.shape: return self
+    if math.prod(new) != n or min(new, default=0) < 0:
+      raise ShapeError(f"reshape: shape {u.shape} has {n} elements, {new} has {math.prod(new)}; give a shape of {n} elements")
+    beneath = self._source(Ops.RESHAPE)
+    return self._wrap(graph.reshape(u if beneath is None else beneath, new))
+
+  def view(self, *shape: Any) -> Self:
+    """``reshape``."""
+    return self.reshape(*shape)
+
+  def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+    """(a, b, c) -> (a*b*c,), or only the dims from start to end. Raises AxisError."""
+    s = self.shape
+    a, b = axis_of("flatten", start_dim, len(s)), axis_of("flatten", end_dim, len(s))
+    if a > b: raise AxisError(f"flatten: start_dim {start_dim} is after end_dim {end_dim} in a tensor with {len(s)} dimensions")
+    return self.reshape(s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:])
+
+  def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:
+    """(a*b,) -> (a, b) for one dim. Raises AxisError, ShapeError."""
+    d = axis_of("unflatten", dim, self.ndim)
+    s, sizes = self.shape, tuple(sizes)
+    rest = math.prod([x for x in sizes if x != -1])
+    if sizes.count(-1) > 1 or (rest != s[d] if -1 not in sizes else rest <= 0 or s[d] % rest):
+      raise ShapeError(f"unflatten: dimension {d} of shape {s} has {s[d]} elements, sizes {sizes} do not give as many")
+    return self.reshape(s[:d] + tuple([s[d] // rest if x == -1 else x for x in sizes]) + s[d + 1:])
+
+  def permute(self, *order: Any) -> Self:
+    """Dims in another order: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
+    u = self.lazydata
+    n = len(u.shape)
+    args = order[0] if len(order) == 1 and isinstance(order[0], (tuple, list)) else order
+    o = tuple([axis_of("permute", a, n) for a in args])
+    if len(o) != n or len(set(o)) != n:
+      raise AxisError(f"permute: order {tuple(args)} for a tensor with {n} dimensions; name every dimension once")
+    return self._permute(o)
+
+  def _permute(self, o: tuple[int, ...]) -> Self:
+    u, beneath = self.lazydata, self._source(Ops.PERMUTE)
+    if beneath is not None: u, o = beneath, tuple([u.arg[a] for a in o])
+    node = graph.permute(u, o)
+    return self if node is self.lazydata else self._wrap(node)
+
+  def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
+    """Two dims swapped. Raises AxisError."""
+    n = self.ndim
+    if n < 2 and dim0 == 1 and dim1 == 0: return self
+    a, b = axis_of("transpose", dim0, n), axis_of("transpose", dim1, n)
+    order = list(range(n))
+    order[a], order[b] = b, a
+    return self._permute(tuple(order))
+
+  @property
+  def T(self) -> Self:
+    """All dims in reverse order."""
+    return self._permute(tuple(range(self.ndim))[::-1])
+  @property
+  def mT(self) -> Self:
+    """The last two dims swapped. Raises AxisError for fewer than two."""
+    if self.ndim < 2: raise AxisError(f"mT: a tensor of shape {self.shape}; it takes at least 2 dimensions")
+    return self.transpose(-2, -1)
+
+  def expand(self, *shape: Any) -> Self:
+    """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
+    u = self.lazydata
+    s = u.shape
+    new = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    if new == s: return self
+    k = len(new) - len(s)
+    if k >= 0 and (-1 in new or None in new):
+      new = tuple([(s[i - k] if i >= k else None) if d is None or d == -1 else d for i, d in enumerate(new)])
+    if k < 0 or None in new or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
+      raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
+    new = shape_of("expand", new)
+    if new == s: return self
+    if k == 0 and (beneath := self._source(Ops.EXPAND)) is not None: return self._wrap(graph.expand(beneath, new))
+    return self._wrap(graph.broadcast(u, new))
+
+  def broadcast_to(self, *shape: Any) -> Self:
+    """``expand``."""
+    return self.expand(*shape)
+  def expand_as(self, other: Any) -> Self:
+    """Expanded to another tensor's shape."""
+    return self.expand(other.shape)
+  def view_as(self, other: Any) -> Self:
+    """Reshaped to another tensor's shape."""
+    return self.reshape(other.shape)
+
+  def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
+    """Without dims of 1 (all, or the ones named if they are 1). Raises AxisError."""
+    s = self.shape
+    axes = axes_of("squeeze", dim, len(s))
+    return self.reshape(tuple([d for i, d in enumerate(s) if d != 1 or i not in axes]))
+
+  def unsqueeze(self, dim: int) -> Self:
+    """A new dim of 1 at ``dim``. Raises AxisError."""
+    s = self.shape
+    d = axis_of("unsqueeze", dim, len(s) + 1)
+    return self.reshape(s[:d] + (1,) + s[d:])
+
+  def pad(self, padding: Any, mode: str = "constant", value: float = 0.0) -> Self:
+    """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
+
+    ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
+    """
+    s = self.shape
+    given = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,)
+    if all([isinstance(p, int) for p in given]):
+      if len(given) % 2 or len(given) > 2 * len(s):
+        raise ShapeError(f"pad: {given} for shape {s}; a flat padding has 2 numbers a dimension, last dimension first")
+      pairs = [(0, 0)] * (len(s) - len(given) // 2) + [(given[i], given[i + 1]) for i in range(len(given) - 2, -2, -2)]
+    else:
+      pairs = [(0, 0) if p is None else tuple(p) for p in given]
+      if len(pairs) != len(s) or any([len(p) != 2 for p in pairs]):
+        raise ShapeError(f"pad: {given} for shape {s}; give one (before, after) pair for each of the {len(s)} dimensions")
+    if any([min(lo, 0) + min(hi, 0) + d < 0 for d, (lo, hi) in zip(s, pairs)]):
+      raise ShapeError(f"pad: {tuple(pairs)} cuts off more than shape {s} has")
+    if mode != "constant": return self._pad_from_inside(pairs, mode)
+    u = self.lazydata
+    if any([lo < 0 or hi < 0 for lo, hi in pairs]):
+      u = graph.shrink(u, [(max(-lo, 0), d - max(-hi, 0)) for d, (lo, hi) in zip(s, pairs)])
+      pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
+    elif not any([lo or hi for lo, hi in pairs]): return self
+    if u.dtype.kind != "f" and value != int(value): raise DTypeError(f"pad: value {value} does not fit a tensor of {u.dtype.name}")
+    if u.dtype.kind in "iu": scalar_node("pad", int(value), u.dtype, ())
+    return self._wrap(pad_value(u, pairs, value))
+
+  def _pad_from_inside(self, pairs: Sequence[tuple[int, int]], mode: str) -> Self:
+    if mode not in ("reflect", "replicate", "circular"):
+      raise ArgumentError(f"pad: mode {mode!r}; it takes 'constant', 'reflect', 'replicate' or 'circular'")
+    u = self.lazydata
+    for d, (lo, hi) in enumerate(pairs):
+      n = u.shape[d]
+      most = {"reflect": n - 1, "circular": n, "replicate": max(lo, hi) if n else 0}[mode]
+      if min(lo, hi) < 0 or max(lo, hi) > most:
+        raise ArgumentError(f"pad: ({lo}, {hi}) of dimension {d} of shape {self.shape} in mode {mode!r}; it takes 0 to {most}")
+      def part(b: int, e: int) -> UOp: return graph.shrink(u, [(b, e) if i == d else (0, s) for i, s in enumerate(u.shape)])
+      def many(at: int, k: int) -> UOp: return graph.expand(part(at, at + 1), u.shape[:d] + (k,) + u.shape[d + 1:])
+      parts = [u]
+      if lo: parts.insert(0, graph.flip(part(1, lo + 1), (d,)) if mode == "reflect" else part(n - lo, n) if mode == "circular" else many(0, lo))
+      if hi: parts.append(graph.flip(part(n - 1 - hi, n - 1), (d,)) if mode == "reflect" else part(0, hi) if mode == "circular" else many(n - 1, hi))
+      u = graph.cat(parts, d)
+    return self if u is self.lazydata else self._wrap(u)
+
+  def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
+    """A box: (begin, end) of each dim, None for all of it. Raises ShapeError, ArgumentError."""
+    u = self.lazydata
+    if len(bounds) != len(u.shape): raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
+    box = tuple([(0, s) if b is None else (b[0], b[1]) for b, s in zip(bounds, u.shape)])
+    if not all([0 <= b <= e <= s for (b, e), s in zip(box, u.shape)]):
+      raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
+    return self._shrink(box)
+
+  def _shrink(self, box: Sequence[tuple[int, int]]) -> Self:
+    u = self.lazydata
+    beneath = self._source(Ops.SHRINK)
+    if beneath is not None: u, box = beneath, [(b + o, e + o) for (b, e), (o, _) in zip(box, u.arg)]
+    node = graph.shrink(u, box)
+    return self if node is self.lazydata else self._wrap(node)
+
+  def flip(self, *axis: Any) -> Self:
+    """Dims turned round. Raises AxisError."""
+    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim)
+    node = graph.flip(self.lazydata, axes)
+    return self if node is self.lazydata else self._wrap(node)
+
+  def repeat(self, *repeats: Any) -> Self:
+    """The whole tensor so many times along each dim; extra counts make dims in front. Raises ShapeError, ArgumentError."""
+    r = shape_of("repeat", repeats)
+    s = (1,) * (len(r) - self.ndim) + self.shape
+    if len(r) < self.ndim: raise ShapeError(f"repeat: {r} for shape {self.shape}; give at least {self.ndim} counts")
+    if min(r, default=0) < 0: raise ArgumentError(f"repeat: counts {r}; they must not be negative")
+    u = graph.reshape(self.lazydata, tuple([x for d in s for x in (1, d)]))
+    u = graph.expand(u, tuple([x for k, d in zip(r, s) for x in (k, d)]))
+    return self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))
+
+  def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+    """Each element so many times in a row, along one dim or (None) of the flattened tensor. Raises AxisError, ArgumentError."""
+    x = self.flatten() if dim is None else self
+    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim)
+    if repeats < 0: raise ArgumentError(f"repeat_interleave: {repeats} repeats; they must not be negative")
+    s = x.shape
+    u = graph.expand(graph.reshape(x.lazydata, s[:d + 1] + (1,) + s[d + 1:]), s[:d + 1] + (repeats,) + s[d + 1:])
+    return self._wrap(graph.reshape(u, s[:d] + (s[d] * repeats,) + s[d + 1:]))
+
+  def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+    """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
+    d, s = axis_of("split", dim, self.ndim), self.shape
+    if not s: raise AxisError("split: a tensor of shape () has no dimension to split")
+    if isinstance(sizes, int):
+      if sizes <= 0: raise ArgumentError(f"split: size {sizes}; it must be positive")
+      sizes = [min(sizes, s[d] - at) for at in range(0, max(s[d], 1), sizes)]
+    if sum(sizes) != s[d] or min(sizes, default=0) < 0:
+      raise ArgumentError(f"split: sizes {tuple(sizes)} of dimension {d} of shape {s}; they must add up to {s[d]}")
+    out, at = [], 0
+    for n in sizes:
+      out.append(self._shrink([(at, at + n) if i == d else (0, k) for i, k in enumerate(s)]))
+      at += n
+    return tuple(out)
+
+  def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+    """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
+    if chunks <= 0: raise ArgumentError(f"chunk: {chunks} chunks; there must be at least 1")
+    d = axis_of("chunk", dim, self.ndim)
+    return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
+
+  def unfold(self, dim: int, size: int, step: int) -> Self:
+    """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
+    d, s = axis_of("unfold", dim, self.ndim), self.shape
+    if not s or not 0 < size <= s[d] or step < 1:
+      raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; size goes from 1 to the dimension, step from 1")
+    t = graph.tile(self.lazydata, [(size, step, 1) if i == d else (1, 1, 1) for i in range(len(s))])
+    return self._wrap(graph.reshape(t, t.shape[:len(s)] + (size,)))
+
+  def windows(self, size: Sequence[int], stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> Self:
+    """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
+    n, s = len(size), self.shape
+    st = (stride,) * n if isinstance(stride, int) else tuple(stride)
+    di = (dilation,) * n if isinstance(dilation, int) else tuple(dilation)
+    if len(st) != n or len(di) != n or n > len(s):
+      raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; they need one number each for the last dimensions")
+    if min((*size, *st, *di), default=1) < 1: raise ArgumentError(f"windows: size {tuple(size)}, stride {st}, dilation {di}; all must be at least 1")
+    if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
+      raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; pad the tensor or take smaller ones")
+    return self._wrap(graph.windows(self.lazydata, size, st, di))
+
+  def cat(self, *others: Any, dim: int = 0) -> Self:
+    """Joined along a dim: ``a.cat(b, c, dim=1)`` or ``Tensor.cat(a, b)``. Raises ShapeError, AxisError, DeviceError."""
+    tensors = [self, *(others[0] if len(others) == 1 and isinstance(others[0], (tuple, list)) else others)]
+    d, s = axis_of("cat", dim, self.ndim), self.shape
+    if not s: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
+    for t in tensors:
+      if len(t.shape) != len(s) or any([a != b for i, (a, b) in enumerate(zip(t.shape, s)) if i != d]):
+        raise ShapeError(f"cat: shapes {', '.join(str(t.shape) for t in tensors)} on axis {d}; they must be equal but for that axis")
+    common_device("cat", *[t.lazydata for t in tensors])
+    dtype = promote(*[t.dtype for t in tensors])
+    return self._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), tensors)
+
+  def stack(self, *others: Any, dim: int = 0) -> Self:
+    """Joined along a new dim. Raises ShapeError, AxisError, DeviceError."""
+    tensors = [self, *(others[0] if len(others) == 1 and isinstance(others[0], (tuple, list)) else others)]
+    for t in tensors:
+      if t.shape != self.shape: raise ShapeError(f"stack: shapes {', '.join(str(t.shape) for t in tensors)}; they must be equal")
+    first, *rest = [t.unsqueeze(axis_of("stack", dim, self.ndim + 1)) for t in tensors]
+    return first.cat(*rest, dim=dim) if rest else first
+
+  def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+    """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
+    if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)
+    ds = (dims,) if isinstance(dims, int) else tuple(dims)
+    ks = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
+    u = self.lazydata
+    for k, dim in zip(ks, ds):
+      d, n = axis_of("roll", dim, self.ndim), u.shape[dim]
+      k = k % n if n else 0
+      if k: u = graph.cat([graph.shrink(u, [(b, e) if i == d else (0, s) for i, s in enumerate(u.shape)]) for b, e in ((n - k, n), (0, n - k))], d)
+    return self if u is self.lazydata else self._wrap(u)
+
+  def meshgrid(self, *others: Any, indexing: str = "ij") -> tuple[Self, ...]:
+    """Grids of coordinates of 1-d tensors. Raises ShapeError, ArgumentError."""
+    if indexing not in ("ij", "xy"): raise ArgumentError(f"meshgrid: indexing {indexing!r}; it takes 'ij' or 'xy'")
+    tensors = [self, *others]
+    if any([t.ndim > 1 for t in tensors]): raise ShapeError(f"meshgrid: shapes {', '.join(str(t.shape) for t in tensors)}; it takes 1-d tensors")
+    place = list(range(len(tensors)))
+    if indexing == "xy" and len(tensors) > 1: place[:2] = [1, 0]
+    shape = broadcast_shape("meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)])
+    return tuple([t.reshape((1,) * p + (-1,) + (1,) * (len(tensors) - p - 1)).expand(shape) for t, p in zip(tensors, place)])
+
+  def diag(self) -> Self:
+    """(n,) -> (n, n) with the elements on the diagonal. Raises ShapeError for another number of dims."""
+    if self.ndim != 1: raise ShapeError(f"diag: shape {self.shape}; it takes one dimension (diagonal() takes two)")
+    n = self.shape[0]
+    u = graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, n)))
+    return self._wrap(graph.reshape(graph.shrink(graph.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n)))
+
+  def diagonal(self) -> Self:
+    """(n, n) -> (n,), its diagonal. Raises ShapeError unless square."""
+    if self.ndim != 2 or self.shape[0] != self.shape[1]: raise ShapeError(f"diagonal: shape {self.shape}; it takes a square matrix")
+    n = self.shape[0]
+    u = graph.pad(graph.reshape(self.lazydata, (n * n,)), ((0, n),))
+    return self._wrap(graph.reshape(graph.shrink(graph.reshape(u, (n, n + 1)), ((0, n), (0, 1))), (n,)))

@@ -1,0 +1,193 @@
+"""Random numbers by counter (threefry): element i of a call is a function of the seed and of the numbers drawn before, on every device.
+
+A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so that a
+replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
+"""
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Self
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.creation import Creation
+from ntgrad.device import Device
+
+
+class _Generator:
+  seed: int = int.from_bytes(os.urandom(8), "little")
+  counter: int = 0
+
+
+_generator = _Generator()
+
+
+def manual_seed(seed: int = 0) -> None:
+  """Start the sequence of random numbers over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
+  if not isinstance(seed, int) or not 0 <= seed < 2 ** 64: raise ArgumentError(f"manual_seed: {seed!r}; a seed is an int from 0 to 2**64 - 1")
+  _generator.seed, _generator.counter = seed, 0
+
+
+def next_state(n: int) -> np.ndarray[Any, Any]:
+  """The place of the next n numbers, uint64 ``(counter, seed)``; the counter moves on by n."""
+  state = np.array([_generator.counter, _generator.seed], np.uint64)
+  _generator.counter = (_generator.counter + n) % 2 ** 64
+  return state
+
+
+def rng_state(n: int, device: str | None = None) -> Any:
+  """A uint64 Buffer of shape (2,) with the place of the next n numbers, marked with ``rng_count``."""
+  from ntgrad.engine.buffer import Buffer
+  b = Buffer.from_numpy(device or Device.DEFAULT, next_state(n))
+  b.rng_count = n
+  return b
+
+
+def bits(shape: tuple[int, ...], device: str | None) -> UOp:
+  """64 random bits an element, uint64."""
+  n = math.prod(shape)
+  state = graph.buffer(rng_state(n, device))
+  counter = graph.add(graph.cast(graph.iota(n), dtypes.uint64), graph.expand(graph.shrink(state, ((0, 1),)), (n,)))
+  # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
+  key = graph.expand(graph.reshape(graph.shrink(state, ((1, 2),)), (1,) * len(shape)), shape)
+  return graph.binary(BinaryOps.THREEFRY, graph.reshape(counter, shape), key)
+
+
+def uniform(r: UOp, dtype: DType) -> UOp:
+  """[0, 1) from the top bits of uint64: as many as the dtype's fraction holds, so that 1 never comes out."""
+  n = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8}.get(dtype, 4 if dtype is dtypes.float8_e4m3 else 3)
+  work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+  whole = graph.cast(graph.scalar(BinaryOps.SHR, r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
+  return graph.cast(graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n), dtype)
+
+
+class Random(Creation):
+  """Random tensors."""
+  __slots__ = ()
+
+  @staticmethod
+  def manual_seed(seed: int = 0) -> None:
+    """Start the sequence of random numbers over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
+    manual_seed(seed)
+
+  @classmethod
+  def _random(cls, name: str, shape: Any, device: str | None, dtype: Any) -> tuple[tuple[int, ...], str, DType]:
+    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    if d.kind != "f": raise DTypeError(f"{name}: {d.name}; it gives floats (randint gives ints)")
+    return cls._sizes(name, shape), Device.canonicalize(device), d
+
+  @classmethod
+  def _drawn(cls, node: UOp, requires_grad: bool | None) -> Self:
+    t = cls._from_node(node)
+    if requires_grad is not None: t.requires_grad = requires_grad
+    return t
+
+  @classmethod
+  def rand(cls, *shape: Any, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
+    """Uniform in [0, 1), float32 unless told otherwise. Raises ArgumentError, DTypeError."""
+    s, dev, d = cls._random("rand", shape, device, dtype)
+    return cls._drawn(graph.const(0, d, s) if 0 in s else uniform(bits(s, dev), d), requires_grad)
+
+  @classmethod
+  def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None, dtype: Any = None,
+              requires_grad: bool | None = None) -> Self:
+    """Uniform in [low, high). Raises ArgumentError, DTypeError."""
+    if dtype is not None and dtypes.of(dtype).kind in "iu": return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
+    u = cls.rand(*shape, device=device, dtype=dtype).lazydata
+    if high - low != 1: u = graph.scalar(BinaryOps.MUL, u, high - low)
+    return cls._drawn(u if low == 0 else graph.scalar(BinaryOps.ADD, u, low), requires_grad)
+
+  @classmethod
+  def randn(cls, *shape: Any, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
+    """Normal with mean 0 and variance 1 (Box-Muller), float32 unless told otherwise. Raises ArgumentError, DTypeError."""
+    s, dev, d = cls._random("randn", shape, device, dtype)
+    if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
+    r = bits(s, dev)
+    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
+    # one hash, two uniforms: the high word gives the radius, the low word the angle
+    a = uniform(r, dtypes.float32)
+    low = graph.cast(graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.AND, r, 2 ** 32 - 1), 8), dtypes.int32)
+    angle = graph.scalar(BinaryOps.MUL, graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
+    left = graph.sub(graph.const(1.0, work, s), graph.cast(a, work))  # (0, 1]: its logarithm is finite
+    radius = graph.unary(UnaryOps.SQRT, graph.scalar(BinaryOps.MUL, graph.unary(UnaryOps.LOG, left), -2.0))
+    return cls._drawn(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), requires_grad)
+
+  @classmethod
+  def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
+    """Normal with a mean and a standard deviation. Raises ArgumentError, DTypeError."""
+    u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
+    return cls._drawn(graph.scalar(BinaryOps.ADD, u, mean), requires_grad)
+
+  @classmethod
+  def randint(cls, *shape: Any, low: int = 0, high: int = 10, device: str | None = None, dtype: Any = None) -> Self:
+    """Ints from low to high - 1, int32 unless told otherwise. Raises ArgumentError, DTypeError."""
+    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
+    if d.kind not in "iu": raise DTypeError(f"randint: {d.name}; it gives ints (uniform gives floats)")
+    if not isinstance(low, int) or not isinstance(high, int) or not low < high or low < dtypes.min(d) or high - 1 > dtypes.max(d):
+      raise ArgumentError(f"randint: low {low}, high {high} for {d.name}; ints with low < high, within the dtype")
+    s = cls._sizes("randint", shape)
+    if 0 in s: return cls._from_node(graph.const(0, d, s))
+    r, span = bits(s, Device.canonicalize(device)), high - low
+    if span < 2 ** 32: r = graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.MUL, graph.scalar(BinaryOps.SHR, r, 32), span), 32)
+    elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
+    wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
+    u = graph.cast(r, wide)
+    return cls._from_node(graph.cast(graph.scalar(BinaryOps.ADD, u, low) if low else u, d))
+
+  @classmethod
+  def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+    """Uniform in [-1, 1) divided by sqrt(number of elements)."""
+    bound = 1 / math.sqrt(max(math.prod(cls._sizes("scaled_uniform", shape)), 1))
+    return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
+  @classmethod
+  def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
+    """Uniform with bound sqrt(6 / (first size + product of the others)). Raises ShapeError for no dims."""
+    s = cls._fan("glorot_uniform", shape)
+    bound = math.sqrt(6 / (s[0] + math.prod(s[1:])))
+    return cls.uniform(*s, low=-bound, high=bound, **kwargs)
+  @classmethod
+  def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError for no dims."""
+    s = cls._fan("kaiming_uniform", shape)
+    bound = math.sqrt(6 / (1 + a * a) / math.prod(s[1:]))
+    return cls.uniform(*s, low=-bound, high=bound, **kwargs)
+  @classmethod
+  def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
+    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError for no dims."""
+    s = cls._fan("kaiming_normal", shape)
+    return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
+  @classmethod
+  def _fan(cls, name: str, shape: Any) -> tuple[int, ...]:
+    s = cls._sizes(name, shape)
+    if not s or 0 in s: raise ShapeError(f"{name}: shape {s}; it takes at least one dimension and no size of 0")
+    return s
+
+  def rand_like(self, **kwargs: Any) -> Self:
+    """Uniform in [0, 1) of this shape, dtype and device."""
+    kwargs.setdefault("dtype", self.dtype)
+    return type(self).rand(*self.shape, device=kwargs.pop("device", self.device), **kwargs)
+  def randn_like(self, **kwargs: Any) -> Self:
+    """Normal of this shape, dtype and device."""
+    kwargs.setdefault("dtype", self.dtype)
+    return type(self).randn(*self.shape, device=kwargs.pop("device", self.device), **kwargs)
+
+  def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
+    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32. Without replacement only one. Raises ShapeError, ArgumentError."""
+    if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
+    if num_samples < 1 or (num_samples > 1 and not replacement):
+      raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; several are drawn with replacement=True only")
+    w = self.unsqueeze(0) if self.ndim == 1 else self
+    running = w.cast(dtypes.float32).cumsum(1)
+    last = running.shrink(((0, w.shape[0]), (w.shape[1] - 1, w.shape[1])))
+    drawn = type(self).rand(w.shape[0], num_samples, 1, device=self.device)
+    below = drawn >= (running / last).unsqueeze(1)
+    out = below.sum(2).minimum(w.shape[1] - 1)
+    return out.squeeze(0) if self.ndim == 1 else out
+
+
+__all__ = ["Random", "manual_seed", "next_state", "rng_state"]

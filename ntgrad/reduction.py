@@ -1,0 +1,220 @@
+"""Reductions of ``Tensor``: sums, extremes, statistics, softmax, running sums.
+
+Sums of bools and small ints are int32 (uint32 for unsigned ones); float16, bfloat16 and fp8 sums accumulate in float32.
+A reduction keeps its dims as 1 in the graph and drops them last, so that what is computed per row stays in the row's kernel.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Self, Sequence, Union
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.core import axes_of, axis_of
+from ntgrad.movement import Movement
+
+Axis = Union[int, Sequence[int], None]
+
+
+def count(u: UOp, axes: Sequence[int]) -> int:
+  """How many elements a reduction combines into one."""
+  n = 1
+  for a in axes: n *= u.shape[a]
+  return n
+
+
+def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
+  """Sum with dims kept, accumulated in ``graph.acc_dtype`` and (floats) cast back."""
+  acc = graph.acc_dtype(u.dtype)
+  out = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
+  return graph.cast(out, u.dtype) if u.dtype.kind == "f" else out
+
+
+class Reduction(Movement):
+  """The reductions."""
+  __slots__ = ()
+
+  def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
+    return self._wrap(node if keepdim else graph.drop(node, axes))
+
+  def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
+    """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
+    u = self.lazydata
+    axes = axes_of("sum", axis, len(u.shape))
+    if dtype is not None: return self._finish(graph.reduce(BinaryOps.ADD, graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
+    return self._finish(sum_node(u, axes), axes, keepdim)
+
+  def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
+    """The product along axes (None: all). Raises AxisError."""
+    u = self.lazydata
+    axes = axes_of("prod", axis, len(u.shape))
+    acc = dtypes.of(dtype) if dtype is not None else graph.acc_dtype(u.dtype)
+    out = graph.reduce(BinaryOps.MUL, graph.cast(u, acc), axes)
+    return self._finish(graph.cast(out, u.dtype) if dtype is None and u.dtype.kind == "f" else out, axes, keepdim)
+
+  def _extreme(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool) -> Self:
+    u = self.lazydata
+    axes = axes_of(name, axis, len(u.shape))
+    if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {axis}; it takes at least one")
+    if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
+    return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
+
+  def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """The greatest along axes (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme("max", BinaryOps.MAX, axis, keepdim)
+  def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """The least along axes (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme("min", BinaryOps.MIN, axis, keepdim)
+
+  def _argextreme(self, name: str, fn: BinaryOps, axis: int | None, keepdim: bool) -> Self:
+    u = self.lazydata
+    s = u.shape
+    if axis is None:
+      u, a = graph.reshape(u, (math.prod(s),)), 0
+    else: a = axis_of(name, axis, len(s))
+    if not u.shape: return self._from_node(graph.const(0, dtypes.int32))
+    n = u.shape[a]
+    if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
+    if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
+    best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
+    found = graph.binary(BinaryOps.CMPEQ, u, best)
+    if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
+    # n - i is greatest at the first
+    left = graph.sub(graph.const(n, dtypes.int32, (n,)), graph.iota(n))
+    left = graph.expand(graph.reshape(left, (1,) * a + (n,) + (1,) * (len(u.shape) - a - 1)), u.shape)
+    first = graph.reduce(BinaryOps.MAX, graph.where(found, left, graph.const(0, dtypes.int32, u.shape)), (a,))
+    out = graph.sub(graph.const(n, dtypes.int32, first.shape), first)
+    if keepdim: return self._from_node(graph.reshape(out, (1,) * len(s)) if axis is None else out)
+    return self._from_node(graph.drop(out, (a,)))
+
+  def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    """Where the greatest is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all. Raises AxisError."""
+    return self._argextreme("argmax", BinaryOps.MAX, axis, keepdim)
+  def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    """Where the least is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all. Raises AxisError."""
+    return self._argextreme("argmin", BinaryOps.MIN, axis, keepdim)
+
+  def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Whether one along axes (None: all) is not zero. Raises AxisError."""
+    axes = axes_of("any", axis, self.ndim)
+    return self._finish(graph.reduce(BinaryOps.OR, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
+  def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """Whether every one along axes (None: all) is not zero. Raises AxisError."""
+    axes = axes_of("all", axis, self.ndim)
+    return self._finish(graph.reduce(BinaryOps.AND, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
+
+  def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
+    """Mean with dims kept, in the accumulator's dtype."""
+    acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else dtypes.default_float
+    total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
+    n = count(u, axes)
+    return graph.div(total, graph.const(float(n), acc, total.shape)) if n != 1 else total
+
+  def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """The mean along axes (None: all); of ints and bools float32. Raises AxisError."""
+    u = self.lazydata
+    axes = axes_of("mean", axis, len(u.shape))
+    out = self._mean_node(u, axes)
+    return self._finish(graph.cast(out, u.dtype) if u.dtype.kind == "f" else out, axes, keepdim)
+
+  def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
+    """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
+    mean = self._mean_node(u, axes)
+    d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
+    total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
+    return graph.div(total, graph.const(float(max(count(u, axes) - correction, 0)), mean.dtype, total.shape)), mean
+
+  def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
+    """The variance along axes (None: all), divided by n - correction. Raises AxisError."""
+    u = self.lazydata
+    axes = axes_of("var", axis, len(u.shape))
+    out = self._var_node(u, axes, correction)[0]
+    return self._finish(graph.cast(out, u.dtype) if u.dtype.kind == "f" else out, axes, keepdim)
+
+  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
+    """``(var, mean)``. Raises AxisError."""
+    return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
+
+  def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
+    """The standard deviation along axes (None: all). Raises AxisError."""
+    return self.var(axis, keepdim, correction).sqrt()
+  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
+    """``(std, mean)``. Raises AxisError."""
+    return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
+
+  def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False) -> Self:
+    """The p-norm along axes (None: all); p may be inf. Raises AxisError."""
+    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
+    if p == 2: return x.square().sum(axis, keepdim).sqrt()
+    if p == math.inf: return x.abs().max(axis, keepdim)
+    if p == 1: return x.abs().sum(axis, keepdim)
+    return x.abs().pow(p).sum(axis, keepdim).pow(1 / p)
+
+  def _rows(self, name: str, axis: int) -> tuple[UOp, int, DType]:
+    """Input in float32 or float64, the axis, and the dtype of the result."""
+    u = self.lazydata
+    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
+    a = axis_of(name, axis, len(u.shape))
+    return graph.cast(u, graph.acc_dtype(u.dtype)), a, u.dtype
+
+  def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
+    """x - max, its exponential, and the sum of those, along axis a (dims kept)."""
+    axes = (a,) if u.shape else ()
+    top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
+    d = graph.sub(u, graph.expand(top, u.shape))
+    e = graph.unary(UnaryOps.EXP, d)
+    return d, e, graph.reduce(BinaryOps.ADD, e, axes)
+
+  def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
+    u, a, out = self._rows("softmax", axis)
+    _, e, total = self._shifted(u, a)
+    return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out if dtype is None else dtypes.of(dtype)))
+
+  def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
+    u, a, out = self._rows("log_softmax", axis)
+    d, _, total = self._shifted(u, a)
+    return self._wrap(graph.cast(graph.sub(d, graph.expand(graph.unary(UnaryOps.LOG, total), d.shape)), out if dtype is None else dtypes.of(dtype)))
+
+  def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
+    """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
+    x = self.lazydata
+    if x.dtype.kind != "f": x = graph.cast(x, dtypes.default_float)
+    u = graph.cast(x, graph.acc_dtype(x.dtype))
+    axes = axes_of("logsumexp", axis, len(u.shape))
+    top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
+    # a row of only -inf (or with an inf) must not become inf - inf
+    finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, top), math.inf)
+    top = graph.where(finite, top, graph.const(0.0, top.dtype, top.shape))
+    total = graph.reduce(BinaryOps.ADD, graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape))), axes)
+    return self._finish(graph.cast(graph.add(graph.unary(UnaryOps.LOG, total), top), x.dtype), axes, keepdim)
+
+  def cumsum(self, axis: int = 0) -> Self:
+    """Running sums along an axis. Raises AxisError."""
+    a = axis_of("cumsum", axis, self.ndim)
+    u = self.lazydata
+    u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
+    if not u.shape or not u.shape[a]: return self._wrap(u)
+    order = tuple([i for i in range(len(u.shape)) if i != a] + [a])
+    out = self._running(graph.permute(graph.cast(u, graph.acc_dtype(u.dtype)), order))
+    return self._wrap(graph.cast(graph.permute(out, tuple([order.index(i) for i in range(len(order))])), u.dtype))
+
+  def _running(self, u: UOp) -> UOp:
+    """Running sums of the last dim: blocks of at most 256, then the sums of the blocks before."""
+    *rest, n = u.shape
+    if n <= 256:
+      t = graph.windows(graph.pad(u, ((0, 0),) * len(rest) + ((n - 1, 0),)), (n,), (1,), (1,))
+      return graph.drop(graph.reduce(BinaryOps.ADD, t, (len(rest) + 1,)), (len(rest) + 1,)) if n > 1 else u
+    blocks = -(-n // 256)
+    zero = ((0, 0),) * len(rest)
+    parts = self._running(graph.reshape(graph.pad(u, (*zero, (0, blocks * 256 - n))), (*rest, blocks, 256)))
+    ends = graph.reshape(graph.shrink(parts, [(0, s) for s in parts.shape[:-1]] + [(255, 256)]), (*rest, blocks))
+    before = graph.pad(self._running(graph.shrink(ends, [(0, s) for s in rest] + [(0, blocks - 1)])), (*zero, (1, 0)))
+    out = graph.add(parts, graph.expand(graph.reshape(before, (*rest, blocks, 1)), parts.shape))
+    return graph.shrink(graph.reshape(out, (*rest, blocks * 256)), [(0, s) for s in rest] + [(0, n)])
+
+
+__all__ = ["Reduction", "sum_node", "count", "Axis"]
