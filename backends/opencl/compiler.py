@@ -17,6 +17,15 @@ from ntgrad.codegen.errors import CompileError
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 10                    # kernels in one program at most
+# what OpenCL C calls something already: PoCL does not find a kernel of such a name
+RESERVED = frozenset("""
+abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add barrier bitselect bool
+cbrt ceil char clamp clz constant copysign cos cosh cospi cross degrees distance dot double erf erfc exp exp10 exp2 expm1 fabs fdim float floor fma
+fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half hypot ilogb image int isequal isfinite isgreater isinf isless
+isnan isnormal kernel ldexp length lgamma local log log10 log1p log2 logb long mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan
+nextafter normalize popcount pow pown powr prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt
+sampler select short shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep sub_sat tan tanh tanpi tgamma trunc uchar uint
+ulong upsample ushort vload_half vstore_half wait_group_events write_only""".split())
 
 
 @dataclass
@@ -35,14 +44,14 @@ def join(specs: Sequence[ProgramSpec]) -> tuple[str, list[str]]:
   names: list[str] = []
   kernels: list[str] = []
   for spec in specs:
-    name = spec.name
+    name = spec.name if spec.name not in RESERVED else f"{spec.name}_kernel"
     while name in names: name = f"{spec.name}_{len(names)}"
     names.append(name)
     *helpers, kernel = spec.source.strip("\n").split("\n\n")
     for h in helpers:
       if h.startswith("typedef"): typedefs.update(dict.fromkeys(h.split("\n")))
       else: parts[h] = None
-    if name != spec.name: kernel = re.sub(rf"\b{re.escape(spec.name)}\b(?=\()", name, kernel)
+    if name != spec.name: kernel = re.sub(rf"(\bvoid\s+){re.escape(spec.name)}(?=\()", rf"\g<1>{name}", kernel, count=1)
     kernels.append(kernel)
   return "\n\n".join([*(["\n".join(typedefs)] if typedefs else []), *parts, *kernels]) + "\n", names
 
@@ -103,7 +112,7 @@ class Compiler:
     try:
       program._build(OPTIONS.encode(), [self.device])
     except self.cl.Error as e:
-      log = program._get_build_info(self.device, self.cl.program_build_info.LOG) if hasattr(program, "_get_build_info") else str(e)
+      log = program.get_build_info(self.device, self.cl.program_build_info.LOG) or e
       if len(specs) > 1:  # name the kernel at fault
         for k, s in specs.items(): self.build({k: s})
         return

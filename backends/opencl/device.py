@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from functools import cache
 from typing import Any, Sequence
+from weakref import WeakSet
 
 import numpy as np
 
@@ -86,15 +87,15 @@ def target_of(d: Any) -> Target:
 
 class OpenCLProgram(Program):
   """A kernel on its device."""
-  __slots__ = ("spec", "unit", "_device", "_kernel", "_args", "_global", "_local", "_enqueue", "_count")
 
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit, kernel: Any):
     self.spec, self.unit, self._device, self._kernel = spec, unit, device, kernel
     local, grid = (*spec.local, 1, 1, 1)[:3], (*spec.grid, 1, 1, 1)[:3]
     self._local, self._global = local, tuple(g*s for g, s in zip(grid, local))
-    self._args: list[Any] = []
+    self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = int(kernel.num_args)
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
+    device.programs.add(self)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
     """Launch; with ``wait`` the seconds between start and end on the device's own clock. Raises DeviceError when the device refuses."""
@@ -110,9 +111,15 @@ class OpenCLProgram(Program):
 
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams: raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
+    flat: list[Any] = []
+    for i in range(self._count): flat += (i, buffers[i])
     self._args = []
-    for i, b in enumerate(buffers[:self._count]): self._kernel.set_arg(i, b)
+    self._kernel._set_arg_multi(tuple(flat))  # a tenth of what set_args takes
     self._args = list(buffers)
+
+  def forget(self) -> None:
+    """Let go of the buffers of the last launch, which must have ended."""
+    self._args = []
 
 
 class OpenCLDevice(Device):
@@ -127,6 +134,7 @@ class OpenCLDevice(Device):
     self.renderer = OpenCLRenderer(target_of(self.device))
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.allocated = self.peak = self.pooled = 0
+    self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self._pool: dict[int, list[Any]] = {}
     self._keep = int(self.device.global_mem_size*_KEEP)
 
@@ -162,13 +170,14 @@ class OpenCLDevice(Device):
     """Back to the pool; to the system where the pool is full."""
     self.allocated -= nbytes
     size = bucket(nbytes)
-    if self.pooled + size > self._keep: return  # the runtime releases it after the work that uses it
+    if self.pooled + size > self._keep: return self.trim()
     self._pool.setdefault(size, []).append(raw)
     self.pooled += size
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
-    self.synchronize()
+    self.synchronize()  # PoCL does not keep what a kernel in the queue uses
+    for p in self.programs: p.forget()
     self._pool.clear()
     self.pooled = 0
 

@@ -183,7 +183,7 @@ def _half_to_float(t: Type) -> str:
   if t.n == 8: hard = "return __builtin_ia32_vcvtph2ps256(as_short8(x));"
   elif t.n == 16: hard = "return (float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi));"
   elif t.n == 4: hard = "return __builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)));"
-  else: hard = "return __builtin_ia32_vcvtph2ps((short8)(as_short(x))).s0;"
+  else: hard = "return as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0;"
   return f"""
 #ifdef __F16C__
 static {t.of('float')} half_to_float_{t}({t} x) {{ {hard} }}

@@ -1,0 +1,333 @@
+"""The OpenCL backend on a real device: every dtype and operation against numpy, control flow, memory, compiling, caching."""
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from typing import Any, Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.opencl.device import OpenCLDevice, available, bucket
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import CompileError, DeviceError
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+
+pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
+I32 = dtypes.int32
+N = 64
+
+
+@pytest.fixture(scope="module")
+def device() -> OpenCLDevice: return OpenCLDevice("CPU")
+
+
+def const(x: Any, dtype: DType = I32) -> UOp: return UOp.const(dtype, x)
+def param(slot: int, dtype: DType, written: bool = False) -> UOp: return UOp(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
+def load(buffer: UOp, index: UOp, n: int = 1, *gate: UOp) -> UOp: return UOp(Ops.LOAD, buffer.dtype.vec(n), (buffer, index, *gate))
+def store(*src: UOp, arg: Any = None) -> UOp: return UOp(Ops.STORE, src[2].dtype, src, arg)
+
+
+def loop_over(n: int, size: int, body: Callable[[UOp], list[UOp]]) -> list[UOp]:
+  """A program that runs ``body(index)`` (STOREs) for every n-th index below ``size``."""
+  loop = UOp(Ops.LOOP, I32, (const(0), const(size//n)))
+  nodes = toposort(body(UOp.alu(BinaryOps.MUL, loop, const(n))))
+  outer = [u for u in nodes if u.op in (Ops.DEFINE_GLOBAL, Ops.CONST)]
+  return [*outer, *(s for s in loop.src if s not in outer), loop, *(u for u in nodes if u not in outer and u not in loop.src and u is not loop),
+          UOp(Ops.ENDLOOP, I32, (loop,))]
+
+
+def run(device: OpenCLDevice, uops: list[UOp], arrays: list[np.ndarray], grid: tuple[int, ...] = (1,), local: tuple[int, ...] = (1,), name: str = "program") -> list[np.ndarray]:
+  """Compile and launch; the arrays as they are afterwards."""
+  spec = ProgramSpec(name, device.renderer.render(name, uops), grid, local, len(arrays))
+  with config(cache=0): program, = device.compile([spec])
+  raws = [device.alloc(max(a.nbytes, 1)) for a in arrays]
+  for raw, a in zip(raws, arrays): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
+  program(raws)
+  out = [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape) for raw, a in zip(raws, arrays)]
+  for raw, a in zip(raws, arrays): device.free(raw, max(a.nbytes, 1))
+  return out
+
+
+def elementwise(device: OpenCLDevice, n: int, inputs: list[np.ndarray], fns: list[Callable[..., UOp]]) -> list[np.ndarray]:
+  """One kernel that stores each of ``fns`` of the inputs, n lanes at a time."""
+  params = [param(i, dtypes.of(a.dtype)) for i, a in enumerate(inputs)]
+  probe = [load(p, const(0), n) for p in params]
+  outs = [param(len(params) + i, f(*probe).dtype.scalar(), True) for i, f in enumerate(fns)]
+  def body(i: UOp) -> list[UOp]:
+    values = [load(p, i, n) for p in params]
+    return [store(o, i, f(*values)) for o, f in zip(outs, fns)]
+  size = len(inputs[0])
+  got = run(device, loop_over(n, size, body), [*inputs, *(np.zeros(size, o.dtype.np) for o in outs)])
+  return got[len(inputs):]
+
+
+def samples(dtype: DType, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """Two arrays of N values with the awkward ones in all pairs."""
+  rng = np.random.default_rng(seed)
+  if dtype.kind == "f": hard = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.5]
+  elif dtype.kind == "b": hard = [False, True]
+  else: hard = [0, 1, 2, 7, dtypes.min(dtype), dtypes.max(dtype), -1 if dtype.kind == "i" else 3]
+  a, b = [x for x in hard for _ in hard], [y for _ in hard for y in hard]
+  rest = N - len(a)
+  if dtype.kind == "f": more = (rng.standard_normal((2, rest))*3).astype(dtype.np)
+  elif dtype.kind == "b": more = rng.integers(0, 2, (2, rest)).astype(np.bool_)
+  else: more = rng.integers(dtypes.min(dtype), dtypes.max(dtype), (2, rest), dtype.np, endpoint=True) >> np.array([[1], [3]], dtype.np)
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    return np.concatenate([np.array(a).astype(dtype.np), more[0]]), np.concatenate([np.array(b).astype(dtype.np), more[1]])
+
+
+def check(got: np.ndarray, want: np.ndarray, what: str, rtol: float = 0.0) -> None:
+  assert got.dtype == want.dtype, what
+  if want.dtype.kind in "biu": np.testing.assert_array_equal(got, want, err_msg=what)
+  else:
+    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=0, equal_nan=True, err_msg=what)
+
+
+COMMON = [(BinaryOps.ADD, np.add), (BinaryOps.SUB, np.subtract), (BinaryOps.MUL, np.multiply), (BinaryOps.MAX, np.maximum), (BinaryOps.MIN, np.minimum),
+          (BinaryOps.CMPLT, np.less), (BinaryOps.CMPLE, np.less_equal), (BinaryOps.CMPEQ, np.equal), (BinaryOps.CMPNE, np.not_equal),
+          (BinaryOps.IDIV, np.floor_divide), (BinaryOps.MOD, np.mod)]
+BITS = [(BinaryOps.AND, np.bitwise_and), (BinaryOps.OR, np.bitwise_or), (BinaryOps.XOR, np.bitwise_xor)]
+WIDE = [d for d in dtypes.all if d not in (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("dtype", WIDE, ids=str)
+def test_binary(device: OpenCLDevice, dtype: DType, n: int) -> None:
+  if dtype.kind == "b": table = [(BinaryOps.AND, np.logical_and), (BinaryOps.OR, np.logical_or), (BinaryOps.XOR, np.logical_xor), *COMMON[3:9],
+                                 (BinaryOps.ADD, np.logical_or), (BinaryOps.MUL, np.logical_and)]
+  elif dtype.kind == "f": table = [*COMMON, (BinaryOps.DIV, np.divide), (BinaryOps.POW, np.power)]
+  else: table = [*COMMON, *BITS]
+  a, b = samples(dtype)
+  got = elementwise(device, n, [a, b], [lambda x, y, op=op: UOp.alu(op, x, y) for op, _ in table])
+  with np.errstate(all="ignore"):
+    for (op, ref), g in zip(table, got): check(g, ref(a, b), str(op), 1e-6 if op is BinaryOps.POW else 0)
+
+
+@pytest.mark.parametrize("n", [1, 8])
+@pytest.mark.parametrize("dtype", dtypes.ints, ids=str)
+def test_integers_wrap_where_it_shows(device: OpenCLDevice, dtype: DType, n: int) -> None:
+  a, b = samples(dtype)
+  fns = [lambda x, y: UOp.alu(BinaryOps.CMPLT, UOp.alu(BinaryOps.ADD, x, y), x), lambda x, y: UOp.alu(BinaryOps.MUL, x, y).cast(dtypes.int64.vec(n)),
+         lambda x, y: UOp.alu(BinaryOps.CMPLT, UOp.alu(UnaryOps.NEG, x), const(0, dtype)), lambda x, y: UOp.alu(UnaryOps.NOT, x),
+         lambda x, y: UOp.alu(BinaryOps.SHL, x, const(3, dtype), dtype=x.dtype), lambda x, y: UOp.alu(BinaryOps.SHR, x, const(3, dtype), dtype=x.dtype), lambda x, y: UOp.alu(UnaryOps.ABS, x)]
+  with np.errstate(all="ignore"):
+    want = [a + b < a, (a*b).astype(np.int64), -a < 0, ~a, a << dtype.np.type(3), a >> dtype.np.type(3), np.abs(a)]
+  for i, (g, w) in enumerate(zip(elementwise(device, n, [a, b], fns), want)): check(g, w, f"case {i}")
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int32, dtypes.uint16, dtypes.uint64], ids=str)
+def test_integer_power(device: OpenCLDevice, dtype: DType) -> None:
+  a = samples(dtype)[0]
+  b = (np.arange(N) % 9).astype(dtype.np)
+  for n in (1, 4):
+    got, = elementwise(device, n, [a, b], [lambda x, y: UOp.alu(BinaryOps.POW, x, y)])
+    with np.errstate(all="ignore"): check(got, np.power(a, b), f"width {n}")
+
+
+@pytest.mark.parametrize("n", [1, 8])
+@pytest.mark.parametrize("source", dtypes.all, ids=str)
+def test_cast(device: OpenCLDevice, source: DType, n: int) -> None:
+  a = samples(source)[0]
+  if source.kind == "f":  # out of the range of an int is undefined
+    ints = np.linspace(0, 100, N).astype(source.np)
+    got = elementwise(device, n, [ints], [lambda x, d=d: x.cast(d.vec(n)) for d in dtypes.ints])
+    for d, g in zip(dtypes.ints, got): check(g, ints.astype(d.np), f"{source} to {d}")
+  others = [d for d in dtypes.all if d is not source and not (source.kind == "f" and d.kind in "iu")]
+  got = elementwise(device, n, [a], [lambda x, d=d: x.cast(d.vec(n)) for d in others])
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    for d, g in zip(others, got): check(g, a.astype(d.np), f"{source} to {d}")
+
+
+@pytest.mark.parametrize("n", [1, 4, 8, 16])
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2], ids=str)
+def test_narrow_floats_convert_exactly(device: OpenCLDevice, dtype: DType, n: int) -> None:
+  """Every value of the narrow dtype, and floats round to the nearest even one just as ml_dtypes does."""
+  bits = np.arange(1 << 8*dtype.itemsize, dtype=np.uint16).astype(np.uint16 if dtype.itemsize == 2 else np.uint8)
+  every = bits.view(dtype.np)
+  got, = elementwise(device, n, [every], [lambda x: x.cast(dtypes.float32.vec(n))])
+  with np.errstate(all="ignore"): check(got, every.astype(np.float32), "decode")
+  finite = np.sort(every.astype(np.float32)[np.isfinite(every.astype(np.float32))])
+  between = np.concatenate([(finite[1:] + finite[:-1])/2, np.nextafter((finite[1:] + finite[:-1])/2, np.inf), finite[-1:]*1.03, finite[-1:]*1.2, finite[-1:]*100])
+  floats = np.concatenate([finite, between, np.array([np.inf, -np.inf, np.nan, 1e-30, -1e-44], np.float32)]).astype(np.float32)
+  floats = np.resize(floats, (len(floats) + 15)//16*16)
+  got, back = elementwise(device, n, [floats], [lambda x: x.cast(dtype.vec(n)), lambda x: x.cast(dtype.vec(n)).cast(dtypes.float32.vec(n))])
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    want = floats.astype(dtype.np)
+    check(got, want, "encode")
+    check(back, want.astype(np.float32), "round trip in registers")
+  number = ~np.isnan(want.astype(np.float32))
+  assert (np.signbit(got[number].astype(np.float32)) == np.signbit(want[number].astype(np.float32))).all()
+
+
+def test_double_to_half_rounds_once(device: OpenCLDevice) -> None:
+  a = np.resize(np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, -(1 + 3*2.0**-11 - 2.0**-45), 1e300, -np.inf, np.nan, 65519.99999999, 0.1]), N)
+  for n in (1, 8):
+    got, = elementwise(device, n, [a], [lambda x: x.cast(dtypes.float16.vec(n))])
+    with np.errstate(all="ignore"): check(got, a.astype(np.float16), f"width {n}")
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize("pair", [(dtypes.float32, dtypes.int32), (dtypes.int32, dtypes.float32), (dtypes.float64, dtypes.uint64), (dtypes.float16, dtypes.int16),
+                                  (dtypes.uint16, dtypes.bfloat16), (dtypes.float16, dtypes.bfloat16), (dtypes.int8, dtypes.uint8), (dtypes.uint32, dtypes.int32)], ids=str)
+def test_bitcast(device: OpenCLDevice, pair: tuple[DType, DType], n: int) -> None:
+  a = samples(pair[0])[0]
+  if pair[0].kind == "f": a = np.nan_to_num(a.astype(np.float32), nan=3.0).astype(pair[0].np)
+  got, = elementwise(device, n, [a], [lambda x: UOp(Ops.BITCAST, pair[1].vec(n), (x,))])
+  want = a.view(pair[1].np)
+  check(got, want, str(pair))
+
+
+@pytest.mark.parametrize("n", [1, 8])
+@pytest.mark.parametrize("dtype", dtypes.all, ids=str)
+def test_where_and_gates(device: OpenCLDevice, dtype: DType, n: int) -> None:
+  a, b = samples(dtype)
+  c = np.arange(N) % 3 == 0
+  where, = elementwise(device, n, [c, a, b], [lambda c, x, y: c.where(x, y)])
+  check(where, np.where(c, a, b), "where")
+  # gates: a lane for itself and all lanes at once; what is not stored stays
+  pc, pa, o1, o2, o3 = param(0, dtypes.bool), param(1, dtype), param(2, dtype, True), param(3, dtype, True), param(4, dtype, True)
+  def body(i: UOp) -> list[UOp]:
+    gate, whole = load(pc, i, n), UOp.alu(BinaryOps.CMPLT, i, const(N//2))
+    other = const(1, dtype)
+    return [store(o1, i, load(pa, i, n, gate, other)), store(o2, i, load(pa, i, n), gate), store(o3, i, load(pa, i, n, whole, other), whole)]
+  _, _, g1, g2, g3 = run(device, loop_over(n, N, body), [c, a, *(np.zeros(N, dtype.np) for _ in range(3))])
+  one, zero = np.ones(N, dtype.np), np.zeros(N, dtype.np)
+  check(g1, np.where(c, a, one), "gated load")
+  check(g2, np.where(c, a, zero), "gated store")
+  check(g3, np.where(np.arange(N) < N//2, a, zero), "scalar gate")
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("dtype", [dtypes.bool, dtypes.uint8, dtypes.float16, dtypes.float32, dtypes.int64], ids=str)
+def test_vectors_load_and_store_anywhere(device: OpenCLDevice, dtype: DType, n: int) -> None:
+  """No alignment is promised; lanes come apart and together in order."""
+  a = samples(dtype)[0]
+  src, out, turned = param(0, dtype), param(1, dtype, True), param(2, dtype, True)
+  v = load(src, const(5), n)
+  lanes = [UOp(Ops.GEP, dtype, (v,), i) for i in range(n)]
+  uops = toposort([store(out, const(3), v, arg="nt"), store(turned, const(1), UOp(Ops.VECTORIZE, dtype.vec(n), tuple(lanes[::-1])))])
+  _, g, t = run(device, uops, [a, np.zeros(N, dtype.np), np.zeros(N, dtype.np)])
+  check(g[3:3 + n], a[5:5 + n], "straight")
+  check(t[1:1 + n], a[5:5 + n][::-1], "turned round")
+  assert not g[:3].any() and not g[3 + n:].any() and not t[0] and not t[1 + n:].any()
+
+
+def test_broadcast(device: OpenCLDevice) -> None:
+  """A scalar beside a vector counts for all lanes."""
+  a = np.arange(N, dtype=np.int16)
+  f = np.arange(N, dtype=np.float32)
+  got = elementwise(device, 8, [a, f], [
+    lambda x, y: UOp.alu(BinaryOps.MUL, const(3, dtypes.int16), x, dtype=x.dtype), lambda x, y: UOp.alu(BinaryOps.SUB, const(3.0, dtypes.float32), y, dtype=y.dtype),
+    lambda x, y: UOp.alu(BinaryOps.ADD, UOp(Ops.CAST, dtypes.float32.vec(8), (const(2),)), y), lambda x, y: UOp.alu(BinaryOps.CMPLT, const(7, dtypes.int16), x),
+    lambda x, y: const(True, dtypes.bool).where(const(1.0, dtypes.float32), y)])
+  for g, w in zip(got, [a*3, 3 - f, f + 2, a > 7, np.ones(N, np.float32)]): check(g, w.astype(g.dtype), "broadcast")
+
+
+def test_math_within_ulps(device: OpenCLDevice) -> None:
+  rng = np.random.default_rng(1)
+  special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 1e38, 88.7, 88.8, -87.4, -103.9, -104.1, 0.5, 1.5, 2.5, -0.5, 8, 128, -149.2, 1e6, 3.1415927, 1.5707964,
+                      0.625, 0.92774], np.float32)
+  x = np.resize(np.concatenate([special, rng.standard_normal(3000).astype(np.float32)*4, np.exp(rng.uniform(-80, 80, 1000)).astype(np.float32)]), 4096).astype(np.float32)
+  import math
+  erf = np.vectorize(math.erf, otypes=[np.float64])
+  table: list[tuple[UnaryOps, Any, float]] = [
+    (UnaryOps.EXP, np.exp, 1.5), (UnaryOps.EXP2, np.exp2, 1.5), (UnaryOps.LOG, np.log, 1.5), (UnaryOps.LOG2, np.log2, 2), (UnaryOps.SIN, np.sin, 2.5), (UnaryOps.COS, np.cos, 2.5),
+    (UnaryOps.TAN, np.tan, 4.5), (UnaryOps.TANH, np.tanh, 4.5), (UnaryOps.ERF, erf, 1.5), (UnaryOps.SQRT, np.sqrt, 0.5), (UnaryOps.RSQRT, lambda v: 1/np.sqrt(v), 2),
+    (UnaryOps.RECIP, lambda v: 1/v, 0.5), (UnaryOps.FLOOR, np.floor, 0), (UnaryOps.CEIL, np.ceil, 0), (UnaryOps.TRUNC, np.trunc, 0), (UnaryOps.ROUND, np.round, 0),
+    (UnaryOps.ABS, np.abs, 0), (UnaryOps.NEG, np.negative, 0)]
+  for n in (1, 4, 8, 16):
+    got = elementwise(device, n, [x], [lambda v, op=op: UOp.alu(op, v) for op, _, _ in table])
+    with np.errstate(all="ignore"):
+      for (op, ref, most), g in zip(table, got):
+        want = ref(x.astype(np.float64))
+        same = (g == want.astype(np.float32)) | (np.isnan(g) & np.isnan(want))
+        ulps = np.where(same, 0, np.abs(g - want)/np.spacing(np.abs(want.astype(np.float32))).astype(np.float64))
+        assert (ulps <= max(most, 0.51)).all(), f"{op} width {n}: {np.nanmax(ulps)} ulp at {x[np.nanargmax(ulps)]}"
+  for n in (1, 4):
+    y = x.astype(np.float64)
+    got = elementwise(device, n, [y], [lambda v, op=op: UOp.alu(op, v) for op, _, _ in table])
+    with np.errstate(all="ignore"):
+      for (op, ref, _), g in zip(table, got): np.testing.assert_allclose(g, ref(y), rtol=1e-13, atol=1e-300, err_msg=f"{op} in double")
+  for n in (1, 8):
+    isnan, = elementwise(device, n, [x], [lambda v: UOp.alu(UnaryOps.ISNAN, v)])
+    check(isnan, np.isnan(x), "isnan")
+
+
+def test_threefry(device: OpenCLDevice) -> None:
+  def reference(x: int, key: int) -> int:
+    m = 0xffffffff
+    k = [key & m, key >> 32, (key & m) ^ (key >> 32) ^ 0x1BD11BDA]
+    a, b = ((x & m) + k[0]) & m, ((x >> 32) + k[1]) & m
+    for i in range(5):
+      for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+        a = (a + b) & m
+        b = ((b << r | b >> (32 - r)) & m) ^ a
+      a, b = (a + k[(i + 1) % 3]) & m, (b + k[(i + 2) % 3] + i + 1) & m
+    return b << 32 | a
+  assert reference(0, 0) == 0x99ba4efe6b200159  # the known answer of threefry2x32-20
+  a, b = samples(dtypes.uint64)
+  for n in (1, 4):
+    got, = elementwise(device, n, [a, b], [lambda x, y: UOp.alu(BinaryOps.THREEFRY, x, y)])
+    check(got, np.array([reference(int(x), int(y)) for x, y in zip(a, b)], np.uint64), f"width {n}")
+
+
+# ---- control flow
+def test_parallel_assignment(device: OpenCLDevice) -> None:
+  """Fibonacci: (a, b) = (b, a + b)."""
+  out = param(0, I32, True)
+  a, b = UOp(Ops.DEFINE_ACC, I32, (), 0), UOp(Ops.DEFINE_ACC, I32, (), 1)
+  loop = UOp(Ops.LOOP, I32, (const(0), const(10)))
+  total = UOp.alu(BinaryOps.ADD, a, b)
+  pa, pb = UOp(Ops.PHI, I32, (a, b, loop)), UOp(Ops.PHI, I32, (b, total, loop))
+  head = [out, const(0), const(1), const(10), a, b, loop, total]
+  for phis in ([pa, pb], [pb, pa]):
+    got, = run(device, [*head, *phis, UOp(Ops.ENDLOOP, I32, (loop,)), store(out, const(0), pa), store(out, const(1), pb)], [np.zeros(2, np.int32)])
+    assert got.tolist() == [55, 89]
+
+
+def test_nested_loops_set_inner_accumulators_anew(device: OpenCLDevice) -> None:
+  out, data = param(0, dtypes.float32, True), param(1, dtypes.float32)
+  rows = UOp(Ops.LOOP, I32, (const(0), const(4)))
+  acc = UOp(Ops.DEFINE_ACC, dtypes.float32.vec(8), (), 0.0)
+  cols = UOp(Ops.LOOP, I32, (const(0), const(2)))
+  index = UOp.alu(BinaryOps.ADD, UOp.alu(BinaryOps.MUL, rows, const(16)), UOp.alu(BinaryOps.MUL, cols, const(8)))
+  v = load(data, index, 8)
+  phi = UOp(Ops.PHI, acc.dtype, (acc, UOp.alu(BinaryOps.ADD, UOp.alu(BinaryOps.MUL, v, v), acc), cols))
+  total = UOp(Ops.GEP, dtypes.float32, (phi,), 0)
+  for i in range(1, 8): total = UOp.alu(BinaryOps.ADD, total, UOp(Ops.GEP, dtypes.float32, (phi,), i))
+  tail = [u for u in toposort([total]) if u.op is Ops.GEP or (u.op is Ops.ALU and u.dtype.count == 1 and u.dtype.kind == "f")]
+  uops = [out, data, const(0), const(2), const(4), const(8), const(16), rows, acc, cols, *(u for u in toposort([phi]) if u.op in (Ops.ALU, Ops.LOAD)), phi,
+          UOp(Ops.ENDLOOP, I32, (cols,)), *tail, store(out, rows, total), UOp(Ops.ENDLOOP, I32, (rows,))]
+  x = np.arange(64, dtype=np.float32)
+  got, _ = run(device, uops, [np.zeros(4, np.float32), x])
+  np.testing.assert_array_equal(got, (x.reshape(4, 16)**2).sum(1))
+
+
+def test_groups_local_memory_and_if(device: OpenCLDevice) -> None:
+  """Each group of four turns its elements round through local memory; the last work-item writes a private array's sum."""
+  out, data, sums = param(0, I32, True), param(1, I32), param(2, I32, True)
+  g, l = UOp(Ops.SPECIAL, I32, (), ("g", 0, 4)), UOp(Ops.SPECIAL, I32, (), ("l", 0, 4))
+  local, private = UOp(Ops.DEFINE_LOCAL, I32, (), ("shared", 4, "local")), UOp(Ops.DEFINE_LOCAL, I32, (), ("mine", 2, "private"))
+  index = UOp.alu(BinaryOps.ADD, UOp.alu(BinaryOps.MUL, g, const(4)), l)
+  v = load(data, index)
+  back = UOp.alu(BinaryOps.SUB, const(3), l)
+  turned = load(local, back)
+  cond = UOp.alu(BinaryOps.CMPEQ, l, const(3))
+  block = UOp(Ops.IF, dtypes.bool, (cond,))
+  first, last = load(local, const(0)), load(local, const(3))
+  total = UOp.alu(BinaryOps.ADD, load(private, const(0)), load(private, const(1)))
+  uops = [out, data, sums, g, l, local, private, const(0), const(1), const(3), const(4), *[u for u in toposort([index]) if u.op is Ops.ALU], v, store(local, l, v),
+          UOp(Ops.BARRIER, dtypes.bool), back, turned, store(out, index, turned), cond, block, first, last, store(private, const(0), first), store(private, const(1), last),
+          *total.src, total, store(sums, g, total), UOp(Ops.ENDIF, dtypes.bool, (block,))]
+  x = np.arange(16, dtype=np.int32)
+  got, _, s = run(device, uops, [np.zeros(16, np.int32), x, np.zeros(4, np.int32)], (4,), (4,))
+  np.testing.assert_array_equal(got, x.reshape(4, 4)[:, ::-1].ravel())
+  np.testing.assert_array_equal(s, x.reshape(4, 4)[:, 0] + x.reshape(4, 4)[:, 3])
