@@ -13,10 +13,13 @@ from typing import Any, Sequence
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.opencl import pool
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 10                    # kernels in one program at most
+MANY, FEW = 12, 5             # new kernels that are worth starting workers for, and giving to running ones
 # what OpenCL C calls something already: PoCL does not find a kernel of such a name
 RESERVED = frozenset("""
 abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add barrier bitselect bool
@@ -80,6 +83,7 @@ class Compiler:
     for k, s in zip(keys, specs):
       if k in self.units or k in new: continue
       if not self.load(k): new[k] = s
+    if len(new) >= (FEW if pool.alive() else MANY) and pool.size() > 1: new = self.build_in_workers(new)
     todo = list(new.items())
     for at in range(0, len(todo), GROUP): self.build(dict(todo[at:at + GROUP]))
     return [(self.units[k], self.cl.Kernel(self.units[k].program, self.units[k].names[k])) for k in keys]
@@ -94,8 +98,7 @@ class Compiler:
       binary = cache.load("opencl-program", entry["program"])
       if binary is None: return False
       try:
-        program = self.cl._cl._Program(self.context, [self.device], [binary])
-        program._build(OPTIONS.encode(), [self.device])
+        program = self.load_binary(binary)
       except self.cl.Error:  # made by a driver that calls itself the same
         cache.remove("opencl-program", entry["program"])
         return False
@@ -105,21 +108,51 @@ class Compiler:
     self.found += 1
     return True
 
-  def build(self, specs: dict[str, ProgramSpec]) -> None:
-    """Build new kernels as one program in this process."""
-    source, names = join(list(specs.values()))
+  def make(self, specs: Sequence[ProgramSpec]) -> tuple[Any, list[str]]:
+    """Build one program of several kernels: its OpenCL object and the kernels' names in it. Raises CompileError for the first that fails."""
+    source, names = join(specs)
     program = self.cl._cl._Program(self.context, source)
     try:
       program._build(OPTIONS.encode(), [self.device])
     except self.cl.Error as e:
-      log = program.get_build_info(self.device, self.cl.program_build_info.LOG) or e
-      if len(specs) > 1:  # name the kernel at fault
-        for k, s in specs.items(): self.build({k: s})
-        return
-      raise CompileError(explain(next(iter(specs.values())), str(log))) from None
-    unit = Unit(program, dict(zip(specs, names)), set(specs))
-    for k in specs: self.units[k] = unit
-    self.built += len(specs)
+      if len(specs) > 1:
+        for s in specs: self.make([s])  # names the kernel at fault
+      raise CompileError(explain(specs[0], source, str(program.get_build_info(self.device, self.cl.program_build_info.LOG) or e))) from None
+    return program, names
+
+  def build(self, specs: dict[str, ProgramSpec]) -> None:
+    """Build new kernels as one program in this process."""
+    program, names = self.make(list(specs.values()))
+    self.add(Unit(program, dict(zip(specs, names)), set(specs)))
+
+  def add(self, unit: Unit) -> None:
+    """Know the kernels of a new program."""
+    for k in unit.names: self.units[k] = unit
+    self.built += len(unit.names)
+
+  def load_binary(self, binary: bytes) -> Any:
+    """A program from its binary. Raises pyopencl's Error for one that the driver does not take."""
+    program = self.cl._cl._Program(self.context, [self.device], [binary])
+    program._build(OPTIONS.encode(), [self.device])
+    return program
+
+  def build_in_workers(self, specs: dict[str, ProgramSpec]) -> dict[str, ProgramSpec]:
+    """Build new kernels in other processes. Gives those that are left to build here."""
+    groups = deal(specs, pool.size())
+    left: dict[str, ProgramSpec] = {}
+    for group, binary in zip(groups, pool.build(self.name, [list(g.values()) for g in groups])):
+      if binary is None:
+        left.update(group)
+        continue
+      _, names = join(list(group.values()))
+      try:
+        unit = Unit(self.load_binary(binary), dict(zip(group, names)), launched=True)
+      except self.cl.Error:
+        left.update(group)
+        continue
+      keep(binary, unit.names)
+      self.add(unit)
+    return left
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
     """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""
@@ -132,25 +165,36 @@ class Compiler:
     """Write the binaries of new programs to disk."""
     while self.unsaved:
       unit = self.unsaved.pop()
-      write(self.cl, unit.program, unit.names)
+      if config.cache: keep(unit.program.get_info(self.cl.program_info.BINARIES)[0], unit.names)
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel, or why there is none."""
     return f"# no assembly of {spec.name}: the OpenCL driver keeps machine code to itself"
 
 
-def write(cl: Any, program: Any, names: dict[str, str]) -> None:
-  """Keep a program whose kernels have all run, and where each of them is found."""
-  if not cache.config.cache: return
-  binary = program.get_info(cl.program_info.BINARIES)[0]
+def keep(binary: bytes, names: dict[str, str]) -> None:
+  """Put on disk a program whose kernels have all run, and where each of them is found."""
   k = cache.key("program", sorted(names))
   if cache.store("opencl-program", k, binary):
     for spec_key, name in names.items(): cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
 
 
-def explain(spec: ProgramSpec, log: str) -> str:
+def deal(specs: dict[str, ProgramSpec], workers: int) -> list[dict[str, ProgramSpec]]:
+  """Groups of about equal work, at least one a worker, the longest sources first."""
+  count = -(-len(specs)//GROUP)
+  count = -(-count//workers)*workers
+  groups: list[dict[str, ProgramSpec]] = [{} for _ in range(count)]
+  weight = [0]*count
+  for k, s in sorted(specs.items(), key=lambda item: -len(item[1].source)):
+    i = weight.index(min(weight))
+    groups[i][k] = s
+    weight[i] += len(s.source) + 500
+  return [g for g in groups if g]
+
+
+def explain(spec: ProgramSpec, source: str, log: str) -> str:
   """An error message: the compiler's log and the lines of source that it names."""
-  lines = spec.source.split("\n")
+  lines = source.split("\n")
   named = sorted({int(m) for m in re.findall(r":(\d+):\d+:", log)} & set(range(1, len(lines) + 1)))
   quoted = "\n".join(f"  {n:4d}  {lines[n - 1]}" for n in named[:8])
   return f"kernel {spec.name}: the OpenCL compiler refused the source\n{quoted}\n{log.strip()}"

@@ -1,0 +1,72 @@
+"""A process that builds programs for another: ``python -m ntgrad.backends.opencl.worker``.
+
+Jobs come on stdin and answers go to stdout, each a length and a pickle. A job is a group of kernels; the answer is the binary of their program
+with machine code, taken after each kernel has run once on memory of no meaning (a crash there costs this process only). It ends when
+stdin does, or when nothing has come for a while.
+"""
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+import sys
+from typing import Any, BinaryIO, Sequence
+
+from ntgrad.backends.base import ProgramSpec
+
+IDLE = 30.0                   # seconds without a job after which a worker ends
+_SMALL_GRID = 65535           # PoCL makes other machine code for grids wider than this
+
+
+def send(stream: BinaryIO, message: Any) -> None:
+  """Write one message."""
+  data = pickle.dumps(message)
+  stream.write(struct.pack("<q", len(data)) + data)
+  stream.flush()
+
+
+def receive(stream: BinaryIO) -> Any:
+  """Read one message. Raises EOFError where the other side is gone."""
+  head = stream.read(8)
+  if len(head) < 8: raise EOFError
+  data = stream.read(struct.unpack("<q", head)[0])
+  return pickle.loads(data)
+
+
+def build(device: Any, specs: Sequence[ProgramSpec]) -> bytes:
+  """The program binary of ``specs``, machine code included. Raises CompileError."""
+  cl = device.cl
+  program, names = device.compiler.make(specs)
+  memory = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
+  for spec, name in zip(specs, names):
+    kernel = cl.Kernel(program, name)
+    for i in range(int(kernel.num_args)): kernel.set_arg(i, memory)
+    local = (*spec.local, 1, 1, 1)[:3]
+    # one group makes the same code as many, unless the grid is wide
+    grid = tuple((_SMALL_GRID + 1)//s + 1 if g*s > _SMALL_GRID else 1 for g, s in zip((*spec.grid, 1, 1, 1), local))
+    cl.enqueue_nd_range_kernel(device.queue, kernel, tuple(g*s for g, s in zip(grid, local)), local)
+  device.queue.finish()
+  return bytes(program.get_info(cl.program_info.BINARIES)[0])
+
+
+def main() -> None:
+  """Answer jobs until there are none."""
+  jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+  os.dup2(2, 1)  # what a driver prints must not come between answers
+  from ntgrad.backends.opencl.device import OpenCLDevice
+  devices: dict[str, Any] = {}
+  while select.select([jobs], [], [], IDLE)[0]:
+    try:
+      name, specs = receive(jobs)
+    except EOFError:
+      return
+    try:
+      if name not in devices: devices[name] = OpenCLDevice(name)
+      answer: Any = build(devices[name], specs)
+    except Exception as e:  # the other side builds it itself and meets the same error
+      answer = f"{type(e).__name__}: {e}"
+    send(answers, answer)
+
+
+if __name__ == "__main__": main()
