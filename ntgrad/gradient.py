@@ -1,0 +1,420 @@
+"""Reverse-mode gradients over the tensor graph: one rule an operation, each building nodes of the same graph.
+
+``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and the
+gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
+A realised result remembers the graph it came from as ``node.origin`` (see ``Base.realize``), and gradients pass on to that.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Iterable, Sequence
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import GradientError
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.core import live_tensors
+
+Pairs = Sequence[tuple[UOp, UOp]]
+Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
+Rule = Callable[[UOp, UOp, Need], Pairs]
+
+
+# ---- arithmetic that folds the constants that gradients are full of
+def _mul(a: UOp, b: UOp) -> UOp:
+  va, vb = graph.const_value(a), graph.const_value(b)
+  if va is not None and vb is not None: return graph.const(va * vb, a.dtype, a.shape)
+  if va == 1: return b
+  if vb == 1: return a
+  return graph.binary(BinaryOps.MUL, a, b)
+
+
+def _div(a: UOp, b: UOp) -> UOp:
+  va, vb = graph.const_value(a), graph.const_value(b)
+  if vb == 1: return a
+  if va is not None and vb: return graph.const(va / vb, a.dtype, a.shape)
+  return graph.binary(BinaryOps.DIV, a, b)
+
+
+def _neg(a: UOp) -> UOp:
+  v = graph.const_value(a)
+  if v is not None: return graph.const(-v, a.dtype, a.shape)
+  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else graph.unary(UnaryOps.NEG, a)
+
+
+def _times(a: UOp, value: float) -> UOp: return _mul(a, graph.const(value, a.dtype, a.shape))
+
+
+def _cast(g: UOp, dtype: Any) -> UOp:
+  v = graph.const_value(g)
+  return graph.const(v, dtype, g.shape) if v is not None else graph.cast(g, dtype)
+
+
+def _select(mask: UOp, g: UOp) -> UOp: return graph.where(mask, g, graph.const(0.0, g.dtype, g.shape))
+
+
+def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
+  """Sum along axes, kept as dims of 1. One sum upon another becomes one (also under a reshape that only drops the summed dims)."""
+  axes = [a for a in axes if g.shape[a] != 1]
+  if not axes: return g
+  v = graph.const_value(g)
+  if v is not None:
+    shape = tuple([1 if i in axes else s for i, s in enumerate(g.shape)])
+    return graph.const(v * math.prod([g.shape[a] for a in axes]), g.dtype, shape)
+  inner = g
+  if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
+  if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
+    out = graph.reduce(BinaryOps.ADD, inner.src[0], (*inner.arg[1], *axes))
+    return graph.reshape(out, tuple([1 if i in axes else s for i, s in enumerate(g.shape)]))
+  acc = graph.acc_dtype(g.dtype)
+  if acc is g.dtype: return graph.reduce(BinaryOps.ADD, g, axes)
+  return graph.cast(graph.reduce(BinaryOps.ADD, graph.cast(g, acc), axes), g.dtype)
+
+
+# ---- rules: functions of one value
+def _recip(u: UOp, g: UOp, need: Need) -> Pairs:
+  x = u.src[0]
+  # 1 / (1 + exp(y)), the sigmoid: its slope from its value stays finite where exp does not
+  if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and graph.const_value(x.src[1]) == 1:
+    return [(x.src[0].src[0], _neg(_mul(g, graph.mul(u, graph.sub(graph.const(1.0, u.dtype, u.shape), u)))))]
+  return [(x, _neg(_mul(g, graph.mul(u, u))))]
+
+
+def _tanh(u: UOp, g: UOp, need: Need) -> Pairs:
+  return [(u.src[0], _mul(g, graph.sub(graph.const(1.0, u.dtype, u.shape), graph.mul(u, u))))]
+
+
+def _tan(u: UOp, g: UOp, need: Need) -> Pairs: return [(u.src[0], _mul(g, graph.scalar(BinaryOps.ADD, graph.mul(u, u), 1.0)))]
+
+
+def _erf(u: UOp, g: UOp, need: Need) -> Pairs:
+  x = u.src[0]
+  return [(x, _mul(g, _times(graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, graph.mul(x, x))), 2 / math.sqrt(math.pi))))]
+
+
+def _abs(u: UOp, g: UOp, need: Need) -> Pairs:
+  x = u.src[0]
+  zero = graph.const(0.0, x.dtype, x.shape)
+  return [(x, graph.where(graph.binary(BinaryOps.CMPLT, x, zero), _neg(g), _select(graph.binary(BinaryOps.CMPLT, zero, x), g)))]
+
+
+def _none(u: UOp, g: UOp, need: Need) -> Pairs: return ()
+
+
+# ---- rules: functions of two and three values
+def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
+  x, n = u.src
+  zero = graph.const(0.0, g.dtype, g.shape)
+  out = []
+  if x in need:
+    gx = _mul(g, _mul(n, graph.binary(BinaryOps.POW, x, graph.scalar(BinaryOps.SUB, n, 1.0))))
+    out.append((x, gx if graph.const_value(n) is not None else graph.where(graph.scalar(BinaryOps.CMPEQ, n, 0.0), zero, gx)))
+  if n in need:  # x ** n has no slope in n at x = 0, and that zero is not to be multiplied by its logarithm
+    out.append((n, graph.where(graph.scalar(BinaryOps.CMPEQ, x, 0.0), zero, _mul(g, graph.mul(u, graph.unary(UnaryOps.LOG, x))))))
+  return out
+
+
+def _extreme(u: UOp, g: UOp, need: Need) -> Pairs:
+  """MAX and MIN: to the one chosen; equal ones share it. Against a number there is no slope where it is reached (relu at 0)."""
+  a, b = u.src
+  less = (lambda p, q: graph.binary(BinaryOps.CMPLT, p, q)) if u.arg is BinaryOps.MIN else (lambda p, q: graph.binary(BinaryOps.CMPLT, q, p))
+  if graph.const_value(b) is not None: return [(a, _select(less(a, b), g))]
+  if graph.const_value(a) is not None: return [(b, _select(less(b, a), g))]
+  half = _select(graph.binary(BinaryOps.CMPEQ, a, b), _times(g, 0.5))
+  return [(a, graph.where(less(a, b), g, half)), (b, graph.where(less(b, a), g, half))]
+
+
+def _mul_rule(u: UOp, g: UOp, need: Need) -> Pairs:
+  a, b = u.src
+  if b not in need: return [(a, _mul(g, b))]
+  return [(a, _mul(g, b)), (b, _mul(g, a))] if a in need else [(b, _mul(g, a))]
+
+
+def _where(u: UOp, g: UOp, need: Need) -> Pairs:
+  condition, yes, no = u.src
+  out = [(yes, _select(condition, g))] if yes in need else []
+  if no in need: out.append((no, graph.where(condition, graph.const(0.0, g.dtype, g.shape), g)))
+  return out
+
+
+def _div_rule(u: UOp, g: UOp, need: Need) -> Pairs:
+  a, b = u.src
+  ga = _div(g, b)
+  return [(a, ga), (b, _neg(_mul(ga, u)))] if b in need else [(a, ga)]
+
+
+_ALU_RULES: dict[Any, Rule] = {
+  UnaryOps.NEG: lambda u, g, need: [(u.src[0], _neg(g))],
+  UnaryOps.RECIP: _recip,
+  UnaryOps.SQRT: lambda u, g, need: [(u.src[0], _div(_times(g, 0.5), u))],
+  UnaryOps.RSQRT: lambda u, g, need: [(u.src[0], _mul(_times(g, -0.5), _div(u, u.src[0])))],
+  UnaryOps.EXP: lambda u, g, need: [(u.src[0], _mul(g, u))],
+  UnaryOps.EXP2: lambda u, g, need: [(u.src[0], _mul(_times(g, math.log(2)), u))],
+  UnaryOps.LOG: lambda u, g, need: [(u.src[0], _div(g, u.src[0]))],
+  UnaryOps.LOG2: lambda u, g, need: [(u.src[0], _div(_times(g, 1 / math.log(2)), u.src[0]))],
+  UnaryOps.SIN: lambda u, g, need: [(u.src[0], _mul(g, graph.unary(UnaryOps.COS, u.src[0])))],
+  UnaryOps.COS: lambda u, g, need: [(u.src[0], _neg(_mul(g, graph.unary(UnaryOps.SIN, u.src[0]))))],
+  UnaryOps.TAN: _tan, UnaryOps.TANH: _tanh, UnaryOps.ERF: _erf, UnaryOps.ABS: _abs,
+  UnaryOps.FLOOR: _none, UnaryOps.CEIL: _none, UnaryOps.TRUNC: _none, UnaryOps.ROUND: _none, UnaryOps.NOT: _none, UnaryOps.ISNAN: _none,
+  BinaryOps.ADD: lambda u, g, need: [(u.src[0], g), (u.src[1], g)],
+  BinaryOps.SUB: lambda u, g, need: [(u.src[0], g), (u.src[1], _neg(g))] if u.src[1] in need else [(u.src[0], g)],
+  BinaryOps.MUL: _mul_rule,
+  BinaryOps.DIV: _div_rule, BinaryOps.POW: _pow, BinaryOps.MAX: _extreme, BinaryOps.MIN: _extreme,
+  TernaryOps.WHERE: _where,
+}
+
+
+def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
+  rule = _ALU_RULES.get(u.arg)
+  return () if rule is None else rule(u, g, need)  # comparisons and bits have no slope
+
+
+# ---- rules: movement, by the adjoint movement
+def _reshape(u: UOp, g: UOp, need: Need) -> Pairs:
+  x = u.src[0]
+  # a reshape of a reshape is one (nobody looks for the gradient in between); memory and its views are left alone
+  if g.op is Ops.RESHAPE and g.src[0].op not in (Ops.BUFFER, Ops.SHRINK): g = g.src[0]
+  return [(x, graph.reshape(g, x.shape))]
+
+
+def _permute(u: UOp, g: UOp, need: Need) -> Pairs:
+  order = u.arg
+  back = [0] * len(order)
+  for i, o in enumerate(order): back[o] = i
+  return [(u.src[0], graph.permute(g, tuple(back)))]
+
+
+def _expand(u: UOp, g: UOp, need: Need) -> Pairs:
+  s = u.src[0].shape
+  return [(u.src[0], sum_to(g, [i for i, (a, b) in enumerate(zip(s, u.shape)) if a != b]))]
+
+
+def _pad(u: UOp, g: UOp, need: Need) -> Pairs:
+  return [(u.src[0], graph.shrink(g, [(lo, lo + s) for (lo, _), s in zip(u.arg, u.src[0].shape)]))]
+
+
+def _shrink(u: UOp, g: UOp, need: Need) -> Pairs:
+  return [(u.src[0], graph.pad(g, [(b, s - e) for (b, e), s in zip(u.arg, u.src[0].shape)]))]
+
+
+def _tile(u: UOp, g: UOp, need: Need) -> Pairs:
+  """(outer.., inner..) -> (d..): windows side by side are put back in order; others are summed over all that hold an element."""
+  x, wins = u.src[0], u.arg
+  s, n = x.shape, len(wins)
+  outer = u.shape[:n]
+  if all([(dilation == 1 or size == 1) and (stride == size or o == 1) for (size, stride, dilation), o in zip(wins, outer)]):
+    g = graph.permute(g, tuple([k for i in range(n) for k in (i, n + i)]))
+    g = graph.reshape(g, tuple([o * w[0] for o, w in zip(outer, wins)]))
+    return [(x, graph.pad(g, [(0, d - k) for d, k in zip(s, g.shape)]))]
+  spread = sum_to(graph.untile(g, s, wins), range(n, 2 * n))
+  return [(x, graph.reshape(spread, s))]
+
+
+def _untile(u: UOp, g: UOp, need: Need) -> Pairs:
+  """(d.., inner..) -> (outer.., inner..): of the windows of g, each inner index takes its own."""
+  shape, wins = u.arg
+  n, k = len(shape), len(wins)
+  inner = u.shape[n:]
+  t = graph.tile(g, (*wins, *([(1, 1, 1)] * k)))  # (outer.., inner.., window.., 1..)
+  t = graph.reshape(t, t.shape[:n + 2 * k])
+  total = n + 2 * k
+  for d, size in enumerate(inner):
+    if size == 1: continue
+    def along(axis: int, size: int = size) -> UOp:
+      return graph.expand(graph.reshape(graph.iota(size), tuple([size if i == axis else 1 for i in range(total)])), t.shape)
+    t = _select(graph.binary(BinaryOps.CMPEQ, along(n + d), along(n + k + d)), t)
+  return [(u.src[0], graph.reshape(sum_to(t, range(n + k, total)), u.src[0].shape))]
+
+
+# ---- rules: reductions and the rest
+def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
+  x, (fn, axes) = u.src[0], u.arg
+  s = x.shape
+  if fn is BinaryOps.ADD: return [(x, graph.expand(g, s) if graph.const_value(g) is None else graph.const(graph.const_value(g), g.dtype, s))]
+  if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
+    chosen = graph.binary(BinaryOps.CMPEQ, x, graph.expand(u, s))
+    # equal ones share the gradient
+    ties = graph.reduce(BinaryOps.ADD, graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
+    return [(x, _select(chosen, graph.expand(_div(g, graph.cast(ties, g.dtype)), s)))]
+  if fn is BinaryOps.MUL: return [(x, _mul(graph.expand(g, s), _products_of_others(x, axes)))]
+  return ()
+
+
+def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
+  """For each element, the product of the others along axes, right where elements are zero: products before times products after."""
+  s = x.shape
+  rest = [i for i in range(len(s)) if i not in axes]
+  order = (*rest, *axes)
+  flat = graph.reshape(graph.permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
+  n, r = flat.shape[-1], len(rest)
+  index = lambda axis: graph.expand(graph.reshape(graph.iota(n), (1,) * axis + (n,) + (1,) * (r + 1 - axis)), (*flat.shape, n))
+  every = graph.expand(graph.reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
+  others = graph.where(graph.binary(BinaryOps.CMPEQ, index(r), index(r + 1)), graph.const(1.0, x.dtype, every.shape), every)
+  out = graph.reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
+  return graph.permute(out, tuple([order.index(i) for i in range(len(s))]))
+
+
+def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
+  base, index = u.src
+  acc = graph.acc_dtype(base.dtype)  # many rows may fall on one
+  out = graph.scatter(graph.const(0.0, acc, base.shape), index, graph.cast(g, acc), "add")
+  return [(base, graph.cast(out, base.dtype))]
+
+
+def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
+  base, index, value = u.src
+  if u.arg == "add": return [(base, g), (value, graph.gather(g, index))]
+  # what was set no longer depends on the base; of equal indices only the last write is there, as whom we take the one that kept its number
+  rows = index.shape
+  count = math.prod(rows)
+  numbers = graph.reshape(graph.iota(count), rows)
+  n = (base.shape[0],)
+  winner = graph.scatter(graph.const(-1, dtypes.int32, n), index, numbers, "set")
+  kept = graph.binary(BinaryOps.CMPEQ, graph.gather(winner, index), numbers)
+  free = graph.scalar(BinaryOps.CMPEQ, winner, -1)
+  free = graph.expand(graph.reshape(free, n + (1,) * (len(base.shape) - 1)), base.shape)
+  kept = graph.expand(graph.reshape(kept, rows + (1,) * (len(base.shape) - 1)), value.shape)
+  return [(base, _select(free, g)), (value, _select(kept, graph.gather(g, index)))]
+
+
+def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
+  out, at, axis = [], 0, u.arg
+  for s in u.src:
+    n = s.shape[axis]
+    out.append((s, graph.shrink(g, [(at, at + n) if i == axis else (0, k) for i, k in enumerate(u.shape)])))
+    at += n
+  return out
+
+
+def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
+  x = u.src[0]
+  return [(x, graph.copy(g, x.device))] if x.device is not None else [(x, g)]
+
+
+_RULES: dict[Ops, Rule] = {
+  Ops.ALU: _alu,
+  Ops.CAST: lambda u, g, need: [(u.src[0], _cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
+  Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
+  Ops.FLIP: lambda u, g, need: [(u.src[0], graph.flip(g, u.arg))],
+  Ops.TILE: _tile, Ops.UNTILE: _untile,
+  Ops.REDUCE_AXIS: _reduce, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
+  Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
+  Ops.ASSIGN: lambda u, g, need: [(u.src[1], g)],
+}
+_STOPS = frozenset({Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
+
+
+def _sources(u: UOp) -> tuple[UOp, ...]:
+  """Where the gradient of a node may go on to."""
+  origin = u.__dict__.get("origin")
+  if origin is not None: return (origin,)
+  if u.op in _STOPS or u.dtype.kind != "f": return ()
+  return u.src[1:] if u.op is Ops.ASSIGN else u.src
+
+
+def walk(root: UOp) -> list[UOp]:
+  """The nodes that a gradient of ``root`` can reach, sources first."""
+  done: dict[UOp, None] = {}
+  seen: set[UOp] = set()
+  stack = [root]
+  while stack:
+    n = stack[-1]
+    if n in done:
+      stack.pop()
+      continue
+    if n in seen:
+      done[n] = None
+      stack.pop()
+      continue
+    seen.add(n)
+    stack.extend([s for s in _sources(n)[::-1] if s not in done])
+  return list(done)
+
+
+def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
+  """The gradients at the target nodes that the walk ``order`` (its last node is the root) has."""
+  wanted = set(targets)
+  # nodes on a path from the root to a target
+  on_path: set[UOp] = set()
+  for n in order:
+    if n in wanted or any([s in on_path for s in _sources(n)]): on_path.add(n)
+  root = order[-1]
+  found: dict[UOp, UOp] = {root: cotangent}
+  out: dict[UOp, UOp] = {}
+  for n in reversed(order):
+    g = found.pop(n, None)
+    if g is None or n not in on_path: continue
+    if n in wanted: out[n] = g
+    origin = n.__dict__.get("origin")
+    if origin is not None: pairs: Pairs = [(origin, g)]
+    else:
+      rule = _RULES.get(n.op)
+      if rule is None: continue
+      pairs = rule(n, g, on_path)
+    for s, gs in pairs:
+      if s in on_path:
+        before = found.get(s)
+        found[s] = gs if before is None else graph.binary(BinaryOps.ADD, before, gs)
+  return out
+
+
+def _start(name: str, loss: Any, gradient: Any) -> UOp:
+  u: UOp = loss.lazydata
+  if u.dtype.kind != "f": raise GradientError(f"{name}: a tensor of {u.dtype.name} has no gradient; it takes a float (cast before the computation)")
+  if gradient is None:
+    if loss.numel() != 1: raise GradientError(f"{name}: a tensor of shape {u.shape} is not one number; reduce it (.sum(), .mean()) or give gradient=")
+    return graph.const(1.0, u.dtype, u.shape)
+  if gradient.shape != u.shape or gradient.dtype is not u.dtype:
+    raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; they must be the same")
+  g: UOp = gradient.lazydata
+  return g
+
+
+def _assigned(order: Sequence[UOp]) -> dict[UOp, UOp]:
+  """Memory that the graph fills itself: target -> its (last) ASSIGN."""
+  return {n.src[0]: n for n in order if n.op is Ops.ASSIGN}
+
+
+def backward(loss: Any, gradient: Any = None) -> None:
+  """Add to ``grad`` of every live leaf beneath ``loss``; see ``Tensor.backward``."""
+  cotangent = _start("backward", loss, gradient)
+  if loss._state <= 0:
+    raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; set requires_grad=True on a source, outside of no_grad")
+  order = walk(loss.lazydata)
+  nodes = set(order)
+  filled = _assigned(order)
+  leaves = []
+  for t in live_tensors:
+    if t._state == 2:
+      n = t.lazydata
+      # a leaf realised after it was used is in the graph as the ASSIGN that fills it
+      n = n if n in nodes else filled.get(n)
+      if n is not None: leaves.append((t, n))
+  if not leaves: raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; keep the leaf tensors, use them in the computation")
+  found = gradients(order, cotangent, [n for _, n in leaves])
+  for t, n in leaves:
+    g = found.get(n)
+    if g is None: continue
+    if t.grad is None: t.grad = t._from_node(g)
+    else: t.grad = t._from_node(graph.binary(BinaryOps.ADD, t.grad.lazydata, g))
+
+
+def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[Any]:
+  """The gradients with respect to targets; see ``Tensor.gradient``."""
+  start = _start("gradient", loss, cotangent)
+  order = walk(loss.lazydata)
+  nodes = set(order)
+  filled = _assigned(order)
+  wanted = []
+  for i, t in enumerate(targets):
+    if t.dtype.kind != "f": raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
+    n = t.lazydata if t.lazydata in nodes else filled.get(t.lazydata)
+    if n is None:
+      raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
+                          "with requires_grad=True set before")
+    wanted.append(n)
+  found = gradients(order, start, wanted)
+  return [t._from_node(found[n] if n in found else graph.const(0.0, n.dtype, n.shape)) for t, n in zip(targets, wanted)]
+
+
+__all__ = ["backward", "gradient", "gradients", "walk"]
