@@ -1,13 +1,17 @@
 """Many kernels to binaries: a few programs of several kernels, kept on disk.
 
-Building costs 50 ms a kernel and the machine code that PoCL makes at the first launch 35 ms more; a program binary taken *after* that launch
-has both. So a program is saved once all its kernels have run. Where many kernels are new, worker processes build them.
+On two cores PoCL takes 30 to 50 ms to build a kernel, 35 ms more for machine code at its first launch, and 50 ms to hand out the program binary, which has that
+machine code only after the launch. So a program is saved once all its kernels have run and nothing has been compiled for a moment, by a thread of its own, or at exit.
+Where the machine has the cores for it, worker processes build.
 """
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import re
+import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
@@ -19,7 +23,9 @@ from ntgrad.codegen.errors import CompileError
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 10                    # kernels in one program at most
-MANY, FEW = 12, 5             # new kernels that are worth starting workers for, and giving to running ones
+FEW = 5                       # new kernels that are worth a worker where config.workers asks for them
+QUIET = 1.0                   # seconds without a compile after which programs are saved
+_BUILD, _SAVE, _START = 0.065, 0.05, 0.9  # seconds to build a small kernel, to take its binary, to start a worker
 # what OpenCL C calls something already: PoCL does not find a kernel of such a name
 RESERVED = frozenset("""
 abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add barrier bitselect bool
@@ -69,6 +75,9 @@ class Compiler:
     self.loaded: dict[str, Unit] = {}            # by key of a program
     self.unsaved: list[Unit] = []
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
+    self.lock = threading.Lock()
+    self.last = 0.0                              # when something was compiled
+    self.saver: threading.Thread | None = None
     atexit.register(self.save)
 
   def key(self, spec: ProgramSpec) -> str:
@@ -77,13 +86,13 @@ class Compiler:
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[tuple[Unit, Any]]:
     """A program and a kernel object for each spec. Raises CompileError."""
-    self.save()
+    self.last = time.monotonic()
     keys = [self.key(s) for s in specs]
     new: dict[str, ProgramSpec] = {}
     for k, s in zip(keys, specs):
       if k in self.units or k in new: continue
       if not self.load(k): new[k] = s
-    if len(new) >= (FEW if pool.alive() else MANY) and pool.size() > 1: new = self.build_in_workers(new)
+    if workers_pay(new): new = self.build_in_workers(new)
     todo = list(new.items())
     for at in range(0, len(todo), GROUP): self.build(dict(todo[at:at + GROUP]))
     return [(self.units[k], self.cl.Kernel(self.units[k].program, self.units[k].names[k])) for k in keys]
@@ -159,17 +168,60 @@ class Compiler:
     unit.waiting.discard(self.key(spec))
     if unit.waiting: return
     unit.launched = True
-    self.unsaved.append(unit)
+    if not config.cache: return
+    with self.lock: self.unsaved.append(unit)
+    self.last = time.monotonic()
+    if self.saver is None or not self.saver.is_alive():
+      self.saver = threading.Thread(target=self._save_when_quiet, name="ntgrad-save-programs", daemon=True)
+      self.saver.start()
+
+  def _save_when_quiet(self) -> None:
+    # the driver compiles one thing at a time: a save in between would hold up the next kernel
+    while self.unsaved:
+      wait = self.last + QUIET - time.monotonic()
+      if wait > 0: time.sleep(wait)
+      else: self._save_one()
+
+  def _save_one(self) -> bool:
+    with self.lock:
+      if not self.unsaved: return False
+      unit = self.unsaved.pop(0)
+      keep(binary_of(self.cl, unit.program), unit.names)
+    return True
 
   def save(self) -> None:
-    """Write the binaries of new programs to disk."""
-    while self.unsaved:
-      unit = self.unsaved.pop()
-      if config.cache: keep(unit.program.get_info(self.cl.program_info.BINARIES)[0], unit.names)
+    """Write the binaries of new programs to disk now; runs at exit."""
+    while self._save_one(): pass
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel, or why there is none."""
     return f"# no assembly of {spec.name}: the OpenCL driver keeps machine code to itself"
+
+
+def binary_of(cl: Any, program: Any) -> bytes:
+  """The binary of a program of one device. Other threads run on meanwhile, where pyopencl's own call would hold them up."""
+  try:
+    get = ctypes.CDLL(cl._cl.__file__).clGetProgramInfo
+  except (OSError, AttributeError):
+    return bytes(program.get_info(cl.program_info.BINARIES)[0])
+  get.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
+  size = ctypes.c_size_t()
+  if get(program.int_ptr, int(cl.program_info.BINARY_SIZES), ctypes.sizeof(size), ctypes.byref(size), None) or not size.value:
+    return bytes(program.get_info(cl.program_info.BINARIES)[0])
+  data = ctypes.create_string_buffer(size.value)
+  where = ctypes.c_void_p(ctypes.addressof(data))
+  if get(program.int_ptr, int(cl.program_info.BINARIES), ctypes.sizeof(where), ctypes.byref(where), None):
+    return bytes(program.get_info(cl.program_info.BINARIES)[0])
+  return data.raw
+
+
+def workers_pay(specs: dict[str, ProgramSpec]) -> bool:
+  """Whether building in worker processes ends sooner than building here. Workers must take binaries too, so two of them seldom win."""
+  n = pool.size()
+  if n < 2 or len(specs) < FEW: return False
+  if config.workers: return True
+  size = sum(max(1.0, len(s.source)/2000) for s in specs.values())
+  return size*_BUILD > (0.05 if pool.alive() else _START) + size*(_BUILD + _SAVE)/n
 
 
 def keep(binary: bytes, names: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from typing import Sequence
 
 import ntgrad
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.opencl.worker import receive, send
+from ntgrad.backends.opencl.messages import receive, send
 from ntgrad.codegen.config import config
 
 _workers: list[subprocess.Popen[bytes]] = []

@@ -7,31 +7,16 @@ stdin does, or when nothing has come for a while.
 from __future__ import annotations
 
 import os
-import pickle
 import select
-import struct
 import sys
-from typing import Any, BinaryIO, Sequence
+from typing import Any, Sequence
 
 from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.opencl.compiler import binary_of
+from ntgrad.backends.opencl.messages import receive, send
 
 IDLE = 30.0                   # seconds without a job after which a worker ends
 _SMALL_GRID = 65535           # PoCL makes other machine code for grids wider than this
-
-
-def send(stream: BinaryIO, message: Any) -> None:
-  """Write one message."""
-  data = pickle.dumps(message)
-  stream.write(struct.pack("<q", len(data)) + data)
-  stream.flush()
-
-
-def receive(stream: BinaryIO) -> Any:
-  """Read one message. Raises EOFError where the other side is gone."""
-  head = stream.read(8)
-  if len(head) < 8: raise EOFError
-  data = stream.read(struct.unpack("<q", head)[0])
-  return pickle.loads(data)
 
 
 def build(device: Any, specs: Sequence[ProgramSpec]) -> bytes:
@@ -47,7 +32,7 @@ def build(device: Any, specs: Sequence[ProgramSpec]) -> bytes:
     grid = tuple((_SMALL_GRID + 1)//s + 1 if g*s > _SMALL_GRID else 1 for g, s in zip((*spec.grid, 1, 1, 1), local))
     cl.enqueue_nd_range_kernel(device.queue, kernel, tuple(g*s for g, s in zip(grid, local)), local)
   device.queue.finish()
-  return bytes(program.get_info(cl.program_info.BINARIES)[0])
+  return binary_of(cl, program)
 
 
 def main() -> None:
