@@ -26,7 +26,7 @@ class Lowering:
   def __init__(self, kernel: Kernel, stores: tuple[UOp, ...]):
     self.kernel = kernel
     self.size = {a.id: a.size for a in kernel.axes}
-    self.order: dict[UOp, tuple[int, int]] = {}                 # loop -> place in the nesting
+    self.order: dict[UOp, tuple[int, int, int]] = {}                 # loop -> place in the nesting
     self.loops: dict[tuple[Any, ...], UOp] = {}                 # (axis, phase, surrounding loops) -> LOOP
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
     self.outside: dict[UOp, Loops] = {}                         # the loops that its value varies with, seen from its users
@@ -64,7 +64,7 @@ class Lowering:
     if found is None:
       found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, (ix.const(0), ix.const(self.size[axis])))
       self.inside[found] = self.outside[found] = around | {found}
-      self.order[found] = (phase, [a.id for a in self.kernel.axes].index(axis))
+      self.order[found] = (len(around), phase, [a.id for a in self.kernel.axes].index(axis))  # surrounding loops come first
     return found
 
   # ---- nodes
@@ -263,7 +263,8 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
 
 def linearize(kernel: Kernel) -> UOpList:
   """The kernel's linear UOps."""
-  return lower_index(Emitter(Lowering(kernel, expand(limit_additions(kernel)))).out)
+  kernel = limit_additions(kernel)
+  return lower_index(Emitter(Lowering(kernel, expand(kernel))).out)
 
 
 MOST_ADDITIONS = 4096

@@ -2,29 +2,22 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.uop import prod
+from ntgrad.codegen.uop import Ops, UOp, prod
 
 
-class Buffer:
-  """``shape`` elements of ``dtype`` on ``device``. The memory exists once ``raw`` is asked for. Compared by identity."""
-  __slots__ = ("device", "shape", "dtype", "_raw", "_owner", "rng_count", "__weakref__")
+class Storage:
+  """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone."""
+  __slots__ = ("device", "nbytes", "_raw", "_owner", "__weakref__")
 
-  def __init__(self, device: str, shape: tuple[int, ...], dtype: DType):
-    self.device, self.shape, self.dtype = device, shape, dtype
+  def __init__(self, device: str, nbytes: int):
+    self.device, self.nbytes = device, max(nbytes, 1)
     self._raw: Any = None
-    self._owner: Any = None             # the device that gave the memory
-    self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
-
-  @property
-  def size(self) -> int: return prod(self.shape)
-  @property
-  def nbytes(self) -> int: return self.size * self.dtype.itemsize
-  @property
-  def allocated(self) -> bool: return self._raw is not None
+    self._owner: Any = None
 
   @property
   def raw(self) -> Any:
@@ -32,8 +25,51 @@ class Buffer:
     if self._raw is None:
       from .device import get_device
       self._owner = get_device(self.device)
-      self._raw = self._owner.alloc(max(self.nbytes, 1))
+      self._raw = self._owner.alloc(self.nbytes)
     return self._raw
+
+  def release(self) -> None:
+    """Give the memory back now."""
+    if self._raw is not None:
+      raw, self._raw = self._raw, None
+      self._owner.free(raw, self.nbytes)
+
+  def __del__(self) -> None:
+    try: self.release()
+    except Exception: pass   # at interpreter exit the device may be gone
+
+
+class Buffer:
+  """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity.
+
+  Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that reads the new.
+  """
+  __slots__ = ("device", "shape", "dtype", "storage", "rng_count", "node_ref", "stale", "__weakref__")
+
+  def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
+    self.device, self.shape, self.dtype = device, shape, dtype
+    self.storage = Storage(device, prod(shape) * dtype.itemsize) if storage is None else storage
+    self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
+    self.node_ref: ref[UOp] | None = None
+    self.stale = False                  # a later version has been written over it
+
+  @property
+  def size(self) -> int: return prod(self.shape)
+  @property
+  def nbytes(self) -> int: return self.size * self.dtype.itemsize
+  @property
+  def allocated(self) -> bool: return self.storage._raw is not None
+  @property
+  def raw(self) -> Any: return self.storage.raw
+
+  @property
+  def node(self) -> UOp:
+    """The BUFFER node of this buffer."""
+    found = self.node_ref() if self.node_ref is not None else None
+    if found is None:
+      found = UOp(Ops.BUFFER, self.dtype, (), self)
+      self.node_ref = ref(found)
+    return found
 
   @staticmethod
   def from_numpy(device: str, array: np.ndarray) -> Buffer:
@@ -47,22 +83,13 @@ class Buffer:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if flat.nbytes:
       raw = self.raw
-      self._owner.copyin(raw, flat)
+      self.storage._owner.copyin(raw, flat)
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
     if not self.nbytes: return np.empty(self.shape, self.dtype.np)
     raw = self.raw
-    return self._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
-
-  def release(self) -> None:
-    """Give the memory back now."""
-    if self._raw is not None:
-      raw, self._raw = self._raw, None
-      self._owner.free(raw, max(self.nbytes, 1))
-
-  def __del__(self) -> None:
-    try: self.release()
-    except Exception: pass   # at interpreter exit the device may be gone
+    out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"

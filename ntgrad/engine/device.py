@@ -38,7 +38,7 @@ def default_device() -> str:
   if config.dev: return config.dev.upper()
   if not _default:
     from ntgrad.backends.opencl.device import available
-    reason = available()
-    if reason: print(f"ntgrad: no OpenCL device ({reason}); using the slow numpy backend", file=sys.stderr)
-    _default.append("NUMPY" if reason else "CPU")
+    found, reason = available()
+    if not found: print(f"ntgrad: no OpenCL device ({reason}); using the slow numpy backend", file=sys.stderr)
+    _default.append("CPU" if found else "NUMPY")
   return str(_default[0])

@@ -1,0 +1,64 @@
+"""From index-form kernels to programs: optimise, linearise, render, compile; each structure once."""
+from __future__ import annotations
+
+import re
+from typing import Any, Sequence
+
+from ntgrad.backends.base import Device, Program, ProgramSpec
+from ntgrad.codegen.config import config
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.uop import Ops, UOp
+
+from . import report
+
+_programs: dict[tuple[Any, ...], Program] = {}
+_names: dict[str, int] = {}
+
+
+def kernel_name(kernel: Kernel) -> str:
+  """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
+  sizes = "_".join(str(a.size) for a in kernel.axes) or "1"
+  return f"{'r' if kernel.reduces else 'E'}_{sizes}"
+
+
+def program_spec(kernel: Kernel, device: Device) -> tuple[ProgramSpec, Kernel]:
+  """The kernel rendered for a device, and the kernel after its Opts."""
+  target = device.renderer.target
+  optimised = kernel if config.noopt else optimize(kernel, target)
+  uops = linearize(optimised)
+  if config.verify:
+    from ntgrad.codegen.spec import verify_linear
+    verify_linear(uops, kernel_name(kernel))
+  name = kernel_name(kernel)
+  source = device.renderer.render(name, uops)
+  grid, local = [1, 1, 1], [1, 1, 1]
+  for u in uops:
+    if u.op is Ops.SPECIAL: (grid if u.arg[0] == "g" else local)[u.arg[1]] = u.arg[2]
+  for kind, sizes in ((AxisKind.GRID, grid), (AxisKind.LOCAL, local)):   # an axis that nothing reads still has its programs
+    axes = optimised.of_kind(kind)[::-1]
+    for d, a in enumerate(axes): sizes[d] = a.size if d < 2 else sizes[2]
+  return ProgramSpec(name, source, tuple(grid), tuple(local), len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised
+
+
+def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
+  """A program for each kernel; new ones are compiled together."""
+  keys = [(device.name, config.key(), k.params, k.axes, k.body) for k in kernels]
+  specs: dict[tuple[Any, ...], ProgramSpec] = {}
+  for key, kernel in zip(keys, kernels):
+    if key in _programs or key in specs: continue
+    spec, optimised = program_spec(kernel, device)
+    specs[key] = spec
+    report.compiled(spec, optimised)
+  if specs:
+    for key, program in zip(specs, device.compile(list(specs.values()))): _programs[key] = program
+  return [_programs[k] for k in keys]
+
+
+def plain(text: str) -> str:
+  """Text without colour codes."""
+  return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+__all__ = ["programs", "program_spec", "kernel_name", "UOp"]

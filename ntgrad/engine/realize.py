@@ -1,0 +1,259 @@
+"""Realising: the graph under some tensors becomes a schedule (found again by its structure), which runs."""
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Iterable, Sequence
+
+from ntgrad.backends.base import Program
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.schedule import schedule_graph
+from ntgrad.schedule.storage import storage
+
+from . import report
+from .buffer import Buffer
+from .compile import programs
+from .device import default_device, get_device
+
+
+@dataclass(frozen=True)
+class Step:
+  """One launch, or a copy between devices (``program`` None): which slots it takes, and which slots are not needed after it."""
+  program: Program | None
+  slots: tuple[int, ...]
+  last_use: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+  """A schedule that can run again on other buffers. Slots: inputs first, then what it makes."""
+  inputs: int
+  made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
+  steps: tuple[Step, ...]
+  outputs: tuple[tuple[int, bool], ...]                  # for each sink: slot, and whether it is an input written in place
+
+
+_plans: dict[Any, Plan] = {}
+captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
+
+
+def resolved(u: UOp) -> UOp:
+  """The BUFFER that already holds a node's value, or the node."""
+  found: UOp | None = u.__dict__.get("_realized")
+  return u if found is None else found
+
+
+def is_view(u: UOp) -> bool:
+  """Whether a node is a BUFFER, or movement of one: nothing is left to compute."""
+  while u.op in MOVEMENT: u = resolved(u.src[0])
+  return resolved(u).op is Ops.BUFFER
+
+
+def walk(sinks: Iterable[UOp]) -> list[UOp]:
+  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs."""
+  done: dict[UOp, None] = {}
+  stack = [resolved(s) for s in sinks][::-1]
+  while stack:
+    n = stack[-1]
+    if n in done:
+      stack.pop()
+      continue
+    missing = []
+    for s in n.src:
+      s = s.__dict__.get("_realized", s)
+      if s not in done: missing.append(s)
+    if missing: stack.extend(missing[::-1])
+    else:
+      done[n] = None
+      stack.pop()
+  return list(done)
+
+
+def realize(tensors: Sequence[Any]) -> None:
+  """Compute everything that ``tensors`` need, in one schedule, and point each at its buffer.
+
+  A schedule that writes a buffer in place also computes every live tensor that still needs the old contents.
+  """
+  started = time.perf_counter()
+  wanted = [t for t in dict.fromkeys(tensors)]
+  sinks: dict[UOp, None] = {}
+  bases: list[tuple[Any, UOp]] = []
+  def want(t: Any, node: UOp) -> None:
+    base = resolved(node)
+    while base.op is Ops.RESHAPE or (base.op in MOVEMENT and _base_op(base) in (Ops.BUFFER, Ops.ASSIGN)): base = resolved(base.src[0])
+    bases.append((t, base))
+    if base.op is not Ops.BUFFER: sinks[base] = None
+  for t in wanted: want(t, t.lazydata)
+  if not sinks:
+    for t, _ in bases: t.lazydata = _rebase(t.lazydata)
+    return
+  order = walk(sinks)
+  assigns = [u for u in order if u.op is Ops.ASSIGN]
+  if assigns:
+    order = _with_readers(wanted, bases, sinks, assigns, order, want)
+    for a in assigns: sinks[a] = None
+  _run_graph(list(sinks), order, started)
+  for t, _ in bases: t.lazydata = _rebase(t.lazydata)
+  if assigns:
+    from ntgrad.core import live_tensors
+    for t in live_tensors:
+      if t.lazydata.op is not Ops.BUFFER: t.lazydata = _rebase(t.lazydata)
+
+
+def _base_op(u: UOp) -> Ops:
+  while u.op in MOVEMENT: u = resolved(u.src[0])
+  return u.op
+
+
+def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], assigns: list[UOp], order: list[UOp], want: Any) -> list[UOp]:
+  """Add every live tensor that reads the old contents of a buffer that is about to be written."""
+  from ntgrad.core import live_tensors
+  written = {storage_node(a) for a in assigns}
+  have = {id(t) for t in wanted}
+  touches: dict[UOp, bool] = {}
+  for t in live_tensors:
+    if id(t) in have: continue
+    u = t.lazydata
+    if u.op is Ops.CONST: continue
+    if u.op is Ops.BUFFER and u not in written: continue
+    for n in walk((u,)):
+      if n not in touches:
+        # through an ASSIGN one sees the new contents
+        srcs = n.src[1:] if n.op is Ops.ASSIGN else n.src
+        touches[n] = n in written or any(touches.get(resolved(s), False) for s in srcs)
+    if touches[resolved(u)]:
+      if is_view(u):
+        t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))   # a view keeps the value it showed
+      want(t, t.lazydata)
+  return walk(sinks)
+
+
+def storage_node(a: UOp) -> UOp:
+  """The BUFFER that an ASSIGN writes."""
+  u = a
+  while u.op is not Ops.BUFFER: u = resolved(u.src[0])
+  return u
+
+
+def _rebase(u: UOp) -> UOp:
+  """A node whose realised base is replaced by its BUFFER, its movement kept."""
+  chain: list[UOp] = []
+  while True:
+    r = resolved(u)
+    if r is not u or u.op not in MOVEMENT:
+      u = r
+      break
+    chain.append(u)
+    u = u.src[0]
+  for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
+  return u
+
+
+def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
+  """Find or make the plan of a graph, run it, and note on each sink where its value is."""
+  number: dict[UOp, int] = {}
+  inputs: list[UOp] = []
+  key: list[Any] = []
+  for i, u in enumerate(order):
+    number[u] = i
+    if u.op is Ops.BUFFER:
+      b = u.arg
+      if b.stale: raise DeviceError(f"{b} was overwritten by an assignment; this value was not computed before that")
+      key.append((len(inputs), b.shape, u.dtype, b.device))
+      inputs.append(u)
+    else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
+                      tuple([number[s.__dict__.get("_realized", s)] for s in u.src])))
+  full = (tuple(key), tuple([number[s] for s in sinks]), config.key(), default_device())
+  plan = _plans.get(full)
+  hit = plan is not None
+  if plan is None: plan = _plans[full] = make_plan(sinks, order, inputs)
+  report.scheduled(len(plan.steps), hit, time.perf_counter() - started)
+  made = run_plan(plan, [u.arg for u in inputs])
+  for sink, (slot, in_place) in zip(sinks, plan.outputs):
+    if in_place:
+      old = inputs[slot].arg
+      if not old.stale:
+        old.stale = True
+        new = Buffer(old.device, old.shape, old.dtype, old.storage)
+        new.rng_count = old.rng_count
+        inputs[slot] = new.node
+      node = inputs[slot]
+      for m in _target_views(sink): node = UOp(m.op, m.dtype, (node,), m.arg)
+      sink.__dict__["_realized"] = node
+    else: sink.__dict__["_realized"] = made[slot - plan.inputs].node
+
+
+def _target_views(a: UOp) -> list[UOp]:
+  """Movement between an ASSIGN's BUFFER and its value, innermost first."""
+  out: list[UOp] = []
+  u = a.src[0]
+  while u.op in MOVEMENT or u.op is Ops.ASSIGN:
+    if u.op in MOVEMENT: out.append(u)
+    u = resolved(u.src[0])
+  return out[::-1]
+
+
+def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
+  """Schedule and compile a graph."""
+  clean: dict[UOp, UOp] = {}   # values that exist stand as their BUFFERs
+  for u in order: clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
+  device = next((u.device for u in order if u.device is not None), None) or default_device()
+  cores = get_device(device).renderer.target.cores
+  ready, items = schedule_graph([clean[s] for s in sinks], cores)
+  slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
+  made: list[tuple[str, tuple[int, ...], DType]] = []
+  def slot(u: UOp) -> int:
+    if u not in slots:
+      slots[u] = len(inputs) + len(made)
+      made.append((u.device or device, u.shape, u.dtype))
+    return slots[u]
+  placed = [tuple(slot(n) for n in item.nodes) for item in items]
+  outputs = []
+  for s, r in zip(sinks, ready):
+    base = storage(r)
+    at = slot(base)
+    outputs.append((at, s.op is Ops.ASSIGN))
+  keep = {s for s, _ in outputs}
+  last: dict[int, int] = {}
+  for i, ss in enumerate(placed):
+    for s in ss: last[s] = i
+  by_device: dict[str, list[int]] = {}
+  where = [(item.nodes[0].device or device) for item in items]
+  for i, item in enumerate(items):
+    if item.ast is not None: by_device.setdefault(where[i], []).append(i)
+  ready_programs: dict[int, Program] = {}
+  for name, numbers in by_device.items():
+    found = programs([items[i].ast for i in numbers], get_device(name))  # type: ignore[misc]
+    ready_programs.update(zip(numbers, found))
+  steps = tuple(Step(ready_programs.get(i), ss, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep))
+                for i, ss in enumerate(placed))
+  return Plan(len(inputs), tuple(made), steps, tuple(outputs))
+
+
+def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
+  """Run the steps; gives the made buffers (inner ones are released as soon as nothing needs them)."""
+  made = [Buffer(*m) for m in plan.made]
+  buffers: list[Buffer] = [*inputs, *made]
+  wait = config.debug >= 2
+  for step in plan.steps:
+    run_step(step, [buffers[s] for s in step.slots], wait)
+    for s in step.last_use:
+      if not captures: buffers[s].storage.release()
+  return made
+
+
+def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
+  """Launch one step."""
+  for note in captures: note(step, buffers)
+  if step.program is None:
+    to, source = buffers
+    to.write(source.numpy())
+    return
+  seconds = step.program([b.raw for b in buffers], wait)
+  if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
+
+
+__all__ = ["realize", "Plan", "Step", "prod"]
