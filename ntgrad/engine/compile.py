@@ -9,7 +9,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import UOp, prod
 
 from . import report
 
@@ -33,13 +33,13 @@ def program_spec(kernel: Kernel, device: Device) -> tuple[ProgramSpec, Kernel]:
     verify_linear(uops, kernel_name(kernel))
   name = kernel_name(kernel)
   source = device.renderer.render(name, uops)
-  grid, local = [1, 1, 1], [1, 1, 1]
-  for u in uops:
-    if u.op is Ops.SPECIAL: (grid if u.arg[0] == "g" else local)[u.arg[1]] = u.arg[2]
-  for kind, sizes in ((AxisKind.GRID, grid), (AxisKind.LOCAL, local)):   # an axis that nothing reads still has its programs
-    axes = optimised.of_kind(kind)[::-1]
-    for d, a in enumerate(axes): sizes[d] = a.size if d < 2 else sizes[2]
-  return ProgramSpec(name, source, tuple(grid), tuple(local), len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised
+  return ProgramSpec(name, source, extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL), len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised
+
+
+def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:
+  """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
+  sizes = [a.size for a in kernel.of_kind(kind)[::-1]]
+  return ((*sizes, 1)[0], (*sizes, 1, 1)[1], prod(sizes[2:]))
 
 
 def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
