@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import gc
+import hashlib
 import importlib.util
 import math
 import os
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +36,10 @@ import ntgrad
 from ntgrad import Device, Tensor, nn
 
 try:
-  import torch
+  import torch as _torch
 except ImportError:
-  torch = None  # type: ignore[assignment]
+  _torch = None  # type: ignore[assignment,unused-ignore]
+torch: Any = _torch
 
 HERE = Path(__file__).resolve().parent
 BATCH = 128
@@ -74,14 +77,17 @@ def synchronize() -> None:
   get_device(Device.DEFAULT).synchronize()
 
 
-def kernels() -> list[str]:
-  """The names with hashes of the kernels of the last schedule, as far as the engine tells."""
-  try:
-    from ntgrad.engine.realize import last_kernels
-  except ImportError:
-    return []
-  found = last_kernels() if callable(last_kernels) else last_kernels
-  return [str(k) for k in found]
+def kernels(fn: Callable[[], Any]) -> list[str]:
+  """The kernels that one call launches, each with the hash of its source and how often it ran."""
+  from ntgrad.engine import realize as engine
+  names: list[str] = []
+  def note(step: Any, buffers: Any) -> None:
+    spec = getattr(step.program, "spec", None)
+    if spec is not None: names.append(f"{spec.name}:{hashlib.sha256(spec.source.encode()).hexdigest()[:8]}")
+  engine.captures.append(note)
+  try: fn()
+  finally: engine.captures.remove(note)
+  return [name if n == 1 else f"{n}× {name}" for name, n in Counter(names).items()]
 
 
 def seconds(fn: Callable[[], Any]) -> float:
@@ -122,7 +128,7 @@ def operation(work: str, build: Callable[[], Tensor], theirs: Callable[[], Any] 
     synchronize()
   if theirs is not None: agree(work, build().numpy(), np.asarray(theirs()), tolerance)
   else: ours()
-  used = kernels()
+  used = kernels(lambda: build().realize())
   a, b = versus(ours, theirs, rounds)
   def text(s: float) -> str: return f"{milliseconds(s)} ({amount / s:.3g} {unit})"
   if theirs is None: return Row(work, text(a), f"no {name}", None, FAST, limit, kernels=used)
@@ -151,8 +157,9 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
   if not any(map(wanted, names)): return rows
   x, y = rng.standard_normal((2, n, n), np.float32)
   tx, ty = Tensor(x).realize(), Tensor(y).realize()
-  px, py, po = (torch.from_numpy(x), torch.from_numpy(y), torch.empty(n, n)) if torch is not None else (None, None, None)
-  f = torch.nn.functional if torch is not None else None
+  px: Any = None
+  py, po, f = px, px, px
+  if torch is not None: px, py, po, f = torch.from_numpy(x), torch.from_numpy(y), torch.empty(n, n), torch.nn.functional
   gigabytes = x.nbytes / 1e9
   cases: list[tuple[str, Callable[[], Tensor], Callable[[], Any], float, float, float]] = [
     # torch gets its result's memory ready, as ntgrad has it from its pool: a fresh 64 MB costs page faults
@@ -228,15 +235,17 @@ def captured_step(rounds: int, width: int) -> Row:
   Tensor.manual_seed(0)
   model = example().Model(width)
   theirs = torch_training(model) if torch is not None else None
-  step = ntgrad.jit(training(model))
+  plain = training(model)
+  step = ntgrad.jit(plain)
   x, y = (Tensor(a).realize() for a in batch())
   for i in range(3):  # plain, recorded, replayed: the same numbers as torch's
     loss = step(x, y).item()
     if theirs is not None: agree(f"{work}, loss {i}", np.array(loss), np.array(theirs()), 1e-3)
   def ours() -> None: step(x, y).item()
   a, b = versus(ours, theirs, rounds)
-  if theirs is None: return Row(work, milliseconds(a), "no torch", None, SLOW, 3, "× time")
-  return Row(work, milliseconds(a), f"torch {milliseconds(b)}", a / b, SLOW, 3, "× time", kernels())
+  used = kernels(lambda: plain(x, y))
+  if theirs is None: return Row(work, milliseconds(a), "no torch", None, SLOW, 3, "× time", used)
+  return Row(work, milliseconds(a), f"torch {milliseconds(b)}", a / b, SLOW, 3, "× time", used)
 
 
 def first_step(width: int) -> float:

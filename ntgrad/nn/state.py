@@ -10,7 +10,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,17 +95,22 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
       raise StateError(f"load_state_dict: {name!r} is {value.dtype.name} in the state dict and {target.dtype.name} in the model; "
                        f"cast it first: state_dict[{name!r}].cast({target.dtype.name!r})")
     if value is not target: pairs[id(target)] = (target, value)
-  Tensor.realize(*(value for _, value in pairs.values()))
+  _realize(value for _, value in pairs.values())
   # an assignment to one tensor must not change what another is about to get
   written = {_memory(target) for target, _ in pairs.values()}
   values = [value.detach().clone() if _memory(value) in written else value.detach() for _, value in pairs.values()]
-  Tensor.realize(*values)
+  _realize(values)
   targets = [target for target, _ in pairs.values()]
   for target, value in zip(targets, values): target.assign(value.to(target.device))
-  Tensor.realize(*targets)
+  _realize(targets)
   if verbose:
     print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {_names(missing)}" if missing else "")
           + (f", ignored {_names(extra)}" if extra else ""))
+
+
+def _realize(tensors: Iterable[Tensor]) -> None:
+  tensors = list(tensors)
+  if tensors: tensors[0].realize(*tensors[1:])
 
 
 def _memory(t: Tensor) -> UOp:
@@ -139,7 +144,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
     bad = [k for k, v in metadata.items() if not (isinstance(k, str) and isinstance(v, str))]
     if bad: raise StateError(f"safe_save: metadata {bad[0]!r} is not a string with a string value; use json.dumps for other values")
     header["__metadata__"] = dict(metadata)
-  Tensor.realize(*tensors.values())
+  _realize(tensors.values())
   # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
   order = sorted(tensors, key=lambda n: -tensors[n].dtype.itemsize)
   begin: dict[str, int] = {}
@@ -215,8 +220,8 @@ def _parse(path: Path) -> tuple[np.ndarray, list[_Entry], dict[str, str]]:
     header = json.loads(raw[8:8 + length].tobytes().decode("utf-8"), object_pairs_hook=unique)
   except StateError:
     raise
-  except (ValueError, RecursionError) as e:  # not UTF-8, not JSON, a number of thousands of digits, brackets without end
-    raise refuse(f"its header is not JSON ({type(e).__name__}: {e})") from None
+  except (ValueError, RecursionError) as why:  # not UTF-8, not JSON, a number of thousands of digits, brackets without end
+    raise refuse(f"its header is not JSON ({type(why).__name__}: {why})") from None
   if not isinstance(header, dict): raise refuse(f"its header is a JSON {type(header).__name__}, expected an object")
   metadata = header.pop("__metadata__", None)
   if metadata is None: metadata = {}
