@@ -4,6 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Sequence
 
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.index import bounds, vmin
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
@@ -21,35 +23,25 @@ class Facts:
 
   def plain_division(self, a: UOp, b: UOp) -> bool:
     """Whether C's a / b and a % b are the floor ones and cannot trap."""
-    if b.op is Ops.CONST and b.arg > 0 and (a.dtype.kind == "u" or nonnegative(a)): return True
-    return False
+    return vmin(a) >= 0 and vmin(b) > 0
 
   def divides(self, index: UOp, n: int) -> bool:
     """Whether ``index`` is certainly a multiple of ``n``."""
     return multiple(index, n)
 
 
-def bounded(u: UOp) -> bool:
-  """Whether an int is made of constants, loop and grid indices only: an index, which codegen gave a dtype that it fits."""
-  if u.op in (Ops.CONST, Ops.SPECIAL): return True
-  if u.op is Ops.LOOP: return all(bounded(s) for s in u.src)
-  if u.op in (Ops.ALU, Ops.CAST): return u.dtype.kind in "iub" and all(bounded(s) for s in u.src)
-  return False
-
-
-def nonnegative(u: UOp) -> bool:
-  """Whether an int is certainly ≥ 0. Conservative."""
-  if u.dtype.kind in "ub": return True
-  if u.op is Ops.CONST: return bool(u.arg >= 0)
-  if u.op is Ops.SPECIAL: return True
-  if u.op is Ops.LOOP: return nonnegative(u.src[0])
-  if u.op is Ops.CAST: return u.src[0].dtype.kind in "iub" and u.src[0].dtype.itemsize < u.dtype.itemsize and nonnegative(u.src[0])
-  if u.op is not Ops.ALU or not bounded(u): return False
-  if u.arg in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MIN, BinaryOps.SHR): return all(nonnegative(s) for s in u.src)
-  if u.arg is BinaryOps.MOD: return nonnegative(u.src[1])
-  if u.arg in (BinaryOps.MAX, BinaryOps.AND): return any(nonnegative(s) for s in u.src)
-  if u.arg is TernaryOps.WHERE: return nonnegative(u.src[1]) and nonnegative(u.src[2])
-  return False
+def overflows(u: UOp) -> bool:
+  """Whether a signed sum, product, shift or negation may leave the range of its dtype."""
+  bs = [bounds(s) for s in u.src]
+  ends: list[int]
+  if u.arg is BinaryOps.ADD: ends = [bs[0][0] + bs[1][0], bs[0][1] + bs[1][1]]
+  elif u.arg is BinaryOps.SUB: ends = [bs[0][0] - bs[1][1], bs[0][1] - bs[1][0]]
+  elif u.arg is BinaryOps.MUL: ends = [x*y for x in bs[0] for y in bs[1]]
+  elif u.arg is UnaryOps.NEG: ends = [-bs[0][0], -bs[0][1]]
+  elif u.arg is BinaryOps.SHL and 0 <= bs[1][0] and bs[1][1] < 64: ends = [x << y for x in bs[0] for y in bs[1]]
+  else: return True
+  d = u.dtype.scalar()
+  return min(ends) < dtypes.min(d) or max(ends) > dtypes.max(d)
 
 
 def multiple(u: UOp, n: int) -> bool:
@@ -133,4 +125,4 @@ def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
       elif u.op is Ops.STORE: seen.add(u.src[1])
       elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
     if len(seen) == before: break
-  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and not bounded(u)}
+  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and overflows(u)}

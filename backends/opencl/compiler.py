@@ -10,6 +10,10 @@ import atexit
 import ctypes
 import json
 import re
+import shutil
+import struct
+import subprocess
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -194,8 +198,34 @@ class Compiler:
     while self._save_one(): pass
 
   def disassemble(self, spec: ProgramSpec) -> str:
-    """The machine code of a kernel, or why there is none."""
-    return f"# no assembly of {spec.name}: the OpenCL driver keeps machine code to itself"
+    """The machine code of a kernel that has run, or a sentence that says why there is none."""
+    unit = self.units.get(self.key(spec))
+    if unit is None: return f"# no assembly of {spec.name}: it has not been compiled"
+    name = unit.names[self.key(spec)]
+    code = machine_code(binary_of(self.cl, unit.program), name)
+    if code is None: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
+    tool = shutil.which("objdump") or shutil.which("llvm-objdump")
+    if tool is None: return f"# no assembly of {spec.name}: install objdump (binutils) to see it"
+    with tempfile.NamedTemporaryFile(suffix=".so") as f:
+      f.write(code)
+      f.flush()
+      out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", f.name], capture_output=True, text=True).stdout
+    sections = re.split(r"\n(?=<[^>]+>:\n)", out)
+    mine = [x.rstrip() for x in sections if re.match(rf"<_pocl_kernel_{name}(_workgroup)?>", x)]
+    return max(mine, key=len, default=out)  # the other one only calls it
+
+
+def machine_code(binary: bytes, name: str) -> bytes | None:
+  """The ELF file of kernel ``name`` in a program binary: the one for its own group size where there are several."""
+  best: bytes | None = None
+  at = binary.find(b"\x7fELF")
+  while at >= 0:
+    table, = struct.unpack_from("<Q", binary, at + 40)
+    size, count = struct.unpack_from("<HH", binary, at + 58)
+    elf = binary[at:at + table + size*count]
+    if f"_pocl_kernel_{name}_workgroup".encode() in elf and (best is None or b"/0-0-0/" not in binary[max(at - 200, 0):at]): best = elf
+    at = binary.find(b"\x7fELF", at + 4)
+  return best
 
 
 def binary_of(cl: Any, program: Any) -> bytes:

@@ -71,6 +71,7 @@ def stored_type(dtype: DType) -> Type:
 
 def constant(dtype: DType, value: Any) -> Text:
   """A literal of a scalar dtype."""
+  register_type(dtype)
   if dtype.kind == "b": return ("true" if value else "false", ATOM)
   if dtype.kind == "f":
     with np.errstate(over="ignore"): value = float(np.array(value).astype(dtype.np))
@@ -102,6 +103,7 @@ class _Kernel:
     self.phis: list[UOp] = []     # assignments that wait for the end of the loop
 
   def source(self) -> str:
+    self.check_arrays()
     for u in self.uops: self.node(u)
     self.flush()
     params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
@@ -117,9 +119,19 @@ class _Kernel:
     for u in self.uops:
       if u.op is Ops.SPECIAL and u.arg[0] == "l": size[u.arg[1]] = u.arg[2]
     attribute = f"__attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))"
-    kernel = "\n".join([f"__kernel {attribute}", f"void {self.name}({', '.join(args)}) {{", *self.top, *self.lines, "}"])
+    head = f"void {self.name}({', '.join(args)}) {{"
+    if len(head) > 130: head = f"void {self.name}(" + ",".join(f"\n    {a}" for a in args) + ") {"
+    kernel = "\n".join([f"__kernel {attribute}", head, *self.top, *self.lines, "}"])
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     return "\n\n".join([*parts, *self.helpers.values(), kernel]) + "\n"
+
+  def check_arrays(self) -> None:
+    """PoCL does not check the size of local memory, nor of the stack: too much of either ends the process."""
+    for where in ("local", "private"):
+      arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
+      total = sum(u.arg[1]*stored_type(u.dtype).size for u in arrays)
+      most = self.target.local_memory or 1 << 19
+      if total > most: raise CompileError(f"kernel {self.name}: {total:,} bytes of {where} arrays; {self.target.name} takes {most:,}")
 
   # ---- small tools
   def emit(self, line: str) -> None: self.lines.append("  "*self.depth + line)
@@ -226,13 +238,16 @@ class _Kernel:
     self.phis.clear()
 
   # ---- memory
-  def place(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
-    """The C lvalue of ``t.n`` elements of ``buffer`` from ``index``."""
-    if t.n == 1: return f"{self.c(buffer)}[{self.c(index)}]"
+  def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
+    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on."""
     space = "__global " if buffer.op is Ops.DEFINE_GLOBAL else ("__local " if buffer.arg[2] == "local" else "")
     offset = "" if index.op is Ops.CONST and index.arg == 0 else f" + {self.c(index, ADD)}"
     where = f"{self.c(buffer)}{offset}"
-    return f"*({space}{'const ' if const else ''}{t if aligned else self.unaligned(t)}*){f'({where})' if offset else where}"
+    return f"({space}{'const ' if const else ''}{t if aligned else self.unaligned(t)}*){f'({where})' if offset else where}"
+
+  def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
+    """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
+    return f"{self.c(buffer)}[{self.c(index)}]" if t.n == 1 else f"*{self.pointer(buffer, index, t, const)}"
 
   def lane(self, buffer: UOp, index: UOp, i: int) -> str:
     if index.op is Ops.CONST: return f"{self.c(buffer)}[{index.arg + i}]"
@@ -294,7 +309,7 @@ class _Kernel:
       return
     guard = f"if ({self.c(gate)}) " if gate is not None else ""
     streams = u.arg == "nt" and not self.native and n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL and self.facts.divides(index, n)
-    if streams: self.emit(f"{guard}__builtin_nontemporal_store({text}, &{self.place(buffer, index, t, False, aligned=True)});")
+    if streams: self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
     else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
 
   # ---- values

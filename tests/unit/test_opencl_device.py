@@ -1,9 +1,12 @@
 """The OpenCL backend on a real device: every dtype and operation against numpy, control flow, memory, compiling, caching."""
 from __future__ import annotations
 
+import math
+import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, Callable
 
 import ml_dtypes
@@ -96,8 +99,7 @@ BITS = [(BinaryOps.AND, np.bitwise_and), (BinaryOps.OR, np.bitwise_or), (BinaryO
 WIDE = [d for d in dtypes.all if d not in (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)]
 
 
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("dtype", WIDE, ids=str)
+@pytest.mark.parametrize("dtype, n", [(d, n) for d in WIDE for n in ((1, 2, 4, 8, 16) if d in (dtypes.float32, dtypes.int64, dtypes.bool) else (1, 8))], ids=str)
 def test_binary(device: OpenCLDevice, dtype: DType, n: int) -> None:
   if dtype.kind == "b": table = [(BinaryOps.AND, np.logical_and), (BinaryOps.OR, np.logical_or), (BinaryOps.XOR, np.logical_xor), *COMMON[3:9],
                                  (BinaryOps.ADD, np.logical_or), (BinaryOps.MUL, np.logical_and)]
@@ -145,7 +147,7 @@ def test_cast(device: OpenCLDevice, source: DType, n: int) -> None:
     for d, g in zip(others, got): check(g, a.astype(d.np), f"{source} to {d}")
 
 
-@pytest.mark.parametrize("n", [1, 4, 8, 16])
+@pytest.mark.parametrize("n", [1, 8, 16])
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2], ids=str)
 def test_narrow_floats_convert_exactly(device: OpenCLDevice, dtype: DType, n: int) -> None:
   """Every value of the narrow dtype, and floats round to the nearest even one just as ml_dtypes does."""
@@ -205,8 +207,8 @@ def test_where_and_gates(device: OpenCLDevice, dtype: DType, n: int) -> None:
   check(g3, np.where(np.arange(N) < N//2, a, zero), "scalar gate")
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 8, 16])
-@pytest.mark.parametrize("dtype", [dtypes.bool, dtypes.uint8, dtypes.float16, dtypes.float32, dtypes.int64], ids=str)
+@pytest.mark.parametrize("n", [2, 3, 8, 16])
+@pytest.mark.parametrize("dtype", [dtypes.bool, dtypes.float16, dtypes.float32, dtypes.int64], ids=str)
 def test_vectors_load_and_store_anywhere(device: OpenCLDevice, dtype: DType, n: int) -> None:
   """No alignment is promised; lanes come apart and together in order."""
   a = samples(dtype)[0]
@@ -236,7 +238,6 @@ def test_math_within_ulps(device: OpenCLDevice) -> None:
   special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 1e38, 88.7, 88.8, -87.4, -103.9, -104.1, 0.5, 1.5, 2.5, -0.5, 8, 128, -149.2, 1e6, 3.1415927, 1.5707964,
                       0.625, 0.92774], np.float32)
   x = np.resize(np.concatenate([special, rng.standard_normal(3000).astype(np.float32)*4, np.exp(rng.uniform(-80, 80, 1000)).astype(np.float32)]), 4096).astype(np.float32)
-  import math
   erf = np.vectorize(math.erf, otypes=[np.float64])
   table: list[tuple[UnaryOps, Any, float]] = [
     (UnaryOps.EXP, np.exp, 1.5), (UnaryOps.EXP2, np.exp2, 1.5), (UnaryOps.LOG, np.log, 1.5), (UnaryOps.LOG2, np.log2, 2), (UnaryOps.SIN, np.sin, 2.5), (UnaryOps.COS, np.cos, 2.5),
@@ -331,3 +332,164 @@ def test_groups_local_memory_and_if(device: OpenCLDevice) -> None:
   got, _, s = run(device, uops, [np.zeros(16, np.int32), x, np.zeros(4, np.int32)], (4,), (4,))
   np.testing.assert_array_equal(got, x.reshape(4, 4)[:, ::-1].ravel())
   np.testing.assert_array_equal(s, x.reshape(4, 4)[:, 0] + x.reshape(4, 4)[:, 3])
+
+
+# ---- the runtime
+def scale(factor: float, size: int = 64) -> list[UOp]:
+  """data0 = data1 * factor"""
+  out, data = param(0, dtypes.float32, True), param(1, dtypes.float32)
+  return loop_over(8, size, lambda i: [store(out, i, UOp.alu(BinaryOps.MUL, const(factor, dtypes.float32), load(data, i, 8)))])
+
+
+def spec_of(device: OpenCLDevice, name: str, uops: list[UOp]) -> ProgramSpec:
+  return ProgramSpec(name, device.renderer.render(name, uops), (1,), (1,), sum(u.op is Ops.DEFINE_GLOBAL for u in uops))
+
+
+def try_scale(device: OpenCLDevice, program: Any, factor: float) -> None:
+  a, b = device.alloc(256), device.alloc(256)
+  device.copyin(b, np.arange(64, dtype=np.float32).view(np.uint8))
+  program([a, b])
+  np.testing.assert_array_equal(device.copyout(a, 256).view(np.float32), np.arange(64)*np.float32(factor))
+  device.free(a, 256)
+  device.free(b, 256)
+
+
+def test_memory_is_counted_and_reused(device: OpenCLDevice) -> None:
+  before = device.allocated
+  device.reset_peak()
+  a = device.alloc(1000)
+  b = device.alloc(5 << 20)
+  assert device.allocated - before == 1000 + (5 << 20) == device.peak - before
+  address = b.int_ptr
+  device.free(b, 5 << 20)
+  c = device.alloc((5 << 20) - 100)
+  assert c.int_ptr == address  # a near size shares the bucket
+  device.free(c, (5 << 20) - 100)
+  device.free(a, 1000)
+  assert device.allocated == before and device.peak - before == 1000 + (5 << 20)
+  device.trim()
+  assert device.pooled == 0
+
+
+def test_buckets() -> None:
+  for n in (1, 4095, 4096, 4097, 100_000, 64 << 20, (64 << 20) + 1, 3_000_000_001):
+    assert n <= bucket(n) <= max(n*1.13 + 4096, 4096) and bucket(n) % 4096 == 0 and bucket(bucket(n)) == bucket(n)
+
+
+def test_out_of_memory_names_the_size(device: OpenCLDevice) -> None:
+  with pytest.raises(DeviceError, match="1,125,899,906,842,624 bytes"): device.alloc(1 << 50)
+
+
+def test_copies_may_be_changed_after_the_call(device: OpenCLDevice) -> None:
+  x = np.arange(1 << 20, dtype=np.uint8)
+  raw = device.alloc(x.nbytes)
+  device.copyin(raw, x)
+  want = x.copy()
+  x[:] = 0
+  got = device.copyout(raw, x.nbytes)
+  np.testing.assert_array_equal(got, want)
+  got[:] = 7  # the caller's own
+  np.testing.assert_array_equal(device.copyout(raw, x.nbytes), want)
+  device.free(raw, x.nbytes)
+
+
+def test_launches_are_timed_and_checked(device: OpenCLDevice) -> None:
+  program, = device.compile([spec_of(device, "timed", scale(2))])
+  a, b = device.alloc(256), device.alloc(256)
+  assert program([a, b]) is None
+  seconds = program([a, b], wait=True)
+  assert seconds is not None and 0 < seconds < 1
+  with pytest.raises(DeviceError, match="takes 2 buffers, got 1"): program([a])
+
+
+def test_unknown_devices_are_refused() -> None:
+  with pytest.raises(DeviceError, match="CL:99"): OpenCLDevice("CL:99")
+  assert available("CL:99")[0] is False and "found" in available("CL:99")[1]
+
+
+def test_target(device: OpenCLDevice) -> None:
+  t = device.renderer.target
+  assert t.lanes in (4, 8, 16) and t.cores >= 1 and not t.locals and t.local_memory > 0 and dtypes.float64 in t.dtypes
+
+
+# ---- compiling
+def test_compile_error_shows_the_lines(device: OpenCLDevice) -> None:
+  with pytest.raises(CompileError, match=r"kernel bad.*\n.*2    a\[0\] = missing;\n.*undeclared"):
+    device.compile([ProgramSpec("bad", "__kernel void bad(__global int* a) {\n  a[0] = missing;\n}\n", (1,), (1,), 1)])
+
+
+@pytest.mark.parametrize("name", ["exp", "dot", "kernel", "max"])
+def test_kernels_may_be_called_as_opencl_calls_its_own(device: OpenCLDevice, name: str) -> None:
+  with config(cache=0): programs = device.compile([spec_of(device, name, scale(f)) for f in (2, 3)])  # and two of one name
+  for p, f in zip(programs, (2, 3)): try_scale(device, p, f)
+
+
+def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
+  with config(cache=0):
+    before = device.compiler.built
+    programs = device.compile([spec_of(device, "once", scale(11)), spec_of(device, "once", scale(11)), spec_of(device, "once", scale(12))])
+    assert device.compiler.built - before == 2
+    device.compile([spec_of(device, "once", scale(11))])
+    assert device.compiler.built - before == 2
+  for p, f in zip(programs, (11, 11, 12)): try_scale(device, p, f)
+
+
+def test_disk_cache(tmp_path: Any) -> None:
+  """Another process (here: another device object) finds the binary; a damaged one is rebuilt."""
+  with config(cache=1, cache_dir=str(tmp_path)):
+    first = OpenCLDevice()
+    specs = [spec_of(first, f"kept{f}", scale(f)) for f in (2, 3)]
+    for p, f in zip(first.compile(specs), (2, 3)): try_scale(first, p, f)
+    assert first.compiler.built == 2
+    first.compiler.save()
+    second = OpenCLDevice()
+    for p, f in zip(second.compile(specs), (2, 3)): try_scale(second, p, f)
+    assert (second.compiler.built, second.compiler.found) == (0, 2)
+    for path in tmp_path.rglob("*"):
+      if path.is_file() and "opencl-program" in str(path): path.write_bytes(path.read_bytes()[:-100])
+    third = OpenCLDevice()
+    for p, f in zip(third.compile(specs), (2, 3)): try_scale(third, p, f)
+    assert third.compiler.built == 2
+    third.compiler.save()
+    fourth = OpenCLDevice()
+    fourth.compile(specs)
+    assert fourth.compiler.found == 2
+
+
+def test_workers_build_many(tmp_path: Any) -> None:
+  """In a script without a __main__ guard; a kernel that does not compile is reported by its own name."""
+  script = tmp_path/"script.py"
+  script.write_text("""
+import numpy as np
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.opencl.device import OpenCLDevice
+from ntgrad.backends.opencl import pool
+from ntgrad.codegen.errors import CompileError
+d = OpenCLDevice()
+source = "__kernel void k%d(__global int* a) {\\n  a[get_group_id(0)] = %d;\\n}\\n"
+specs = [ProgramSpec(f"k{i}", source % (i, i), (4,), (1,), 1) for i in range(6)]
+programs = d.compile(specs)
+assert pool.alive() and d.compiler.built == 6
+a = d.alloc(16)
+for i, p in enumerate(programs):
+  p([a])
+  assert (d.copyout(a, 16).view(np.int32) == i).all()
+try: d.compile([ProgramSpec(f"x{i}", source.replace("get_group", "get_grup" if i == 3 else "get_group").replace("k%d", "x%d") % (i, i), (4,), (1,), 1) for i in range(6)])
+except CompileError as e: assert "kernel x3" in str(e), e
+else: raise AssertionError
+pool.stop()
+print("fine")
+""")
+  root = str(Path(__file__).resolve().parents[2])
+  env = {**os.environ, "WORKERS": "2", "CACHE_DIR": str(tmp_path/"cache"), "PYTHONPATH": root}
+  done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=120)
+  assert done.stdout == "fine\n", done.stdout + done.stderr
+
+
+def test_disassembly_is_text_or_says_why(device: OpenCLDevice) -> None:
+  spec = spec_of(device, "seen", scale(5))
+  assert "not been compiled" in device.disassemble(spec)
+  program, = device.compile([spec])
+  try_scale(device, program, 5)
+  text = device.disassemble(spec)
+  assert "vmulps" in text or "mulps" in text or text.startswith("# no assembly of seen"), text[:300]
