@@ -1,12 +1,189 @@
-"""Heuristics: which Opts make a kernel fast on a target."""
+"""Heuristics: which Opts make a kernel fast on a target, from a cost model of vector loads, arithmetic, registers and reuse.
+
+For CPUs: one axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs that
+are long enough to be worth starting. Nothing here changes what a kernel computes.
+"""
 from __future__ import annotations
 
+import itertools
+from typing import Any, Iterator
 
-from typing import Any
+from .access import Access, Profile, profile
+from .errors import OptError
+from .kernel import AxisKind, Kernel
+from .opt import Opt, apply_opt
+from .uop import Ops, prod
 
-from .kernel import Kernel
+COPIES = (1, 2, 3, 4, 5, 6, 8)
+PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
 
 
 def optimize(kernel: Kernel, target: Any) -> Kernel:
   """The kernel after the Opts chosen for a target."""
+  kernel = merge_axes(kernel)
+  if target.lanes == 1 or not kernel.axes: return kernel
+  plan = Search(kernel, target).best()
+  for opt in plan:
+    try:
+      kernel = apply_opt(kernel, opt)
+    except OptError:
+      continue
+  return spread(kernel, target)
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+  """Neighbouring axes that every access sees as one become one."""
+  done = False
+  while not done:
+    done = True
+    if len(kernel.axes) < 2: break
+    info = profile(kernel)
+    others = {r.arg[0] for u in kernel.nodes if u.op is Ops.CAST and u.src[0].dtype is not u.dtype for r in u.ranges if u.src[0].op in (Ops.RANGE, Ops.ALU)
+              and u.src[0].dtype.name == "index"}
+    others |= {r.arg[0] for u in kernel.nodes if u.op is Ops.ALU and u.dtype.kind == "b" and u.src[0].dtype.name == "index" or
+               u.op is Ops.ALU and u.dtype.kind == "b" and u.src[-1].dtype.name == "index" for r in u.ranges}
+    for a, b in itertools.permutations(kernel.axes, 2):
+      if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
+      if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
+      if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):
+        kernel = apply_opt(kernel, Opt("merge", a.id, b.id))
+        done = False
+        break
   return kernel
+
+
+def _as_one(x: Access, a: int, b: int, size: int) -> bool:
+  sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
+  return sa is not None and sb is not None and sa == sb * size
+
+
+class Search:
+  """Tries lane axes and register copies and keeps the cheapest by :meth:`cost`."""
+
+  def __init__(self, kernel: Kernel, target: Any):
+    self.kernel, self.target = kernel, target
+    self.info: Profile = profile(kernel)
+    self.sizes = {a.id: a.size for a in kernel.axes}
+    self.bound = kernel.bound
+    self.out = [a.id for a in kernel.axes if a.id not in self.bound]
+    self.item = max((x.itemsize for x in self.info.accesses), default=4)
+    self.in_place = any(p.written and any(x.node.op is Ops.LOAD and x.node.src[0] is p.uop for x in self.info.accesses) for p in kernel.params)
+
+  def best(self) -> list[Opt]:
+    """The cheapest choice as Opts."""
+    best: tuple[float, list[Opt]] = (float("inf"), [])
+    for lane, width in self.lanes():
+      for unroll in self.unrolls(lane):
+        for copies in self.copies(lane, width):
+          c = self.cost(lane, width, copies, unroll)
+          if c < best[0]: best = (c, self.opts(lane, width, copies, unroll))
+    return best[1]
+
+  def lanes(self) -> Iterator[tuple[int | None, int]]:
+    yield None, 1
+    full = max(self.target.lanes * 4 // max(self.item, 4), 2)
+    for a, n in self.sizes.items():
+      for w in (2 * full, full, full // 2):
+        if w > 1 and w <= 16 and n % w == 0: yield a, w
+
+  def unrolls(self, lane: int | None) -> Iterator[dict[int, int]]:
+    """Short reduced axes are written out, innermost first, while the copies stay few."""
+    out: dict[int, int] = {}
+    n = 1
+    for a in reversed(self.kernel.axes):
+      if a.id in self.bound and a.id != lane and a.size <= 8 and n * a.size <= 16:
+        out[a.id] = a.size
+        n *= a.size
+    yield out
+    if not out:
+      inner = [a for a in self.kernel.axes if a.id in self.bound and a.id != lane]
+      if inner and inner[-1].size % 4 == 0 and lane is None: yield {inner[-1].id: 4}
+
+  def copies(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
+    """Register copies of up to two output axes that some load of a reduction does not depend on."""
+    loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
+    useful = [a for a in self.out if any(a not in x.axes for x in loads)]
+    yield {}
+    if not loads: return
+    left = {a: self.sizes[a] // (width if a == lane else 1) for a in useful}
+    options = {a: [c for c in COPIES if left[a] % c == 0 and c > 1] for a in useful}
+    for a in useful:
+      for c in options[a]: yield {a: c}
+    for a, b in itertools.combinations(useful, 2):
+      for c, d in itertools.product(options[a], options[b]):
+        if c * d <= 16: yield {a: c, b: d}
+
+  def cost(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
+    """Estimated cycles of the whole kernel on one core."""
+    regs = width * max(self.item, 4) / (4 * self.target.lanes)           # registers a vector takes
+    vec = max(regs, 1.0)
+    def trips(axes: frozenset[int]) -> float:
+      n = 1.0
+      for a in self.out: n *= self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1))
+      for a in axes:
+        if a in self.bound: n *= self.sizes[a] / (width if a == lane else 1)
+        else: n *= copies.get(a, 1)
+      return n
+    loads = alu = 0.0
+    live = 0.0
+    for x in self.info.accesses:
+      n = trips(x.axes)
+      if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
+      elif x.steps.get(lane) == 1: price, extra = vec, 0.0
+      elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
+      else: price, extra = float(width), 1.5 * width
+      if x.gated: extra += 2.0 * (width if lane in x.axes else 1)
+      if x.write: price *= 1.5
+      loads += price * n
+      alu += extra * n
+      if not x.write and lane in x.axes and x.axes & self.bound:
+        live += vec * prod(c for a, c in copies.items() if a in x.axes)
+    for w in self.info.work: alu += w.cost * trips(w.axes) * (vec if lane in w.axes else 1.0)
+    chain = 0.0
+    for operand, bound in self.info.reduces:
+      accumulators = prod(copies.values()) * (vec if lane in operand else 1)
+      inner = 1.0
+      for a in bound: inner *= self.sizes[a] / (width if a == lane else 1)
+      outer = 1.0
+      for a in self.out: outer *= self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1))
+      chain += 4 * inner * outer
+      loops = inner / prod(unroll.get(a, 1) for a in bound)
+      alu += 2 * loops * outer
+      if lane in bound: alu += 12 * outer * prod(copies.values())
+      if accumulators + min(live, 8) + 1 > self.target.registers: alu *= 1.0 + 0.3 * (accumulators + min(live, 8) + 1 - self.target.registers)
+    return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain)
+
+  def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
+    out: list[Opt] = []
+    if lane is not None: out.append(Opt("lane", lane, width))
+    for a, c in copies.items(): out.append(Opt("upcast", a, c))
+    for a, c in unroll.items(): out.append(Opt("unroll", a, c))
+    return out
+
+
+def spread(kernel: Kernel, target: Any) -> Kernel:
+  """Give each program enough to do: inner GRID axes become loops until a program is worth starting."""
+  grid = kernel.of_kind(AxisKind.GRID)
+  programs = prod(a.size for a in grid)
+  work = sum(_cycles(kernel, u) for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE))
+  most = max(int(work / PROGRAM_CYCLES), 1)
+  most = max(most, target.cores) if work > 20_000 else 1
+  want = min(max(most, 1), 32 * target.cores)
+  for a in reversed(grid):
+    if programs <= want: break
+    rest = programs // a.size
+    if rest >= want:
+      kernel = apply_opt(kernel, Opt("loop", a.id))
+      programs = rest
+      continue
+    parts = next((p for p in range(-(-want // rest), a.size + 1) if a.size % p == 0), a.size)
+    if parts < a.size: kernel = apply_opt(kernel, Opt("tile", a.id, a.size // parts))
+    break
+  return kernel
+
+
+def _cycles(kernel: Kernel, u: Any) -> float:
+  n = 1.0
+  for r in (u.src[0].ranges if u.op is Ops.REDUCE else u.ranges):
+    n *= kernel.axis(r.arg[0]).size if kernel.axis(r.arg[0]).kind is not AxisKind.LANE else 1
+  return n * 0.5
