@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, Sequence
 from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import GradientError
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.core import live_tensors
 
 Pairs = Sequence[tuple[UOp, UOp]]
@@ -370,9 +370,24 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
   return g
 
 
-def _assigned(order: Sequence[UOp]) -> dict[UOp, UOp]:
-  """Memory that the graph fills itself: target -> its (last) ASSIGN."""
-  return {n.src[0]: n for n in order if n.op is Ops.ASSIGN}
+def _place(order: Sequence[UOp], nodes: set[UOp], wanted: UOp) -> UOp | None:
+  """The node of the graph that a tensor's node stands for: itself, or the one that was realised into it after the graph was made."""
+  if wanted in nodes: return wanted
+  for n in reversed(order):
+    if n.shape == wanted.shape and n.op is not Ops.CONST and _memory(n) is wanted: return n
+  return None
+
+
+def _memory(u: UOp) -> UOp:
+  """A node seen in memory where it, or what it is a view of, has been realised; else the node."""
+  chain = []
+  while "_realized" not in u.__dict__:
+    if u.op not in MOVEMENT: return u
+    chain.append(u)
+    u = u.src[0]
+  u = u.__dict__["_realized"]
+  for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
+  return u
 
 
 def backward(loss: Any, gradient: Any = None) -> None:
@@ -382,13 +397,10 @@ def backward(loss: Any, gradient: Any = None) -> None:
     raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; set requires_grad=True on a source, outside of no_grad")
   order = walk(loss.lazydata)
   nodes = set(order)
-  filled = _assigned(order)
   leaves = []
   for t in live_tensors:
     if t._state == 2:
-      n = t.lazydata
-      # a leaf realised after it was used is in the graph as the ASSIGN that fills it
-      n = n if n in nodes else filled.get(n)
+      n = _place(order, nodes, t.lazydata)
       if n is not None: leaves.append((t, n))
   if not leaves: raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; keep the leaf tensors, use them in the computation")
   found = gradients(order, cotangent, [n for _, n in leaves])
@@ -404,17 +416,18 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   start = _start("gradient", loss, cotangent)
   order = walk(loss.lazydata)
   nodes = set(order)
-  filled = _assigned(order)
   wanted = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f": raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
-    n = t.lazydata if t.lazydata in nodes else filled.get(t.lazydata)
+    n = _place(order, nodes, t.lazydata)
     if n is None:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
     wanted.append(n)
   found = gradients(order, start, wanted)
-  return [t._from_node(found[n] if n in found else graph.const(0.0, n.dtype, n.shape)) for t, n in zip(targets, wanted)]
+  # of a value that requires a gradient so do its gradients: they can be differentiated again
+  make = loss._wrap if loss._state > 0 else loss._from_node
+  return [make(found[n] if n in found else graph.const(0.0, n.dtype, n.shape)) for n in wanted]
 
 
 __all__ = ["backward", "gradient", "gradients", "walk"]

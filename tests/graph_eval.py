@@ -112,12 +112,12 @@ def _one(u: UOp, s: list[np.ndarray]) -> np.ndarray:
   raise NotImplementedError(str(u))
 
 
-def evaluate(*roots: UOp) -> list[np.ndarray]:
-  """The values of nodes; every node's shape and dtype are checked against what it says."""
-  value: dict[UOp, np.ndarray] = {}
+def evaluate(*roots: UOp, feed: dict[UOp, np.ndarray] | None = None) -> list[np.ndarray]:
+  """The values of nodes (``feed`` replaces some); every node's shape and dtype are checked against what it says."""
+  value: dict[UOp, np.ndarray] = dict(feed or {})
   with np.errstate(all="ignore"):
     for u in toposort(roots, stop=lambda n: n.op is Ops.BUFFER):
-      # an assignment's target is not read
+      if u in value: continue
       v = np.asarray(_one(u, [value[s] for s in u.src]))
       assert v.shape == u.shape, (u, v.shape, u.shape)
       assert v.dtype == u.dtype.np, (u, v.dtype, u.dtype)
