@@ -36,7 +36,7 @@ import ntgrad
 from ntgrad import Device, Tensor, nn
 
 try:
-  import torch as _torch
+  import torch as _torch  # type: ignore[import-not-found,unused-ignore]
 except ImportError:
   _torch = None  # type: ignore[assignment,unused-ignore]
 torch: Any = _torch

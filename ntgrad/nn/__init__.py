@@ -42,6 +42,11 @@ def _last(layer: str, x: Tensor, want: int, what: str) -> None:
     raise ShapeError(f"nn.{layer}: input of shape {tuple(x.shape)}, expected (.., {want}): its last dimension is {what}")
 
 
+def _untrained(value: Tensor) -> Tensor:
+  """A value in memory of its own (equal constants are one node) that no optimizer trains."""
+  return value.clone().requires_grad_(False)
+
+
 class Linear:
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
 
@@ -116,9 +121,8 @@ class BatchNorm:
     self.weight: Tensor | None = Tensor.ones(sz, requires_grad=True) if affine else None
     self.bias: Tensor | None = Tensor.zeros(sz, requires_grad=True) if affine else None
     if track_running_stats:
-      self.num_batches_tracked = Tensor.zeros(dtype=dtypes.int64, requires_grad=False)
-      self.running_mean = Tensor.zeros(sz, requires_grad=False)
-      self.running_var = Tensor.ones(sz, requires_grad=False)
+      self.num_batches_tracked = _untrained(Tensor.zeros(dtype=dtypes.int64))
+      self.running_mean, self.running_var = _untrained(Tensor.zeros(sz)), _untrained(Tensor.ones(sz))
 
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""

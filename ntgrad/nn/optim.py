@@ -26,7 +26,7 @@ class _Group:
       self.slices.append((at, at + n))
       at += -(-n // step) * step
     self.size = at
-    self.flat = self.join(params).contiguous()
+    self.flat = _own(self.join(params))
     self.states: dict[str, Tensor] = {}
     self.masks: dict[tuple[bool, ...], Tensor] = {}
 
@@ -54,7 +54,7 @@ class _Group:
       self.flat.assign(self.join(self.params))
 
   def zeros(self) -> Tensor:
-    return Tensor.zeros(self.size, dtype=self.wide, device=self.device, requires_grad=False).contiguous()
+    return _own(Tensor.zeros(self.size, dtype=self.wide, device=self.device))
 
   def gradients(self) -> tuple[Tensor, Tensor | None] | None:
     """The flat gradient, and where there is one (None if everywhere). None if no parameter has a gradient."""
@@ -108,9 +108,9 @@ class Optimizer:
       p.requires_grad = True
       if math.prod(p.shape): groups.setdefault((p.dtype, p.device), []).append(p)
     self._device = self.params[0].device
-    # a buffer, not a number in the kernels: changing it compiles nothing
-    self._lr = Tensor([_positive(name, "lr", lr)], dtype=dtypes.float32, device=self._device, requires_grad=False).contiguous()
     self._groups = [_Group(ps) for ps in groups.values()]
+    # a buffer, not a number in the kernels: changing it compiles nothing
+    self._lr = Tensor([_positive(name, "lr", lr)], dtype=promote(dtypes.float32, *(g.wide for g in self._groups)), device=self._device)
     self._make_state()
     Tensor.realize(self._lr, *self._state_tensors(), *self.buffers)
     for g in self._groups: g.point()
@@ -131,16 +131,16 @@ class Optimizer:
   # ---- what everyone calls
   @property
   def lr(self) -> Tensor:
-    """The learning rate, float32 (1,). Assign a number (``opt.lr = 0.01``) or a one-element Tensor; nothing is compiled anew."""
+    """The learning rate, (1,), float32 (float64 if a parameter is). Assign a number (``opt.lr = 0.01``) or a one-element Tensor; nothing is compiled anew."""
     return self._lr
 
   @lr.setter
   def lr(self, value: float | Tensor) -> None:
     if isinstance(value, Tensor):
       if math.prod(value.shape) != 1: raise ShapeError(f"lr: a Tensor of shape {tuple(value.shape)}, expected one element")
-      self._lr.assign(value.detach().reshape(1).cast(dtypes.float32).to(self._device))
+      self._lr.assign(value.detach().reshape(1).cast(self._lr.dtype).to(self._device))
     else:
-      self._lr.assign(Tensor([_positive(type(self).__name__, "lr", value)], dtype=dtypes.float32, device=self._device)).realize()
+      self._lr.assign(Tensor([_positive(type(self).__name__, "lr", value)], dtype=self._lr.dtype, device=self._device)).realize()
 
   def zero_grad(self) -> None:
     """Forget the gradients (``.grad = None``), so that the next ``backward()`` starts anew."""
@@ -175,6 +175,11 @@ class Optimizer:
 
   def _state_tensors(self) -> list[Tensor]:
     return [t for g in self._groups for t in (g.flat, *g.states.values())] + self._extra_state()
+
+
+def _own(value: Tensor) -> Tensor:
+  """A value in memory of its own: equal values are one node, and would be one buffer."""
+  return value.detach().clone()
 
 
 def _positive(name: str, what: str, value: Any, zero: bool = False) -> float:
@@ -232,14 +237,14 @@ class _Adam(Optimizer):
 
   def _make_state(self) -> None:
     # 1 - b1^t and 1 - b2^t: advanced as c = b·c + (1 - b), which loses nothing to cancellation as 1 - b^t does
-    self._correction = Tensor.zeros(2, dtype=dtypes.float32, device=self._device, requires_grad=False).contiguous()
-    self._betas = Tensor([self.b1, self.b2], dtype=dtypes.float32, device=self._device, requires_grad=False).contiguous()
+    self._correction = _own(Tensor.zeros(2, dtype=self._lr.dtype, device=self._device))
+    self._betas = Tensor([[self.b1, self.b2], [1 - self.b1, 1 - self.b2]], dtype=self._lr.dtype, device=self._device)
     for g in self._groups: g.states.update(m=g.zeros(), v=g.zeros())
 
   def _extra_state(self) -> list[Tensor]: return [self._correction, self._betas]
 
   def _advance(self) -> None:
-    self._correction.assign(self._betas * self._correction + (1 - self._betas))
+    self._correction.assign(self._betas[0] * self._correction + self._betas[1])
 
   def _update(self, group: _Group, p: Tensor, g: Tensor, lr: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     if self.weight_decay and not self.decoupled: g = g + self.weight_decay * p
