@@ -370,12 +370,17 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
   return g
 
 
-def _place(order: Sequence[UOp], nodes: set[UOp], wanted: UOp) -> UOp | None:
-  """The node of the graph that a tensor's node stands for: itself, or the one that was realised into it after the graph was made."""
-  if wanted in nodes: return wanted
-  for n in reversed(order):
-    if n.shape == wanted.shape and n.op is not Ops.CONST and _memory(n) is wanted: return n
-  return None
+class _Places:
+  """Finds the node of a graph that a tensor's node stands for: itself, or the one that was realised into it after the graph was made."""
+
+  def __init__(self, order: Sequence[UOp]):
+    self.order, self.nodes = order, set(order)
+    self.memory: dict[UOp, UOp] | None = None
+
+  def find(self, wanted: UOp) -> UOp | None:
+    if wanted in self.nodes: return wanted
+    if self.memory is None: self.memory = {_memory(n): n for n in self.order if "_realized" in n.__dict__ or n.op in MOVEMENT}
+    return self.memory.get(wanted)
 
 
 def _memory(u: UOp) -> UOp:
@@ -396,11 +401,11 @@ def backward(loss: Any, gradient: Any = None) -> None:
   if loss._state <= 0:
     raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; set requires_grad=True on a source, outside of no_grad")
   order = walk(loss.lazydata)
-  nodes = set(order)
+  places = _Places(order)
   leaves = []
   for t in live_tensors:
     if t._state == 2:
-      n = _place(order, nodes, t.lazydata)
+      n = places.find(t.lazydata)
       if n is not None: leaves.append((t, n))
   if not leaves: raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; keep the leaf tensors, use them in the computation")
   found = gradients(order, cotangent, [n for _, n in leaves])
@@ -415,11 +420,11 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   """The gradients with respect to targets; see ``Tensor.gradient``."""
   start = _start("gradient", loss, cotangent)
   order = walk(loss.lazydata)
-  nodes = set(order)
+  places = _Places(order)
   wanted = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f": raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
-    n = _place(order, nodes, t.lazydata)
+    n = places.find(t.lazydata)
     if n is None:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
