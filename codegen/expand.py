@@ -11,7 +11,7 @@ from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .kernel import AxisKind, Kernel
-from .uop import BinaryOps, Ops, UOp, identity
+from .uop import BinaryOps, Ops, UOp, identity, prod
 from .view import strides_of
 
 Env = tuple[tuple[UOp, int], ...]  # a value for each copied axis, in axis order
@@ -30,6 +30,7 @@ class Expander:
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.memo: dict[tuple[UOp, Env], UOp] = {}
     self.by_id = {a.id: a for a in kernel.axes}
+    self.staged: dict[UOp, tuple[UOp, ...]] = {}   # STAGE -> local array, stores that fill it
 
   def run(self) -> tuple[UOp, ...]:
     return tuple(out for store in self.kernel.body for out in self.store(store))
@@ -52,6 +53,7 @@ class Expander:
     if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
     if u.op is Ops.LOAD: return self.load(u, env)
     if u.op is Ops.REDUCE: return self.reduce(u, env)
+    if u.op is Ops.STAGE: return self.stage(u, env)
     if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST):
       if u.op is Ops.ALU and u.dtype is dtypes.bool and not any(r is self.lane for r in u.ranges) and all(s.dtype is dtypes.index for s in u.src):
         return self.at(u, env)
@@ -144,6 +146,31 @@ class Expander:
 
   def _store(self, buffer: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
     return UOp(Ops.STORE, v.dtype, (buffer, at, v) if gate is ix.TRUE else (buffer, at, v, gate))
+
+  def stage(self, u: UOp, env: Env) -> UOp:
+    """An element of a staged value: STAGE(index, local array, stores that fill it), with the loops that the stores go through."""
+    axes = [self.by_id[i] for i in u.arg]
+    strides = strides_of(tuple(a.size for a in axes))
+    vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
+    def place(at: Env) -> UOp:
+      known = dict(at)
+      out = ix.const(0)
+      for a, s in zip(axes, strides):
+        if a.kind is AxisKind.LANE: continue
+        out = ix.add(out, ix.mul(ix.const(known[a.rng]) if a.rng in known else a.rng, s))
+      return out
+    found = self.staged.get(u)
+    if found is None:
+      local = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
+      copies = [a for a in self.copied if a in axes]
+      fills = []
+      for at in self.envs(copies):
+        v = self.value(u.src[0], at)
+        if vector and v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
+        fills.append(UOp(Ops.STORE, v.dtype, (local, place(at), v)))
+      found = self.staged[u] = (local, *fills)
+    loops = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
+    return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env), *found), loops)
 
   # ---- reductions
 

@@ -30,6 +30,7 @@ class Lowering:
     self.loops: dict[tuple[Any, ...], UOp] = {}                 # (axis, phase, surrounding loops) -> LOOP
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
     self.outside: dict[UOp, Loops] = {}                         # the loops that its value varies with, seen from its users
+    self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
     self.phase: dict[UOp, int] = {}
     for u in toposort(stores):
       below = max((self.phase[s] for s in u.src), default=0)
@@ -58,13 +59,14 @@ class Lowering:
         out[rest[-1].id] = at
     return out
 
-  def loop(self, axis: int, phase: int, around: Loops) -> UOp:
+  def loop(self, axis: int, phase: int | UOp, around: Loops) -> UOp:
+    """The loop over an axis in a phase (or, for a staged array, the one that fills it)."""
     key = (axis, phase, around)
     found = self.loops.get(key)
     if found is None:
       found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, (ix.const(0), ix.const(self.size[axis])))
       self.inside[found] = self.outside[found] = around | {found}
-      self.order[found] = (len(around), phase, [a.id for a in self.kernel.axes].index(axis))  # surrounding loops come first
+      self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))  # surrounding loops come first
     return found
 
   # ---- nodes
@@ -91,8 +93,8 @@ class Lowering:
       if k in self.memo:
         stack.pop()
         continue
-      if u.op is Ops.REDUCE:
-        self.memo[k] = self.reduce(u, env)
+      if u.op in (Ops.REDUCE, Ops.STAGE):
+        self.memo[k] = (self.reduce if u.op is Ops.REDUCE else self.stage)(u, env)
         continue
       missing = [s for s in u.src if key(s) not in self.memo]
       if missing:
@@ -139,13 +141,31 @@ class Lowering:
     return phi
 
 
+  def stage(self, u: UOp, env: dict[int, UOp]) -> UOp:
+    """for ..: local[..] = value; then reads of it"""
+    at, local, fills = u.src[0], u.src[1], u.src[2:]
+    own = {r.arg[0] for f in fills for r in f.ranges} - set(u.arg)
+    around: Loops = NONE.union(*(self.outside[env[i]] for i in own if i in env))
+    inner, nest = dict(env), []
+    for i in u.arg:
+      inner[i] = self.loop(i, local, around.union(nest))
+      nest.append(inner[i])
+    self._track(local)
+    filled = tuple(self.lower(f, inner) for f in fills)
+    where = self.lower(at, env)
+    out = UOp(Ops.LOAD, u.dtype, (local, where))
+    self.inside[out] = self.outside[out] = self.outside[where] | around
+    self.after[out] = filled
+    return out
+
+
 class Emitter:
   """Puts nodes into blocks (one a loop) and blocks into a list: a priority topological sort."""
   FIRST = {Ops.DEFINE_GLOBAL: -5, Ops.DEFINE_LOCAL: -4, Ops.SPECIAL: -3, Ops.DEFINE_ACC: -2, Ops.CONST: -1}
 
   def __init__(self, low: Lowering):
     self.low = low
-    nodes = toposort(low.out)
+    nodes = toposort([*(f for fills in low.after.values() for f in fills), *low.out])
     self.rank = {u: i for i, u in enumerate(nodes)}
     loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=lambda l: low.order[l])
     need: dict[UOp, set[UOp]] = {l: set(low.inside[l]) - {l} for l in loops}
@@ -201,7 +221,7 @@ class Emitter:
     users: dict[UOp, list[UOp]] = {u: [] for u in members}
     for u in members:
       for n in inner[u]:
-        for s in n.src:
+        for s in (*n.src, *self.low.after.get(n, ())):
           o = own(s)
           if o is not None and o is not u and o not in waits[u] and o in waits:
             waits[u].add(o)

@@ -32,6 +32,7 @@ def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
 def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.name == "pad": return _pad(kernel, axis, opt)
   if opt.name == "merge": return _merge(kernel, axis, opt)
+  if opt.name == "stage": return _stage(kernel, opt)
   if opt.name in ("loop", "grid"):
     kind = AxisKind.LOOP if opt.name == "loop" else AxisKind.GRID
     if kind is AxisKind.GRID and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis cannot be spread over programs")
@@ -99,6 +100,21 @@ def _merge(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
     new[u] = ix.fold(m) or m
   axes = tuple(merged if a is axis else a for a in kernel.axes if a is not other)
   return kernel.with_(axes=axes, body=tuple(new[b] for b in kernel.body))
+
+
+def _stage(kernel: Kernel, opt: Opt) -> Kernel:
+  """Copy what a program reads of param ``amount`` to local memory first, laid out loops, copies, lanes. Comes after every split."""
+  if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{opt}: staging with work-items needs barriers, which are not made yet")
+  here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID}
+  order = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
+  new: dict[UOp, UOp] = {}
+  for u in kernel.nodes:
+    m = u.replace(tuple(new[s] for s in u.src))
+    if u.op is Ops.LOAD and u.src[0].arg[0] == opt.amount and opt.axis in {r.arg[0] for r in u.ranges}:
+      axes = sorted((here[r] for r in u.ranges if r in here), key=lambda a: (order[a.kind], kernel.axes.index(a)))
+      m = UOp(Ops.STAGE, u.dtype, (m,), tuple(a.id for a in axes))
+    new[u] = m
+  return kernel.with_(body=tuple(new[b] for b in kernel.body))
 
 
 def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:

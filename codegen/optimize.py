@@ -163,6 +163,8 @@ class Search:
 
 def spread(kernel: Kernel, target: Any) -> Kernel:
   """Give each program enough to do: inner GRID axes become loops until a program is worth starting."""
+  staged = stage_panel(kernel, target)
+  if staged is not None: return staged
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.size for a in grid)
   work = sum(_cycles(kernel, u) for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE))
@@ -180,6 +182,43 @@ def spread(kernel: Kernel, target: Any) -> Kernel:
     if parts < a.size: kernel = apply_opt(kernel, Opt("tile", a.id, a.size // parts))
     break
   return kernel
+
+
+PANEL_BYTES = 256 << 10         # half of a level-2 cache
+
+
+def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
+  """A matrix product's panel in local memory: what all rows of a program read again and again, with a long stride between reads.
+
+  Programs are columns of panels; a loop over the rows reads each panel from the cache.
+  """
+  if not target.local_memory or len(kernel.reduces) != 1: return None
+  lanes = kernel.of_kind(AxisKind.LANE)
+  loops = [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
+  if not lanes or not loops or lanes[0].id in kernel.bound: return None
+  lane, inner = lanes[0], loops[-1]
+  for x in profile(kernel).accesses:
+    step = x.steps.get(inner.id) or 0
+    if x.write or lane.id not in x.axes or (x.steps.get(lane.id) == 1 and step * x.itemsize < 1024): continue
+    rows = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in x.axes]
+    columns = [a for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes]
+    size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
+    if prod(a.size for a in rows) < 8 or size > min(PANEL_BYTES, target.local_memory): continue
+    if columns:  # several sub-panels a program, as long as they fit and enough programs are left
+      c = columns[-1]
+      spare = prod(a.size for a in (*rows, *columns)) // 8
+      parts = max((p for p in range(1, 9) if c.size % p == 0 and p * size <= min(PANEL_BYTES, target.local_memory) and spare // p >= 1), default=1)
+      if parts > 1: kernel = apply_opt(kernel, Opt("tile", c.id, parts))
+    programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID) if a.id in {c.id for c in columns})
+    for r in rows[::-1]:
+      # rows are a loop; only as many programs along them as the cores need
+      want = max(8 * target.cores // programs, 1)
+      split = next((p for p in range(want, r.size + 1) if r.size % p == 0), r.size) if r is rows[0] else 1
+      programs *= split
+      if split == r.size: continue
+      kernel = apply_opt(kernel, Opt("loop", r.id) if split == 1 else Opt("tile", r.id, r.size // split))
+    return apply_opt(kernel, Opt("stage", lane.id, x.node.src[0].arg[0]))
+  return None
 
 
 def _cycles(kernel: Kernel, u: Any) -> float:

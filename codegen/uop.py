@@ -69,6 +69,7 @@ class Ops(Enum):
   RANGE = 40       # arg: (axis id, size)
   INDEX = 41       # one index expression a source dimension
   REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
+  STAGE = 43       # (load), arg: axis ids in layout order; the elements are first copied to local memory
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written)
   LOAD = 51        # (buffer, index[, gate[, other]])
