@@ -1,0 +1,169 @@
+"""Every operation × backend × dtype against numpy, and its gradient against finite differences of the numpy reference.
+
+All rows of a family are realised together, so that they share programs; when that fails, each is tried alone to name the guilty.
+"""
+from __future__ import annotations
+
+import zlib
+from typing import Any, Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+from support.ops import FAMILIES, ROWS, Row, values
+
+from ntgrad import Tensor, dtypes
+from ntgrad.codegen.dtype import DType
+from ntgrad.engine.device import default_device
+
+DEVICES = ["NUMPY", "CPU"]
+FORWARD = [(d, f) for d in dtypes.all for f in FAMILIES if any(r.family == f and r.takes(d) for r in ROWS)]
+GRADIENT = [f for f in FAMILIES if any(r.family == f and r.grad for r in ROWS)]
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def device_exists(device: str) -> None:
+  if device == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
+
+
+def inputs(row: Row, dtype: DType) -> list[Array]:
+  rng = np.random.default_rng(zlib.crc32(f"{row.family} {row.name}".encode()))
+  return [values(spec, dtype, rng) for spec in row.inputs]
+
+
+def wide(x: Array) -> Array:
+  """Floats as float64; a reference gets ints and bools as they are."""
+  return x if x.dtype.kind in "iub" else x.astype(np.float64)
+
+
+def several(x: Any) -> list[Any]: return list(x) if isinstance(x, (tuple, list)) else [x]
+
+
+def reference(row: Row, arrays: list[Array]) -> list[Array]:
+  if row.out == "acc": arrays = [a.astype(np.int64) if a.dtype.kind in "iu" and a.dtype.itemsize < 4 else a for a in arrays]
+  with np.errstate(all="ignore"): return [np.asarray(x) for x in several(row.ref(*[wide(a) for a in arrays]))]
+
+
+def together(rows: list[Row], make: Callable[[Row], list[Tensor]]) -> tuple[dict[Row, list[Array]], dict[Row, str]]:
+  """What each row's tensors hold, realised in one schedule, and what went wrong with the others."""
+  lazy: dict[Row, list[Tensor]] = {}
+  wrong: dict[Row, str] = {}
+  for row in rows:
+    try: lazy[row] = make(row)
+    except Exception as e: wrong[row] = f"{type(e).__name__} while building: {e}"
+  try:
+    every = [t for ts in lazy.values() for t in ts]
+    if every: Tensor.realize(*every)
+    return {row: [t.numpy() for t in ts] for row, ts in lazy.items()}, wrong
+  except Exception as whole:
+    got: dict[Row, list[Array]] = {}
+    for row in lazy:
+      try: got[row] = [t.realize().numpy() for t in make(row)]
+      except Exception as e: wrong[row] = f"{type(e).__name__}: {str(e)[:600]}"
+    if len(got) == len(lazy): wrong[rows[0]] = f"fails only together with others: {type(whole).__name__}: {str(whole)[:600]}"
+    return got, wrong
+
+
+def differs(got: Array, want: Array, tol: float, eps: float) -> str | None:
+  """None, or where the worst difference is. ``tol`` in units of ``eps`` of the largest finite value."""
+  if got.shape != want.shape: return f"shape {got.shape}, numpy has {want.shape}"
+  if got.dtype.kind in "iub":
+    want = want.astype(got.dtype)
+    bad = got != want
+  else:
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    if tol == 0 or not w.size: bad = ~((g == w) | (np.isnan(g) & np.isnan(w)))
+    else:
+      with np.errstate(invalid="ignore"):
+        size = np.abs(w)
+        # a value may be off by its own rounding, or by that of what it was made from
+        scale = np.maximum(size, min(1.0, float(np.max(size, where=np.isfinite(w), initial=0.0))))
+        bad = ~((g == w) | (np.isnan(g) & np.isnan(w)) | (np.abs(g - w) <= tol * eps * scale))
+  if not bad.any(): return None
+  at = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+  return f"{int(bad.sum())} of {bad.size} differ, first at {at}: {got[at]!r}, numpy has {want[at]!r}"
+
+
+def epsilon(d: DType) -> float: return float(ml_dtypes.finfo(d.np).eps) if d.kind == "f" else 0.0
+
+
+def report(title: str, wrong: dict[Row, str]) -> None:
+  if wrong: pytest.fail(title + "\n" + "\n".join(f"  {r.family} / {r.name}: {w}" for r, w in wrong.items()), pytrace=False)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype, family", FORWARD, ids=lambda x: x if isinstance(x, str) else x.name)
+def test_forward(device: str, dtype: DType, family: str) -> None:
+  rows = [r for r in ROWS if r.family == family and r.takes(dtype)]
+  def make(row: Row) -> list[Tensor]:
+    out = several(row.fn(*[Tensor(a, device=device) for a in inputs(row, dtype)]))
+    for t in out:
+      if t.dtype is not row.result(dtype): raise TypeError(f"gives {t.dtype}, {row.result(dtype)} expected")
+    return out
+  got, wrong = together(rows, make)
+  for row, arrays in got.items():
+    want = reference(row, inputs(row, dtype))
+    if len(want) != len(arrays): wrong[row] = f"gives {len(arrays)} results, numpy {len(want)}"
+    for g, w in zip(arrays, want):
+      if row.tol == 0 and dtype.kind == "f" and g.dtype.kind not in "iub": w = w.astype(g.dtype)
+      bad = differs(g, w, row.tol, epsilon(row.result(dtype)))
+      if bad: wrong.setdefault(row, bad)
+  report(f"{family} of {dtype} on {device}", wrong)
+
+
+def finite_differences(row: Row, arrays: list[Array], weights: list[Array], at: int, h: float = 1e-6) -> Array:
+  """d sum(weight * ref(..)) / d input ``at``, by central differences."""
+  x = arrays[at]
+  out = np.zeros(x.shape)
+  def total(delta: float, i: tuple[int, ...]) -> float:
+    y = x.copy()
+    y[i] += delta
+    return sum(float((w * v).sum()) for w, v in zip(weights, reference(row, [*arrays[:at], y, *arrays[at + 1:]])))
+  for i in np.ndindex(*x.shape): out[i] = (total(h, i) - total(-h, i)) / (2 * h)
+  return out
+
+
+_slopes: dict[str, list[tuple[int, Array]]] = {}
+
+
+def slopes(row: Row) -> list[tuple[int, Array]]:
+  """The gradient of each float input that matters, by finite differences; the same for every backend."""
+  key = f"{row.family} {row.name}"
+  if key not in _slopes:
+    arrays = inputs(row, dtypes.float64)
+    weights = cotangents(reference(row, arrays))
+    found = [(k, finite_differences(row, arrays, weights, k)) for k, a in enumerate(arrays) if a.dtype.kind == "f"]
+    _slopes[key] = [(k, g) for k, g in found if g.any()]  # asking for the gradient of what has no part in the value is an error
+  return _slopes[key]
+
+
+def cotangents(outs: list[Array]) -> list[Array]:
+  rng = np.random.default_rng(1)
+  return [rng.uniform(0.5, 1.5, np.shape(o)) for o in outs]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("family", GRADIENT)
+@pytest.mark.parametrize("dtype", [dtypes.float64, dtypes.float32], ids=lambda d: d.name)
+def test_gradient(device: str, dtype: DType, family: str) -> None:
+  if device == "NUMPY" and dtype is not dtypes.float64: pytest.skip("the oracle's float32 is covered by float64")
+  rows = [r for r in ROWS if r.family == family and r.grad and r.takes(dtype)]
+  def make(row: Row) -> list[Tensor]:
+    # two float64 inputs may be equal: each its own tensor
+    arrays = [a.astype(dtype.np) if a.dtype.kind == "f" else a for a in inputs(row, dtypes.float64)]
+    tensors = [Tensor(a, device=device, requires_grad=a.dtype.kind == "f" or None) for a in arrays]
+    outs = several(row.fn(*tensors))
+    weights = cotangents(reference(row, arrays))
+    losses = [(o * Tensor(w.astype(dtype.np), device=device)).sum() for o, w in zip(outs, weights)]
+    loss = losses[0] if len(losses) == 1 else sum(losses[1:], losses[0])
+    needed = [k for k, _ in slopes(row)]
+    return loss.gradient(*[tensors[k] for k in needed]) if needed else []
+  got, wrong = together(rows, make)
+  tol = 3e-6 if dtype is dtypes.float64 else 2e-4
+  for row, arrays in got.items():
+    for g, (k, want) in zip(arrays, slopes(row)):
+      if g.dtype != dtype.np: wrong.setdefault(row, f"gradient {k} has dtype {g.dtype}")
+      bad = differs(g, want, 1.0, tol * max(1.0, float(np.abs(want).max(initial=0.0))))
+      if bad: wrong.setdefault(row, f"gradient of input {k}: {bad}")
+  report(f"gradients of {family} in {dtype} on {device}", wrong)
