@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterator
 
-from .access import Access, Profile, profile
+from .costs import Access, Profile, profile
 from .errors import OptError
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
