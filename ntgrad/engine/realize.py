@@ -112,6 +112,7 @@ def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], a
   """Add every live tensor that reads the old contents of a buffer that is about to be written."""
   from ntgrad.core import live_tensors
   written = {storage_node(a) for a in assigns}
+  done = {*sinks, *assigns}
   have = {id(t) for t in wanted}
   touches: dict[UOp, bool] = {}
   for t in live_tensors:
@@ -121,9 +122,8 @@ def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], a
     if u.op is Ops.BUFFER and u not in written: continue
     for n in walk((u,)):
       if n not in touches:
-        # through an ASSIGN one sees the new contents
-        srcs = n.src[1:] if n.op is Ops.ASSIGN else n.src
-        touches[n] = n in written or any(touches.get(resolved(s), False) for s in srcs)
+        # what this schedule computes (ASSIGNs among it) will be there afterwards
+        touches[n] = n in written or (n not in done and any(touches[resolved(s)] for s in n.src))
     if touches[resolved(u)]:
       if is_view(u):
         t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))   # a view keeps the value it showed
