@@ -19,19 +19,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LiveTensors:
-  """Every Tensor object that is alive, weakly held. Iterating gives the tensors alive now."""
+  """Every Tensor object that is alive, weakly held. Iterating gives the tensors alive now, in the order of their making, so that
+  schedules that take in several of them have the same structure every time.
+  """
   __slots__ = ("refs",)
 
-  def __init__(self) -> None: self.refs: set[ref[Base]] = set()
+  def __init__(self) -> None: self.refs: dict[ref[Base], None] = {}
   def __iter__(self) -> Iterator[Any]:
-    for r in self.refs.copy():
+    for r in list(self.refs):
       t = r()
       if t is not None: yield t
   def __len__(self) -> int: return len(self.refs)
 
 
 live_tensors = LiveTensors()
-_add_live, _drop_live = live_tensors.refs.add, live_tensors.refs.discard
+_add_live, _drop_live = live_tensors.refs.setdefault, live_tensors.refs.pop
 
 
 class _Mode:
