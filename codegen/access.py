@@ -1,85 +1,296 @@
-"""What the optimiser looks at: how each memory access moves along each axis, and what the arithmetic depends on."""
+"""The arrangements of a kernel: from the index expressions of its LOADs and STOREs to the meta-operations that make them.
+
+Every derivation is checked by pulling the axes back through the arrangement it found: what comes out must be the kernel's own index
+expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
+"""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import permutations
 
 from . import index as ix
-from .kernel import Kernel
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
-from .view import strides_of
+from .arrangement import Arrangement
+from .errors import NtgradError
+from .kernel import Axis, AxisKind, Kernel, Param
+from .printing import Printer
+from .uop import BinaryOps, Ops, UOp
 
-# rough cost in vector operations
-_COST = {UnaryOps.EXP: 10, UnaryOps.EXP2: 10, UnaryOps.LOG: 14, UnaryOps.LOG2: 14, UnaryOps.SIN: 14, UnaryOps.COS: 14, UnaryOps.TAN: 24,
-         UnaryOps.TANH: 18, UnaryOps.ERF: 24, UnaryOps.SQRT: 6, UnaryOps.RSQRT: 10, UnaryOps.RECIP: 5, BinaryOps.DIV: 5, BinaryOps.POW: 60,
-         BinaryOps.IDIV: 20, BinaryOps.MOD: 20, BinaryOps.THREEFRY: 100, BinaryOps.MAX: 3, BinaryOps.MIN: 3, TernaryOps.WHERE: 1}
+Row = list[tuple[int, int] | None]      # for each dimension: the axis that stands there, and its factor
+
+LEVELS = (("GRID", (AxisKind.GRID,)), ("LOOP", (AxisKind.LOOP,)),
+          ("tile", (AxisKind.TILE, AxisKind.LOCAL, AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)))
+Terms = dict[int, int]     # axis id -> factor
 
 
-@dataclass
+class _NoArrangement(Exception):
+  """The index is not a chain of meta-operations."""
+
+
+@dataclass(frozen=True)
 class Access:
-  """A LOAD or STORE: the elements that its flat index moves by, axis by axis (None: not linear in it)."""
-  node: UOp
-  steps: dict[int, int | None]
-  axes: frozenset[int]
-  gated: bool
-  write: bool
-  itemsize: int
+  """One way in which a kernel touches a parameter: the index and its gate, and the arrangement behind them where there is one."""
+  param: Param
+  stored: bool
+  index: UOp
+  gate: UOp
+  arrangement: Arrangement | None
+  names: tuple[str, ...]                  # of the levels: GRID, LOOP, tile
+  axes: tuple[tuple[Axis, ...], ...]      # of each level, one a dimension
+  where: tuple[UOp, ...]                  # conditions of the gate that the arrangement does not say
+
+  def pull(self) -> tuple[tuple[UOp, ...], UOp]:
+    """The source index and the condition, from the arrangement, as functions of the kernel's axes."""
+    assert self.arrangement is not None
+    at, valid = self.arrangement.pull([[a.rng for a in level] for level in self.axes])
+    return at, ix.both(valid, *self.where)
+
+  def chain(self) -> str:
+    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index as it is."""
+    name, printer = f"data{self.param.slot}", Printer()
+    if self.arrangement is None:
+      text = f"{name}({', '.join(map(str, self.param.shape))}).at({', '.join(printer.text(i) for i in self.index.src)})"
+      conditions = ix.conjuncts(self.gate)
+    else: text, conditions = self.arrangement.text(name), self.where
+    return text + (f".where({printer.condition(ix.both(*conditions))})" if conditions else "")
+
+  def levels(self) -> str:
+    """``GRID (2, 32) · LOOP (64, 1024) · tile (8, 16)``."""
+    if self.arrangement is None: return ""
+    return " · ".join(f"{n} {_shape(dims)}" if dims else n for n, dims in zip(self.names, self.arrangement.levels))
+
+  def __str__(self) -> str: return self.chain() + (f"   {self.levels()}" if self.arrangement else "")
 
 
-@dataclass
-class Work:
-  """Arithmetic that depends on the same axes."""
-  axes: frozenset[int]
-  cost: float
+def _shape(dims: tuple[int, ...]) -> str: return f"({', '.join(map(str, dims))})"
 
 
-@dataclass
-class Profile:
-  """A kernel as the cost model sees it."""
-  accesses: list[Access] = field(default_factory=list)
-  work: list[Work] = field(default_factory=list)
-  reduces: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)  # (axes of the operand, bound axes)
-
-
-def flat_index(kernel: Kernel, u: UOp) -> UOp:
-  """The one-dimensional index of a LOAD or STORE."""
-  shape = next(p.shape for p in kernel.params if p.uop is u.src[0])
-  out = ix.const(0)
-  for i, s in zip(u.src[1].src, strides_of(shape)): out = ix.add(out, ix.mul(i, s))
-  return out
-
-
-def steps_of(flat: UOp) -> dict[int, int | None]:
-  """Axis id -> factor of a flat index; None where the axis stands inside something that is not linear."""
-  steps: dict[int, int | None] = {}
-  for atom, k in ix.linear(flat)[0]:
-    if atom.op is Ops.RANGE: steps[atom.arg[0]] = k if atom.arg[0] not in steps else None
-    else:
-      for r in atom.ranges: steps[r.arg[0]] = None
-  return steps
-
-
-def profile(kernel: Kernel) -> Profile:
-  """Collect accesses, arithmetic and reductions."""
-  out = Profile()
-  work: dict[frozenset[int], float] = {}
-  users: dict[UOp, int] = {}
+def accesses(kernel: Kernel) -> list[Access]:
+  """Every way in which the kernel touches each parameter, in slot order."""
+  found: dict[tuple[int, bool, UOp, UOp], Access] = {}
+  by_uop = {p.uop: p for p in kernel.params}
   for u in kernel.nodes:
-    for s in u.src: users[s] = users.get(s, 0) + 1
-  in_index: set[UOp] = set()
-  for u in kernel.nodes:
-    if u.op is Ops.INDEX: in_index.update(n for s in u.src for n in s.toposort())
-  for u in kernel.nodes:
-    ids = frozenset(r.arg[0] for r in u.ranges)
-    if u.op in (Ops.LOAD, Ops.STORE):
-      gate = u.src[2:3] if u.op is Ops.LOAD else u.src[3:4]
-      out.accesses.append(Access(u, steps_of(flat_index(kernel, u)), ids if u.op is Ops.LOAD else frozenset(r.arg[0] for r in u.ranges),
-                                 bool(gate), u.op is Ops.STORE, u.src[0].dtype.itemsize))
-    elif u.op is Ops.REDUCE:
-      operand = frozenset(r.arg[0] for r in u.src[0].ranges)
-      out.reduces.append((operand | frozenset(u.arg[1]), frozenset(u.arg[1])))
-      work[operand] = work.get(operand, 0) + _COST.get(u.arg[0], 1)
-    elif u.op is Ops.ALU and u not in in_index:
-      fused = u.arg is BinaryOps.MUL and users.get(u) == 1 and any(r.src[0] is u for r in kernel.reduces if r.arg[0] is BinaryOps.ADD)
-      if not fused: work[ids] = work.get(ids, 0) + _COST.get(u.arg, 1)
-  out.work = [Work(a, c) for a, c in work.items()]
-  return out
+    if u.op not in (Ops.LOAD, Ops.STORE): continue
+    p, at, stored = by_uop[u.src[0]], u.src[1], u.op is Ops.STORE
+    gate = (u.src[3:4] if stored else u.src[2:3]) or (ix.TRUE,)
+    key = (p.slot, stored, at, gate[0])
+    if key not in found: found[key] = derive(kernel, p, stored, at, gate[0])
+  return sorted(found.values(), key=lambda a: (a.param.slot, not a.stored))
+
+
+def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) -> Access:
+  """The arrangement behind one index."""
+  try:
+    arrangement, names, axes = _Derivation(kernel, param.shape, index.src).run()
+  except (_NoArrangement, NtgradError):
+    return Access(param, stored, index, gate, None, (), (), ())
+  at, valid = arrangement.pull([[a.rng for a in level] for level in axes])
+  if at != index.src: return Access(param, stored, index, gate, None, (), (), ())
+  said = set(ix.conjuncts(valid))
+  return Access(param, stored, index, gate, arrangement, names, axes, tuple(c for c in ix.conjuncts(gate) if c not in said))
+
+
+class _Derivation:
+  """Outermost level first, each level's terms are split off every index by one ``tile``; what is left is the next level."""
+
+  def __init__(self, kernel: Kernel, shape: tuple[int, ...], index: tuple[UOp, ...]):
+    self.arr = Arrangement.of(shape)
+    self.index = list(index)
+    self.sizes = {a.id: a.size for a in kernel.axes}
+    used = {r.arg[0] for i in index for r in i.ranges}
+    self.names: list[str] = []
+    self.axes: list[tuple[Axis, ...]] = []
+    for name, kinds in LEVELS:
+      every = tuple(a for a in kernel.of_kind(*kinds) if a.size > 1)
+      mine = every if name == "GRID" else tuple(a for a in every if a.id in used)   # the grid is the same for every parameter
+      if mine:
+        self.names.append(name)
+        self.axes.append(mine)
+    if not self.axes: self.names, self.axes = ["one element"], [()]
+    self.level = {a.id: n for n, axes in enumerate(self.axes) for a in axes}
+
+  def run(self) -> tuple[Arrangement, tuple[str, ...], tuple[tuple[Axis, ...], ...]]:
+    self.flip_and_flatten()
+    terms = [self.terms(i) for i in self.index]
+    axes = [a for t in terms for a in t[0]]
+    if len(set(axes)) != len(axes): raise _NoArrangement   # a diagonal
+    negative = {a for t, _ in terms for a, k in t.items() if k < 0}
+    plan = self.plan([t for t, _ in terms])
+    self.fit(plan, [ix.vmin(i) for i in self.index])
+    self.tile(plan)
+    self.name_levels(plan, negative)
+    return self.arr, tuple(self.names), tuple(self.axes)
+
+  def terms(self, i: UOp) -> tuple[Terms, int]:
+    ts, c = ix.linear(i)
+    if any(t.op is not Ops.RANGE for t, _ in ts): raise _NoArrangement
+    return {t.arg[0]: k for t, k in ts}, c
+
+  # ---- first: every index a sum of axes
+
+  def flip_and_flatten(self) -> None:
+    """Turn dimensions that are gone through backwards, and join those that one axis goes through together: (x // 3, x % 3) is x."""
+    backwards = []
+    for d, i in enumerate(self.index):
+      ts, c = ix.linear(i)
+      if ts and all(k < 0 for _, k in ts):
+        backwards.append(d)
+        self.index[d] = ix.sub(ix.const(self.arr.shape[d] - 1), i)
+    if backwards: self.arr = self.arr.flip(tuple(backwards))
+    while True:
+      group = self.entangled()
+      if not group: return
+      for order in permutations(group):
+        flat = self.index[order[0]]
+        for d in order[1:]: flat = _join(flat, self.index[d], self.arr.shape[d])
+        if all(t.op is Ops.RANGE for t, _ in ix.linear(flat)[0]): break
+      else: raise _NoArrangement
+      rest = [d for d in range(len(self.index)) if d not in group]
+      place = sum(d < group[0] for d in rest)
+      full = (*rest[:place], *order, *rest[place:])
+      if full != tuple(range(len(full))): self.arr = self.arr.permute(full)
+      self.arr = self.arr.flatten(place, place + len(order) - 1)
+      self.index = [self.index[d] for d in rest[:place]] + [flat] + [self.index[d] for d in rest[place:]]
+
+  def entangled(self) -> list[int]:
+    """Dimensions whose indices share axes, one of them by ``//`` or ``%``; empty when there are none."""
+    for d, i in enumerate(self.index):
+      if all(t.op is Ops.RANGE for t, _ in ix.linear(i)[0]): continue
+      group, shared = [d], set(i.ranges)
+      grown = True
+      while grown:
+        more = [e for e, j in enumerate(self.index) if e not in group and shared & j.ranges]
+        for e in more: shared |= self.index[e].ranges
+        group, grown = sorted(group + more), bool(more)
+      if len(group) == 1 or len(group) > 5: raise _NoArrangement
+      return group
+    return []
+
+  # ---- then: which term of which dimension goes to which level
+
+  def plan(self, terms: list[Terms]) -> list[Row]:
+    """For each step (a level, or a part of one) and dimension: the axis that stands there and its factor."""
+    steps: list[Row] = []
+    self.step_level: list[int] = []
+    for n in range(len(self.axes)):
+      mine = [sorted(((a, abs(k)) for a, k in t.items() if self.level[a] == n), key=lambda ak: -ak[1]) for t in terms]
+      for s in range(max(map(len, mine), default=0)):
+        steps.append([m[s] if s < len(m) else None for m in mine])
+        self.step_level.append(n)
+    return steps
+
+  def windows(self, plan: list[Row], s: int, d: int) -> tuple[int, int, int, int]:
+    """(count, size, stride, dilation) of the ``tile`` that splits step ``s`` off dimension ``d``. The dilations of earlier steps are out."""
+    factor = 1
+    for e in range(s): factor *= self.gaps[e][d]
+    rest = [(self.sizes[a], k // factor) for a, k in (t for t in (row[d] for row in plan[s + 1:]) if t is not None)]
+    here = plan[s][d]
+    count, stride = (1, -1) if here is None else (self.sizes[here[0]], here[1] // factor)
+    if any(k % factor for _, k in (t for t in (row[d] for row in plan[s:]) if t is not None)): raise _NoArrangement
+    reach = sum((n - 1) * k for n, k in rest)
+    gap = 1
+    if rest and min(k for _, k in rest) > 1 and all(k % min(k for _, k in rest) == 0 for _, k in rest): gap = min(k for _, k in rest)
+    return count, reach // gap + 1, stride, gap
+
+  def fit(self, plan: list[Row], least: list[int]) -> None:
+    """Pad and shrink until every dimension is as long as its index needs; ``tile`` itself takes in a partial last window."""
+    self.gaps: list[list[int]] = []
+    n = len(self.index)
+    ends = [1 + sum((self.sizes[t[0]] - 1) * t[1] for t in (row[d] for row in plan) if t is not None) for d in range(n)]
+    begin = [max(lo, 0) for lo in least]
+    front = [max(-lo, 0) for lo in least]
+    have = [size + f - b for size, f, b in zip(self.arr.shape, front, begin)]
+    self.must_tile = len(plan) > 1 or any(t is not None and t[1] > 1 for row in plan for t in row)
+    def counts(floor: bool) -> list[bool]:
+      if not self.must_tile: return [h == e for h, e in zip(have, ends)]
+      out = []
+      for d in range(n):
+        count, size, stride, gap = self.windows(plan, 0, d)
+        rest, step = have[d] - (size - 1) * gap - 1, size if stride == -1 else stride
+        out.append((rest // step + 1 if floor else max(-(-rest // step) + 1, 1)) == count)
+      return out
+    ceil = counts(False)
+    self.floor = not all(ceil) and all(counts(True))
+    back, cut = [0] * n, have[:]
+    if not self.floor:
+      for d in range(n):
+        if not ceil[d]: back[d], cut[d] = max(ends[d] - have[d], 0), min(ends[d], have[d])
+    if any(front) or any(back): self.arr = self.arr.pad(tuple(zip(front, back)))
+    shape = self.arr.shape
+    ranges = tuple((b, min(b + c + k, size)) for b, c, k, size in zip(begin, cut, back, shape))
+    if ranges != tuple((0, size) for size in shape): self.arr = self.arr.shrink(ranges)
+
+  def tile(self, plan: list[Row]) -> None:
+    """A level for every step."""
+    if not self.must_tile: return
+    last = len(plan) - 1
+    for s in range(len(plan)):
+      if s == last and s > 0: break
+      spec = [self.windows(plan, s, d) for d in range(len(self.index))]
+      self.gaps.append([w[3] for w in spec])
+      sizes = tuple(w[1] for w in spec)
+      # a stride that no second window takes is not worth saying
+      strides = tuple(w[1] if w[2] == -1 or w[0] == 1 else w[2] for w in spec)
+      dilation = tuple(w[3] for w in spec)
+      floor = self.floor and s == 0
+      self.arr = self.arr.tile(sizes, None if strides == sizes else strides, None if set(dilation) == {1} else dilation, floor, s)
+      if last == 0: self.arr = self.arr.ravel()
+
+  # ---- last: each level has its axes, in the kernel's order
+
+  def name_levels(self, plan: list[Row], negative: set[int]) -> None:
+    rows = [[None if t is None else t[0] for t in row] for row in plan]
+    if not plan: rows = [[None] * len(self.index)]
+    elif self.must_tile and len(plan) == 1: rows[0] += [None] * len(self.index)
+    steps = self.step_level or [0]
+    for n in range(len(self.axes)):      # several steps of one level are one level
+      k = steps.count(n)
+      at = steps.index(n) if k else -1
+      if k > 1:
+        self.arr = self.arr.ravel(k, at)
+        rows[at:at + k] = [[a for row in rows[at:at + k] for a in row]]
+        steps[at:at + k] = [n]
+    if self.axes and self.names[0] == "GRID" and plan and steps[0] != 0:  # nothing of the grid: one program's view, for all
+      self.arr = self.arr.tile((-1,) * len(rows[0]))
+      rows.insert(0, [None] * len(rows[0]))
+      steps.insert(0, 0)
+    for lv in range(len(rows)):
+      want = [a.id for a in self.axes[lv]]
+      back = [i for i, a in enumerate(rows[lv]) if a in negative]
+      if back: self.arr = self.arr.flip(tuple(back), level=lv)
+      self.settle(lv, rows[lv], want)
+
+  def settle(self, lv: int, have: list[int | None], want: list[int]) -> None:
+    """Dimensions of a level (an axis each, or None for 1) become the wanted axes."""
+    if len(have) != len(want) or any(h not in (None, w) for h, w in zip(have, want)):
+      gone = tuple(i for i, a in enumerate(have) if a is None)
+      if gone: self.arr = self.arr.squeeze(gone, level=lv)
+      have = [a for a in have if a is not None]
+      order = tuple(have.index(a) for a in want if a in have)
+      if order != tuple(range(len(order))): self.arr = self.arr.permute(order, level=lv)
+      for i, a in enumerate(want):
+        if a not in have: self.arr = self.arr.unsqueeze(i, level=lv)
+    full = tuple(self.sizes[a] for a in want)
+    if self.arr.levels[lv] != full: self.arr = self.arr.expand(full, level=lv)
+
+
+def _join(outer: UOp, inner: UOp, size: int) -> UOp:
+  """outer * size + inner, where (x // d) * d + x % d becomes x again."""
+  flat = ix.add(ix.mul(outer, size), inner)
+  again = True
+  while again:
+    again = False
+    terms, c = ix.linear(flat)
+    factor = dict(terms)
+    for t, k in terms:
+      if t.op is not Ops.ALU or t.arg is not BinaryOps.MOD: continue
+      d = t.src[1].arg
+      whole, wc = ix.linear(ix.fdiv(t.src[0], d))
+      if whole and all(factor.get(w, 0) == f * k * d for w, f in whole):
+        # k*(x % d) + k*d*(x // d) is k*x
+        flat = ix.add(ix.sub(ix.sub(flat, ix.mul(t, k)), ix.mul(ix.fdiv(t.src[0], d), k * d)), ix.mul(t.src[0], k))
+        again = True
+        break
+  return flat
+
+
+__all__ = ["Access", "accesses", "derive"]

@@ -1,0 +1,204 @@
+"""Arrangements: a parameter's source tensor seen as nested levels.
+
+The outermost level is the grid, the innermost the tile, levels between are looped over. Every meta-operation gives a new Arrangement
+and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).tile((8, 32))``) is what computes the indices.
+``access.py`` goes the other way: from the index expressions of a kernel to the meta-operations that make them.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence
+
+from . import index as ix
+from .errors import ArgumentError, AxisError, ShapeError
+from .uop import Ops, UOp, prod
+from .view import Pulled, Shape, View
+
+Ints = int | Sequence[int]
+
+
+def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
+  """``values`` as ``n`` ints."""
+  got = (values,) * n if isinstance(values, int) else tuple(values)
+  if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {got}")
+  if not all(isinstance(v, int) for v in got): raise ArgumentError(f"{name}: each {what} is an int, got {got}")
+  return got
+
+
+@dataclass(frozen=True)
+class Arrangement:
+  """A source of shape ``source`` through ``view``, whose output dimensions are those of ``levels``, outermost first.
+
+  ``Arrangement.of((64, 32)).tile((8, 32))`` has levels ``((8, 1), (8, 32))``. The meta-operations work on the outermost level, or on
+  the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit.
+  """
+  source: Shape
+  view: View
+  levels: tuple[Shape, ...]
+  chain: tuple[str, ...] = ()
+
+  @staticmethod
+  def of(shape: Sequence[int]) -> Arrangement:
+    """The whole source as one level."""
+    return Arrangement(tuple(shape), View(tuple(shape)), (tuple(shape),))
+
+  @property
+  def shape(self) -> Shape:
+    """The outermost level."""
+    return self.levels[0]
+
+  def text(self, name: str = "source") -> str:
+    """The meta-operations, as written: ``data1(64, 32).tile((8, 32))``."""
+    return f"{name}({', '.join(map(str, self.source))})" + "".join(self.chain)
+
+  def __str__(self) -> str: return self.text()
+
+  def pull(self, indices: Sequence[Sequence[UOp | int]]) -> Pulled:
+    """Where in the source an element lies, from one index a dimension of each level, and whether there is one.
+
+    (program, …, element of the tile) -> (source indices, valid). Ints or index UOps. Raises ShapeError for too few or too many.
+    """
+    if tuple(map(len, indices)) != tuple(map(len, self.levels)):
+      raise ShapeError(f"pull: {self} has levels {self.levels}, got {[len(i) for i in indices]} indices")
+    return self.view.pull([ix.const(i) if isinstance(i, int) else i for level in indices for i in level])
+
+  # ---- helpers
+
+  def _span(self, name: str, level: int) -> tuple[int, Shape]:
+    """Where the level's dimensions begin in the view, and its shape."""
+    if not 0 <= level < len(self.levels): raise AxisError(f"{name}: level {level}; {self} has levels 0 to {len(self.levels) - 1}")
+    return sum(map(len, self.levels[:level])), self.levels[level]
+
+  def _axes(self, name: str, axes: Ints, n: int) -> Shape:
+    """Axis numbers of a level with ``n`` dimensions, negative ones from the end."""
+    got = (axes,) if isinstance(axes, int) else tuple(axes)
+    for a in got:
+      if not isinstance(a, int) or not -n <= a < n: raise AxisError(f"{name}: axis {a}; the level has {n} dimensions")
+    out = tuple(a % n for a in got)
+    if len(set(out)) != len(out): raise AxisError(f"{name}: an axis is given twice in {got}")
+    return out
+
+  def _step(self, view: View, level: int, shape: Shape, text: str) -> Arrangement:
+    """The next arrangement: ``level`` has a new shape."""
+    suffix = "" if level == 0 else f", level={level}"
+    return Arrangement(self.source, view, (*self.levels[:level], shape, *self.levels[level + 1:]), (*self.chain, f".{text}{suffix})"))
+
+  def _reshaped(self, level: int, shape: Shape, text: str) -> Arrangement:
+    levels = (*self.levels[:level], shape, *self.levels[level + 1:])
+    return self._step(self.view.then(Ops.RESHAPE, tuple(n for dims in levels for n in dims)), level, shape, text)
+
+  # ---- meta-operations
+
+  def tile(self, shape: Ints, strides: Ints | None = None, dilation: Ints | None = None, floor_mode: bool = False,
+           level: int = 0) -> Arrangement:
+    """(d, …) -> (tiles, …) and within it (shape, …): a new level of windows.
+
+    ``shape`` -1 takes a whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation`` from an
+    element to the next (default 1). A partial last window counts, its outside elements not being valid, unless ``floor_mode``.
+    """
+    start, dims = self._span("tile", level)
+    n = len(dims)
+    sizes = tuple(d if s == -1 else s for s, d in zip(_ints("tile", shape, n, "tile size"), dims))
+    steps = tuple(z if s == -1 else s for s, z in zip(sizes if strides is None else _ints("tile", strides, n, "stride"), sizes))
+    gaps = (1,) * n if dilation is None else _ints("tile", dilation, n, "dilation")
+    if any(v < 1 for v in (*sizes, *steps, *gaps)):
+      raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {sizes}, {steps}, {gaps}")
+    counts, pads, text = [], [], [f"tile({sizes}"]
+    for d, size, stride, gap in zip(dims, sizes, steps, gaps):
+      rest = d - (size - 1) * gap - 1
+      count = rest // stride + 1 if floor_mode else max(-(-rest // stride) + 1, min(d, 1))
+      if count < 1: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
+      counts.append(count)
+      pads.append(max((count - 1) * stride - rest, 0))
+    view = self.view
+    before, after = start, len(view.shape) - start - n
+    if any(pads): view = view.then(Ops.PAD, ((0, 0),) * before + tuple((0, p) for p in pads) + ((0, 0),) * after)
+    spec = tuple((1, 1, 1) for _ in range(before)) + tuple(zip(sizes, steps, gaps)) + tuple((1, 1, 1) for _ in range(after))
+    view = view.then(Ops.TILE, spec)
+    if before or after:  # the new level stands after its outer part, and dims of other levels have no inner one
+      rank = before + n + after
+      order = (*range(start + n), *range(rank + start, rank + start + n), *range(start + n, rank))
+      order = (*order, *(i for i in range(2 * rank) if i not in order))
+      view = view.then(Ops.PERMUTE, order)
+      view = view.then(Ops.RESHAPE, view.shape[:rank + n])
+    if strides is not None and steps != sizes: text.append(f"strides={steps}")
+    if dilation is not None and set(gaps) != {1}: text.append(f"dilation={gaps}")
+    if floor_mode: text.append("floor_mode=True")
+    out = self._step(view, level, tuple(counts), ", ".join(text))
+    return Arrangement(out.source, out.view, (*out.levels[:level + 1], sizes, *out.levels[level + 1:]), out.chain)
+
+  def expand(self, shape: Sequence[int], level: int = 0) -> Arrangement:
+    """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
+    start, dims = self._span("expand", level)
+    want = tuple(d if s == -1 else s for s, d in zip(_ints("expand", tuple(shape), len(dims), "size"), dims))
+    if any(d not in (1, w) for d, w in zip(dims, want)):
+      raise ShapeError(f"expand: only dimensions of 1 become others, {dims} cannot become {want}")
+    full = (*self.view.shape[:start], *want, *self.view.shape[start + len(dims):])
+    return self._step(self.view.then(Ops.EXPAND, full), level, want, f"expand({want}")
+
+  def squeeze(self, axes: Ints, level: int = 0) -> Arrangement:
+    """(1, n) -> (n): dimensions of 1 go."""
+    _, dims = self._span("squeeze", level)
+    gone = self._axes("squeeze", axes, len(dims))
+    if any(dims[a] != 1 for a in gone): raise ShapeError(f"squeeze: axes {gone} of a level {dims}; only a dimension of 1 can go")
+    text = f"squeeze({gone[0] if len(gone) == 1 else gone}"
+    return self._reshaped(level, tuple(d for i, d in enumerate(dims) if i not in gone), text)
+
+  def unsqueeze(self, axis: int, level: int = 0) -> Arrangement:
+    """(n) -> (1, n): a dimension of 1 comes before ``axis``."""
+    _, dims = self._span("unsqueeze", level)
+    at, = self._axes("unsqueeze", axis, len(dims) + 1)
+    return self._reshaped(level, (*dims[:at], 1, *dims[at:]), f"unsqueeze({at}")
+
+  def permute(self, order: Sequence[int], level: int = 0) -> Arrangement:
+    """(m, n) -> (n, m): dimension i of the result is dimension ``order[i]``."""
+    start, dims = self._span("permute", level)
+    got = self._axes("permute", tuple(order), len(dims))
+    if len(got) != len(dims): raise AxisError(f"permute: a level of {len(dims)} dimensions, got {tuple(order)}")
+    full = (*range(start), *(start + a for a in got), *range(start + len(dims), len(self.view.shape)))
+    return self._step(self.view.then(Ops.PERMUTE, full), level, tuple(dims[a] for a in got), f"permute({got}")
+
+  def flatten(self, start_axis: int = 0, end_axis: int = -1, level: int = 0) -> Arrangement:
+    """(a, b, c) -> (a, b*c): the dimensions from ``start_axis`` to ``end_axis``, that one included, become one."""
+    _, dims = self._span("flatten", level)
+    if not dims: raise AxisError("flatten: the level has no dimensions")
+    first, = self._axes("flatten", start_axis, len(dims))
+    last, = self._axes("flatten", end_axis, len(dims))
+    if first > last: raise AxisError(f"flatten: axis {start_axis} stands behind axis {end_axis}")
+    whole = (first, last) == (0, len(dims) - 1)
+    text = "flatten(" if whole and level == 0 else f"flatten({first}, {last}"
+    return self._reshaped(level, (*dims[:first], prod(dims[first:last + 1]), *dims[last + 1:]), text)
+
+  def ravel(self, levels: int | None = None, level: int = 0) -> Arrangement:
+    """((a), (b)) -> ((a, b)): ``levels`` levels (default: all) become one, from ``level`` on."""
+    self._span("ravel", level)
+    n = len(self.levels) - level if levels is None else levels
+    if n < 1 or level + n > len(self.levels): raise AxisError(f"ravel: {n} levels from level {level}; there are {len(self.levels)}")
+    joined = tuple(d for dims in self.levels[level:level + n] for d in dims)
+    args = [f"levels={n}"] if n < len(self.levels) - level else []
+    if level: args.append(f"level={level}")
+    return Arrangement(self.source, self.view, (*self.levels[:level], joined, *self.levels[level + n:]), (*self.chain, f".ravel({', '.join(args)})"))
+
+  def pad(self, amounts: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
+    """(n) -> (lo + n + hi): elements before and behind that are not valid."""
+    start, dims = self._span("pad", level)
+    pairs = tuple((int(lo), int(hi)) for lo, hi in amounts)
+    if len(pairs) != len(dims): raise ShapeError(f"pad: a pair for each of {len(dims)} dimensions, got {pairs}")
+    if any(v < 0 for p in pairs for v in p): raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
+    full = ((0, 0),) * start + pairs + ((0, 0),) * (len(self.view.shape) - start - len(dims))
+    return self._step(self.view.then(Ops.PAD, full), level, tuple(lo + d + hi for d, (lo, hi) in zip(dims, pairs)), f"pad({pairs}")
+
+  def shrink(self, ranges: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
+    """(n) -> (end - begin): what lies outside [begin, end) goes."""
+    start, dims = self._span("shrink", level)
+    pairs = tuple((int(b), int(e)) for b, e in ranges)
+    if len(pairs) != len(dims) or not all(0 <= b <= e <= d for d, (b, e) in zip(dims, pairs)):
+      raise ShapeError(f"shrink: a pair 0 <= begin <= end <= size for each dimension of {dims}, got {pairs}")
+    full = tuple((0, n) for n in self.view.shape[:start]) + pairs + tuple((0, n) for n in self.view.shape[start + len(dims):])
+    return self._step(self.view.then(Ops.SHRINK, full), level, tuple(e - b for b, e in pairs), f"shrink({pairs}")
+
+  def flip(self, axes: Ints, level: int = 0) -> Arrangement:
+    """(n) -> (n), last element first."""
+    start, dims = self._span("flip", level)
+    got = self._axes("flip", axes, len(dims))
+    return self._step(self.view.then(Ops.FLIP, tuple(start + a for a in got)), level, dims, f"flip({got[0] if len(got) == 1 else got}")

@@ -1,0 +1,128 @@
+"""A kernel's index form as text: axes, parameters, and what is stored, as a person would write it."""
+from __future__ import annotations
+
+from typing import Any
+
+from . import index as ix
+from .dtype import DType, dtypes
+from .kernel import Kernel
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+
+_INFIX: dict[Any, tuple[str, int]] = {  # sign, how strongly it binds
+  BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),
+  BinaryOps.ADD: ("+", 8), BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7),
+  BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5), BinaryOps.OR: ("|", 4),
+  BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
+_REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
+_CALL, _UNARY, _IF = 10, 9, 1
+
+
+def dtype_name(d: DType) -> str:
+  """``float``, ``int``, ``half``: the dtype without its ``dtypes.``"""
+  return str(d).removeprefix("dtypes.")
+
+
+class Printer:
+  """Expressions as text. ``names`` holds the nodes that stand under a name."""
+
+  def __init__(self, names: dict[UOp, str] | None = None): self.names = names or {}
+
+  def text(self, u: UOp, least: int = 0) -> str:
+    """``u``, in brackets where it binds more loosely than ``least``."""
+    if u in self.names: return self.names[u]
+    out, strength = self._text(u)
+    return f"({out})" if strength < least else out
+
+  def _text(self, u: UOp) -> tuple[str, int]:
+    fn, src = u.arg, u.src
+    if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
+    if u.op is Ops.RANGE: return (f"a{fn[0]}", _CALL)
+    if u.op is Ops.LOAD: return (self.place(src[0], src[1], src[2] if len(src) > 2 else None), _CALL)
+    if u.op is Ops.REDUCE:
+      name = _REDUCE.get(fn[0], fn[0].name.lower())
+      return (f"{name}[{', '.join(f'a{i}' for i in fn[1])}]({self.text(src[0])})", _CALL)
+    if u.op in (Ops.CAST, Ops.BITCAST):
+      if u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
+      to = dtype_name(u.dtype)
+      return (f"{to}({self.text(src[0])})" if u.op is Ops.CAST else f"bitcast[{to}]({self.text(src[0])})", _CALL)
+    if u.op is not Ops.ALU: return (f"{u.op.name}({', '.join(map(self.text, src))})", _CALL)
+    if fn is TernaryOps.WHERE: return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
+    if fn is UnaryOps.NEG: return (f"-{self.text(src[0], _UNARY + 1)}", _UNARY)
+    if fn is UnaryOps.NOT: return (f"~{self.text(src[0], _UNARY + 1)}", _UNARY)
+    if fn in _INFIX:
+      sign, strength = _INFIX[fn]
+      left, right = src
+      if fn is BinaryOps.ADD and u.dtype is dtypes.index:
+        # c*(-1) + d and a + -1 read better as differences
+        if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, strength)} - {-right.arg}", strength)
+        if _negative(left) and right.op is Ops.CONST and not _negative(right):
+          return (f"{self.text(right)} - {self.text(_negated(left), strength + 1)}", strength)
+        if _negative(right): return (f"{self.text(left, strength)} - {self.text(_negated(right), strength + 1)}", strength)
+      return (f"{self.text(left, strength)} {sign} {self.text(right, strength + 1)}", strength)
+    return (f"{fn.name.lower()}({', '.join(map(self.text, src))})", _CALL)
+
+  def place(self, buffer: UOp, index: UOp, gate: UOp | None) -> str:
+    """``data1[a0, a1 if a1 < 3]``: an element, and the condition under which it is touched."""
+    at = ", ".join(self.text(i) for i in index.src)
+    return f"{buffer.arg[1]}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+
+  def condition(self, gate: UOp) -> str:
+    """A condition, its parts joined by ``and``."""
+    return " and ".join(self.text(c, _INFIX[BinaryOps.CMPLT][1]) for c in ix.conjuncts(gate)) or "True"
+
+
+def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
+
+
+def _negated(u: UOp) -> UOp:
+  return ix.mul(u, -1)
+
+
+def number(u: UOp) -> str:
+  """A constant, as short as it can be told."""
+  v = u.arg
+  if isinstance(v, float):
+    short = f"{v:.8g}" if u.dtype.itemsize <= 4 else repr(v)
+    return short if any(c in short for c in ".einf") else short + "."
+  return str(v)
+
+
+def index_form(kernel: Kernel) -> str:
+  """The kernel on one screen: an ``axes`` line, one a parameter, values that are used more than once, and the stores.
+
+      axes   a0:8 GRID, a1:16 LOOP
+      data0  (8, 16) float, written
+      data1  (8, 16) float
+      v0 = max[a1](data1[a0, a1])
+      store data0[a0, a1] = exp(data1[a0, a1] - v0)
+  """
+  lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
+  lines += [f"data{p.slot:<3d}{p.shape} {dtype_name(p.dtype)}{', written' if p.written else ''}" for p in kernel.params]
+  return "\n".join(lines + body_lines(kernel))
+
+
+def body_lines(kernel: Kernel) -> list[str]:
+  """The body: ``v0 = …`` for what is used more than once, then a line a STORE."""
+  uses: dict[UOp, int] = {}
+  for u in toposort(kernel.body):
+    for s in u.src: uses[s] = uses.get(s, 0) + 1
+  printer = Printer()
+  lines = []
+  for u in toposort(kernel.body):
+    if u.op is Ops.STORE:
+      lines.append(f"store {printer.place(u.src[0], u.src[1], u.src[3] if len(u.src) > 3 else None)} = {printer.text(u.src[2])}")
+    elif uses.get(u, 0) > 1 and u.op in (Ops.ALU, Ops.REDUCE, Ops.CAST) and _worth_a_name(u):
+      text = printer.text(u)
+      printer.names[u] = f"v{len(printer.names)}"
+      lines.append(f"{printer.names[u]} = {text}")
+  return lines
+
+
+def _worth_a_name(u: UOp) -> bool:
+  """Values, not index arithmetic."""
+  if u.op is Ops.REDUCE: return True
+  if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
+  return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
+
+
+__all__ = ["index_form", "body_lines", "Printer", "dtype_name"]
