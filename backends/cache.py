@@ -1,7 +1,7 @@
 """The disk cache: bytes under a key, safe against damage and against other processes.
 
-Every entry is one file: a checksum, then the bytes. It is written beside its place and moved there in one step, so a reader sees the whole
-of it or nothing; an entry whose checksum fails is removed and counts as absent. A disk that cannot be written to is a cache that keeps nothing.
+Every entry is one file: a checksum, then the bytes. It is written beside its place and moved there in one step, so a reader sees the
+whole of it or nothing; an entry whose checksum fails is removed and counts as absent. A disk that refuses is a cache that keeps nothing.
 """
 from __future__ import annotations
 

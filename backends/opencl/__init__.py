@@ -1,5 +1,5 @@
 """OpenCL: PoCL on the CPU is the default device of a machine without a GPU.
 
-``renderer`` turns linear UOps into OpenCL C (``prelude`` has the helper functions that it draws on), ``compiler`` builds many kernels
-at once and keeps their binaries on disk, ``device`` is the runtime.
+``renderer`` turns linear UOps into OpenCL C (``prelude`` and ``mathlib`` have the helper functions that it draws on),
+``compiler`` builds many kernels at once and keeps their binaries on disk, ``device`` is the runtime.
 """

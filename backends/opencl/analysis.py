@@ -1,4 +1,4 @@
-"""What the renderer asks of a whole linear program before it writes: which values are inlined, which ints must wrap, which divisions are plain."""
+"""What the renderer asks of a program before it writes: which values are inlined, which ints must wrap, which divisions are plain."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Facts:
 
   def plain_division(self, a: UOp, b: UOp) -> bool:
     """Whether C's a / b and a % b are the floor ones and cannot trap."""
-    return vmin(a) >= 0 and vmin(b) > 0
+    return bool(vmin(a) >= 0 and vmin(b) > 0)
 
   def divides(self, index: UOp, n: int) -> bool:
     """Whether ``index`` is certainly a multiple of ``n``."""
@@ -63,7 +63,8 @@ def analyse(uops: Sequence[UOp]) -> Facts:
   _find_inline(uops, facts)
   # a value with a name of its own no longer reads the accumulator where it is used
   for u in uops:
-    if u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src)) if u in facts.inline or u.op is Ops.GEP else frozenset()
+    if u.op in _INLINABLE and u not in facts.inline and u.op is not Ops.GEP: facts.reads[u] = frozenset()
+    elif u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src))
   _find_exposed(uops, facts)
   return facts
 
@@ -86,9 +87,10 @@ def _find_inline(uops: Sequence[UOp], facts: Facts) -> None:
     if u.op in (Ops.LOOP, Ops.IF): stack.append(at)
     if u.op is Ops.PHI: phis.setdefault(_accumulator(u), []).append(at)
     # text that a statement repeats must be a name
-    lanes = u.op in (Ops.LOAD, Ops.STORE) and any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:]) or u.arg is UnaryOps.ISNAN
+    repeats = u.arg is UnaryOps.ISNAN
+    if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
     for s in u.src:
-      uses[s] = uses.get(s, 0) + (2 if lanes else 1)
+      uses[s] = uses.get(s, 0) + (2 if repeats else 1)
       user[s] = at
   for at, u in enumerate(uops):
     if u.op not in _INLINABLE or uses.get(u, 0) != 1 or block[user[u]] != block[at]: continue

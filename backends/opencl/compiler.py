@@ -1,8 +1,8 @@
 """Many kernels to binaries: a few programs of several kernels, kept on disk.
 
-On two cores PoCL takes 30 to 50 ms to build a kernel, 35 ms more for machine code at its first launch, and 50 ms to hand out the program binary, which has that
-machine code only after the launch. So a program is saved once all its kernels have run and nothing has been compiled for a moment, by a thread of its own, or at exit.
-Where the machine has the cores for it, worker processes build.
+PoCL takes 30 to 50 ms to build a kernel, 35 ms more for machine code at its first launch, and 50 ms to hand out the program binary,
+which has that machine code only after the launch. So a program is saved once all its kernels have run and nothing has been compiled
+for a moment, by a thread of its own, or at exit. Where the machine has the cores for it, worker processes build.
 """
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ QUIET = 1.0                   # seconds without a compile after which programs a
 _BUILD, _SAVE, _START = 0.065, 0.05, 0.9  # seconds to build a small kernel, to take its binary, to start a worker
 # what OpenCL C calls something already: PoCL does not find a kernel of such a name
 RESERVED = frozenset("""
-abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add barrier bitselect bool
-cbrt ceil char clamp clz constant copysign cos cosh cospi cross degrees distance dot double erf erfc exp exp10 exp2 expm1 fabs fdim float floor fma
-fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half hypot ilogb image int isequal isfinite isgreater isinf isless
-isnan isnormal kernel ldexp length lgamma local log log10 log1p log2 logb long mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan
-nextafter normalize popcount pow pown powr prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt
-sampler select short shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep sub_sat tan tanh tanpi tgamma trunc uchar uint
+abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add
+barrier bitselect bool cbrt ceil char clamp clz constant copysign cos cosh cospi cross degrees distance dot double erf erfc exp
+exp10 exp2 expm1 fabs fdim float floor fma fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half
+hypot ilogb image int isequal isfinite isgreater isinf isless isnan isnormal kernel ldexp length lgamma local log log10 log1p
+log2 logb long mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan nextafter normalize popcount pow pown powr
+prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt sampler select short
+shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep sub_sat tan tanh tanpi tgamma trunc uchar uint
 ulong upsample ushort vload_half vstore_half wait_group_events write_only""".split())
 
 
@@ -122,7 +123,10 @@ class Compiler:
     return True
 
   def make(self, specs: Sequence[ProgramSpec]) -> tuple[Any, list[str]]:
-    """Build one program of several kernels: its OpenCL object and the kernels' names in it. Raises CompileError for the first that fails."""
+    """Build one program of several kernels: its OpenCL object and the kernels' names in it.
+
+    Raises CompileError for the first kernel that fails.
+    """
     source, names = join(specs)
     program = self.cl._cl._Program(self.context, source)
     try:
@@ -130,7 +134,8 @@ class Compiler:
     except self.cl.Error as e:
       if len(specs) > 1:
         for s in specs: self.make([s])  # names the kernel at fault
-      raise CompileError(explain(specs[0], source, str(program.get_build_info(self.device, self.cl.program_build_info.LOG) or e))) from None
+      log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
+      raise CompileError(explain(specs[0], source, str(log or e))) from None
     return program, names
 
   def build(self, specs: dict[str, ProgramSpec]) -> None:
@@ -223,7 +228,8 @@ def machine_code(binary: bytes, name: str) -> bytes | None:
     table, = struct.unpack_from("<Q", binary, at + 40)
     size, count = struct.unpack_from("<HH", binary, at + 58)
     elf = binary[at:at + table + size*count]
-    if f"_pocl_kernel_{name}_workgroup".encode() in elf and (best is None or b"/0-0-0/" not in binary[max(at - 200, 0):at]): best = elf
+    generic = b"/0-0-0/" in binary[max(at - 200, 0):at]  # the file's path stands before it
+    if f"_pocl_kernel_{name}_workgroup".encode() in elf and (best is None or not generic): best = elf
     at = binary.find(b"\x7fELF", at + 4)
   return best
 
@@ -246,7 +252,7 @@ def binary_of(cl: Any, program: Any) -> bytes:
 
 
 def workers_pay(specs: dict[str, ProgramSpec]) -> bool:
-  """Whether building in worker processes ends sooner than building here. Workers must take binaries too, so two of them seldom win."""
+  """Whether building in worker processes ends sooner than building here: they must take binaries too, so two of them seldom win."""
   n = pool.size()
   if n < 2 or len(specs) < FEW: return False
   if config.workers: return True
@@ -258,7 +264,8 @@ def keep(binary: bytes, names: dict[str, str]) -> None:
   """Put on disk a program whose kernels have all run, and where each of them is found."""
   k = cache.key("program", sorted(names))
   if cache.store("opencl-program", k, binary):
-    for spec_key, name in names.items(): cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
+    for spec_key, name in names.items():
+      cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
 
 
 def deal(specs: dict[str, ProgramSpec], workers: int) -> list[dict[str, ProgramSpec]]:

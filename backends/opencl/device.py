@@ -6,6 +6,7 @@ whatever writes it next stands behind that kernel in the queue.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import shutil
 import tempfile
@@ -49,19 +50,22 @@ def _cl_devices() -> list[Any]:
 
 
 def find(name: str) -> Any:
-  """The pyopencl device that ``name`` means: CPU the first CPU (PoCL before others), CL the first that is not a CPU (or else the first), CL:n the n-th.
+  """The pyopencl device that ``name`` means.
 
+  CPU is the first CPU, PoCL before others; CL the first device that is no CPU, or else the first; CL:n the n-th of all.
   Raises DeviceError where there is none.
   """
   cl = import_opencl()
   devices = _cl_devices()
-  cpus = sorted((d for d in devices if d.type & cl.device_type.CPU), key=lambda d: "portable computing" not in d.platform.name.lower())
+  cpus = [d for d in devices if d.type & cl.device_type.CPU]
+  cpus.sort(key=lambda d: "portable computing" not in d.platform.name.lower())
   kind, _, number = name.partition(":")
   if kind == "CPU": pick = cpus
   elif kind == "CL": pick = devices if number else [d for d in devices if d not in cpus] or devices
   else: raise DeviceError(f"no OpenCL device is called {name!r}; names: CPU, CL, CL:0, CL:1, ...")
   if not (number or "0").isdigit() or int(number or 0) >= len(pick):
-    raise DeviceError(f"no OpenCL device {name!r}; found: {', '.join(f'CL:{i} {d.name.strip()}' for i, d in enumerate(devices)) or 'none'}")
+    found = ", ".join(f"CL:{i} {d.name.strip()}" for i, d in enumerate(devices))
+    raise DeviceError(f"no OpenCL device {name!r}; found: {found or 'none'}")
   return pick[int(number or 0)]
 
 
@@ -98,19 +102,21 @@ class OpenCLProgram(Program):
     device.programs.add(self)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
-    """Launch; with ``wait`` the seconds between start and end on the device's own clock. Raises DeviceError when the device refuses."""
+    """Launch; with ``wait`` the seconds from start to end on the device's clock. Raises DeviceError when the device refuses."""
     if buffers != self._args: self._set(buffers)
     try:
       event = self._enqueue(self._device.queue, self._kernel, self._global, self._local)
     except Exception as e:
-      raise DeviceError(f"kernel {self.spec.name}: launch with grid {self.spec.grid} and local {self.spec.local} failed: {e}") from None
+      sizes = f"grid {self.spec.grid} and local {self.spec.local}"
+      raise DeviceError(f"kernel {self.spec.name}: launch with {sizes} failed: {e}") from None
     if not self.unit.launched: self._device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     event.wait()
     return float(event.profile.end - event.profile.start)*1e-9
 
   def _set(self, buffers: Sequence[Any]) -> None:
-    if len(buffers) != self.spec.nparams: raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
+    if len(buffers) != self.spec.nparams:
+      raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
     flat: list[Any] = []
     for i in range(self._count): flat += (i, buffers[i])
     self._args = []
@@ -145,7 +151,7 @@ class OpenCLDevice(Device):
 
   # ---- memory
   def alloc(self, nbytes: int) -> Any:
-    """A cl.Buffer of at least ``nbytes``, from the pool where it has one: memory new from the system costs a page fault every 4 KB."""
+    """A cl.Buffer of at least ``nbytes``, from the pool where it has one: new memory costs a page fault every 4 KB."""
     size = bucket(nbytes)
     free = self._pool.get(size)
     if free:
@@ -164,7 +170,8 @@ class OpenCLDevice(Device):
           return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
         except self.cl.Error:
           if attempt == 0: self.trim()  # the pool may hold what is missing
-    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use, at most {limit:,} in one piece)")
+    room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
+    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
 
   def free(self, raw: Any, nbytes: int) -> None:
     """Back to the pool; to the system where the pool is full."""
@@ -200,7 +207,8 @@ class OpenCLDevice(Device):
     """Compile many kernels at once. Raises CompileError with the compiler's log."""
     most = int(self.device.max_work_group_size)
     for s in specs:
-      if int(np.prod(s.local, dtype=np.int64)) > most: raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
+      if math.prod(s.local) > most:
+        raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit, kernel) for s, (unit, kernel) in zip(specs, self.compiler.compile(specs))]
 
   def disassemble(self, spec: ProgramSpec) -> str:

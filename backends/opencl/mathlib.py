@@ -1,7 +1,8 @@
-"""float32 functions as prelude helpers: within about 2 ulp, special values as IEEE has them, and 2 to 15 times as fast as PoCL's builtins.
+"""float32 functions as prelude helpers: special values as IEEE has them, 1.3 to 15 times as fast as PoCL's builtins on vectors.
 
-Reductions by adding 1.5*2^23, which leaves the nearest integer in the low bits; polynomials in Horner form, whose ``p*r + c`` the compiler contracts
-to fused multiply-adds. Comparisons are written so that NaN falls through.
+Greatest errors measured, in ulp: exp 1.0, exp2 1.0, log 0.8, log2 1.3, sin and cos 1.9, tan 3, tanh 4.6, erf 1.0, sqrt 0.5. Arguments are
+reduced by adding 1.5*2^23, which leaves the nearest integer in the low bits; polynomials are in Horner form, whose ``p*r + c`` the
+compiler contracts to fused multiply-adds (the errors rely on it). Comparisons are written so that NaN falls through.
 """
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from ntgrad.backends.opencl.prelude import Type, helper
 def horner(x: str, *coefficients: str) -> str:
   """C text of a polynomial, highest power first, nested."""
   text = coefficients[0]
-  for c in coefficients[1:]: text = f"({text})*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}" if "*" in text else f"{text}*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
+  for c in coefficients[1:]:
+    if "*" in text: text = f"({text})"
+    text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
   return text
 
 
@@ -53,8 +56,8 @@ static {t} exp2_{t}({t} x) {{
 
 def _log(t: Type, name: str, result: str) -> str:
   i = t.of("int")
-  poly = horner("f", "7.0376836292e-2f", "-1.1514610310e-1f", "1.1676998740e-1f", "-1.2420140846e-1f", "1.4249322787e-1f", "-1.6668057665e-1f",
-                "2.0000714765e-1f", "-2.4999993993e-1f", "3.3333331174e-1f")
+  poly = horner("f", "7.0376836292e-2f", "-1.1514610310e-1f", "1.1676998740e-1f", "-1.2420140846e-1f", "1.4249322787e-1f",
+                "-1.6668057665e-1f", "2.0000714765e-1f", "-2.4999993993e-1f", "3.3333331174e-1f")
   return f"""
 static {t} {name}_{t}({t} x) {{
   {t} a = x < 1.17549435e-38f ? x*8388608.0f : x;
@@ -83,21 +86,23 @@ def _log2(t: Type) -> str:
 
 @helper
 def _tanh(t: Type) -> str:
-  p = horner("s", "-2.76076847742355e-16f", "2.00018790482477e-13f", "-8.60467152213735e-11f", "5.12229709037114e-08f", "1.48572235717979e-05f",
-             "6.37261928875436e-04f", "4.89352455891786e-03f")
+  p = horner("s", "-2.76076847742355e-16f", "2.00018790482477e-13f", "-8.60467152213735e-11f", "5.12229709037114e-08f",
+             "1.48572235717979e-05f", "6.37261928875436e-04f", "4.89352455891786e-03f")
   q = horner("s", "1.19825839466702e-06f", "1.18534705686654e-04f", "2.26843463243900e-03f", "4.89352518554385e-03f")
+  near = horner("s", "-5.70498872745e-3f", "2.06390887954e-2f", "-5.37397155531e-2f", "1.33314422036e-1f", "-3.33332819422e-1f")
   return f"""
 static {t} tanh_{t}({t} x) {{
   {t} c = x > 7.99881172f ? ({t})(7.99881172f) : x;
   c = c < -7.99881172f ? ({t})(-7.99881172f) : c;
   {t} s = c*c, p = {p}, q = {q};
-  {t} near = {horner('s', '-5.70498872745e-3f', '2.06390887954e-2f', '-5.37397155531e-2f', '1.33314422036e-1f', '-3.33332819422e-1f')};
+  {t} near = {near};
   return @abs(x) < 0.625f ? near*(s*x) + x : c*p/q;
 }}"""
 
 
 @helper
 def _erf(t: Type) -> str:
+  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
   return f"""
 static {t} erf_{t}({t} x) {{
   {t} a = @abs(x), s = x*x;
@@ -105,7 +110,7 @@ static {t} erf_{t}({t} x) {{
   r = r*s + u;
   r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
   r = 1.0f - @exp(r*a - a);
-  {t} q = {horner('s', '-5.96761703e-4f', '4.99119423e-3f', '-2.67681349e-2f', '1.12819925e-1f', '-3.76125336e-1f', '1.28379166e-1f')};
+  {t} q = {near};
   return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;
 }}"""
 

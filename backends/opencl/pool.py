@@ -36,7 +36,8 @@ def _start() -> subprocess.Popen[bytes]:
   env = dict(os.environ)
   for name in ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"): env.pop(name, None)  # a folder of its own
   env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
-  return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.opencl.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+  return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.opencl.worker"], env=env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def build(device: str, groups: Sequence[Sequence[ProgramSpec]]) -> list[bytes | None]:

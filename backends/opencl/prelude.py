@@ -1,7 +1,7 @@
 """Helper functions in OpenCL C that rendered kernels draw on, made for the scalar or vector type that asks.
 
-PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers round it
-and handles vectors lane by lane. So what hot loops need is written here with operators and compiler builtins, which inline and vectorise.
+PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers round
+it. So what hot loops need is written here with operators and compiler builtins, which inline and vectorise.
 A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the body.
 """
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Type:
     return Type(m[1], int(m[2] or 1))
 
 
-SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "float": 4, "double": 8}
+SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "float": 4,
+         "double": 8}
 SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
 UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 
@@ -98,12 +99,17 @@ static {t} idiv_{t}({t} a, {t} b) {{
   f = q - f > ({t})(0.5) ? f + 1 : f;
   return b == 0 ? a / b : (q == 0 ? copysign(({t})(0), a / b) : f);
 }}"""
-  if t.base.startswith("u"): return f"static {t} idiv_{t}({t} a, {t} b) {{ return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b); }}"
+  if t.base.startswith("u"): return f"""
+static {t} idiv_{t}({t} a, {t} b) {{
+  return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b);
+}}"""
+  minus_a = f"({t})(0u - (u{t.base})a)"
+  if t.n > 1: minus_a = t.bits(t.base, f"({t.of('u' + t.base)})(0) - {t.bits('u' + t.base, 'a')}")
   return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
   {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, q = a / d, r = a - q*d;
   q = (r != ({t})(0)) & ((r < ({t})(0)) != (d < ({t})(0))) ? q - ({t})(1) : q;
-  return b == ({t})(-1) ? {t.bits(t.base, f"({t.of('u' + t.base)})(0) - {t.bits('u' + t.base, 'a')}") if t.n > 1 else f'({t})(0u - (u{t.base})a)'} : (b == ({t})(0) ? ({t})(0) : q);
+  return b == ({t})(-1) ? {minus_a} : (b == ({t})(0) ? ({t})(0) : q);
 }}"""
 
 
@@ -114,7 +120,10 @@ static {t} mod_{t}({t} a, {t} b) {{
   {t} m = fmod(a, b);
   return m == 0 ? copysign(m, b) : ((m < 0) != (b < 0) ? m + b : m);
 }}"""
-  if t.base.startswith("u"): return f"static {t} mod_{t}({t} a, {t} b) {{ return b == ({t})(0) ? ({t})(0) : a % (b == ({t})(0) ? ({t})(1) : b); }}"
+  if t.base.startswith("u"): return f"""
+static {t} mod_{t}({t} a, {t} b) {{
+  return b == ({t})(0) ? ({t})(0) : a % (b == ({t})(0) ? ({t})(1) : b);
+}}"""
   return f"""
 static {t} mod_{t}({t} a, {t} b) {{
   {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, r = a % d;
@@ -144,8 +153,9 @@ static {t} pow_{t}({t} a, {t} b) {{
 
 @helper
 def _abs(t: Type) -> str:
-  if t.base == "float": return f"static {t} abs_{t}({t} x) {{ return {t.bits('float', t.bits('int', 'x') + ' & 0x7fffffff')}; }}"
-  if t.base == "double": return f"static {t} abs_{t}({t} x) {{ return {t.bits('double', t.bits('long', 'x') + ' & 0x7fffffffffffffffL')}; }}"
+  if t.base in ("float", "double"):
+    bits, mask = ("int", "0x7fffffff") if t.base == "float" else ("long", "0x7fffffffffffffffL")
+    return f"static {t} abs_{t}({t} x) {{ return {t.bits(t.base, t.bits(bits, 'x') + f' & {mask}')}; }}"
   return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? ({t})(0) - x : x; }}"
 
 
@@ -160,7 +170,8 @@ static {f} {kind}_to_float_{t}({t} x) {{
 }}"""
 
 
-def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str, nan: str) -> str:
+def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str,
+            nan: str) -> str:
   f, u = t.of("float"), t.of("uint")
   sign = 31 - (15 if store == "ushort" else 7)
   # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
@@ -178,7 +189,7 @@ static {t.of(store)} float_to_{kind}_{t}({t} x) {{
 @helper
 def _half_to_float(t: Type) -> str:
   # a hardware instruction does four or eight
-  soft = _decode("half", t, 13, "0x7fffu", "0x1p112f", f"m >= 0x7c00u ? m << 13 | 0x7f800000u")
+  soft = _decode("half", t, 13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u")
   if t.n not in (1, 4, 8, 16): return soft
   if t.n == 8: hard = "return __builtin_ia32_vcvtph2ps256(as_short8(x));"
   elif t.n == 16: hard = "return (float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi));"

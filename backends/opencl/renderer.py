@@ -1,7 +1,7 @@
 """Linear UOps to OpenCL C, written to be read: one statement for each value that is used twice or has an effect, the rest inline.
 
-Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers (PoCL has no ``cl_khr_fp16``): LOAD widens them, STORE, CAST and
-BITCAST round them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1.
+Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers (PoCL has no ``cl_khr_fp16``): LOAD widens them, STORE,
+CAST and BITCAST round them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1.
 """
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ _STORED = {**_BASE, "bool": "uchar", "float8_e4m3": "uchar", "float8_e5m2": "uch
 
 # precedences of C, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(13)
-_INFIX = {BinaryOps.ADD: (" + ", ADD), BinaryOps.SUB: (" - ", ADD), BinaryOps.MUL: ("*", MUL), BinaryOps.DIV: ("/", MUL), BinaryOps.IDIV: ("/", MUL),
-          BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT), BinaryOps.CMPLT: (" < ", LESS),
-          BinaryOps.CMPLE: (" <= ", LESS), BinaryOps.CMPEQ: (" == ", EQUAL), BinaryOps.CMPNE: (" != ", EQUAL), BinaryOps.AND: (" & ", AND),
-          BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
-_BOOL = {BinaryOps.AND: (" && ", LAND), BinaryOps.MUL: (" && ", LAND), BinaryOps.MIN: (" && ", LAND), BinaryOps.OR: (" || ", LOR), BinaryOps.ADD: (" || ", LOR),
-         BinaryOps.MAX: (" || ", LOR), BinaryOps.XOR: (" != ", EQUAL), BinaryOps.SUB: (" != ", EQUAL)}
-_MASK = {BinaryOps.AND: (" & ", AND), BinaryOps.MUL: (" & ", AND), BinaryOps.MIN: (" & ", AND), BinaryOps.OR: (" | ", OR), BinaryOps.ADD: (" | ", OR),
-         BinaryOps.MAX: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR), BinaryOps.SUB: (" ^ ", XOR)}
-_BUILTIN = {UnaryOps.SQRT: "sqrt", UnaryOps.EXP: "exp", UnaryOps.EXP2: "exp2", UnaryOps.LOG: "log", UnaryOps.LOG2: "log2",
-            UnaryOps.SIN: "sin", UnaryOps.COS: "cos", UnaryOps.TAN: "tan", UnaryOps.TANH: "tanh", UnaryOps.ERF: "erf", UnaryOps.FLOOR: "floor",
-            UnaryOps.CEIL: "ceil", UnaryOps.TRUNC: "trunc", UnaryOps.ROUND: "rint"}
+_INFIX = {
+  BinaryOps.ADD: (" + ", ADD), BinaryOps.SUB: (" - ", ADD), BinaryOps.MUL: ("*", MUL), BinaryOps.DIV: ("/", MUL), BinaryOps.IDIV: ("/", MUL),
+  BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT), BinaryOps.CMPLT: (" < ", LESS),
+  BinaryOps.CMPLE: (" <= ", LESS), BinaryOps.CMPEQ: (" == ", EQUAL), BinaryOps.CMPNE: (" != ", EQUAL), BinaryOps.AND: (" & ", AND),
+  BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
+# arithmetic of bool: on scalars, and on vectors, which are masks
+_LOGIC = {BinaryOps.AND: "and", BinaryOps.MUL: "and", BinaryOps.MIN: "and", BinaryOps.OR: "or", BinaryOps.ADD: "or", BinaryOps.MAX: "or",
+          BinaryOps.XOR: "xor", BinaryOps.SUB: "xor"}
+_BOOL = {"and": (" && ", LAND), "or": (" || ", LOR), "xor": (" != ", EQUAL)}
+_MASK = {"and": (" & ", AND), "or": (" | ", OR), "xor": (" ^ ", XOR)}
+_BUILTIN = {
+  UnaryOps.SQRT: "sqrt", UnaryOps.EXP: "exp", UnaryOps.EXP2: "exp2", UnaryOps.LOG: "log", UnaryOps.LOG2: "log2", UnaryOps.SIN: "sin",
+  UnaryOps.COS: "cos", UnaryOps.TAN: "tan", UnaryOps.TANH: "tanh", UnaryOps.ERF: "erf", UnaryOps.FLOOR: "floor", UnaryOps.CEIL: "ceil",
+  UnaryOps.TRUNC: "trunc", UnaryOps.ROUND: "rint"}
 Text = tuple[str, int]  # C and its precedence
 
 
@@ -51,15 +54,18 @@ class OpenCLRenderer(Renderer):
   def render(self, name: str, uops: Sequence[UOp]) -> str:
     """The source of a kernel called ``name``: the helper functions that it uses, then the kernel, blank lines between.
 
-    Raises CompileError for an op or dtype that OpenCL C cannot express (vectors other than 2, 3, 4, 8, 16 wide, a dtype outside the target's).
+    Raises CompileError for what OpenCL C cannot express: vectors other than 2, 3, 4, 8, 16 wide, dtypes outside the target's,
+    arrays larger than the target's local memory.
     """
     return _Kernel(self.target, name, uops).source()
 
 
 def register_type(dtype: DType) -> Type:
   """The C type that holds a value of ``dtype``."""
-  if dtype.count not in WIDTHS: raise CompileError(f"OpenCL has no vectors of {dtype.count} elements ({dtype}); widths: 2, 3, 4, 8, 16")
-  if dtype.name not in _BASE: raise CompileError(f"OpenCL has no dtype {dtype}; index dtypes must be lowered to int32 or int64 before rendering")
+  if dtype.count not in WIDTHS:
+    raise CompileError(f"OpenCL has no vectors of {dtype.count} elements ({dtype}); widths: 2, 3, 4, 8, 16")
+  if dtype.name not in _BASE:
+    raise CompileError(f"OpenCL has no dtype {dtype}; index dtypes must be lowered to int32 or int64 before rendering")
   return Type("int" if dtype.kind == "b" and dtype.count > 1 else _BASE[dtype.name], dtype.count)
 
 
@@ -82,7 +88,8 @@ def constant(dtype: DType, value: Any) -> Text:
     return (text + ("" if dtype is dtypes.float64 else "f"), UNARY if text[0] == "-" else ATOM)
   value = int(value)
   suffix = {"uint": "u", "long": "L", "ulong": "uL"}.get(_BASE[dtype.name], "")
-  if dtype.kind == "i" and value == -(1 << (dtype.itemsize*8 - 1)) and dtype.itemsize >= 4: return (f"(-{-value - 1}{suffix} - 1)", ATOM)
+  least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
+  if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
   return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
 
 
@@ -131,7 +138,8 @@ class _Kernel:
       arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
       total = sum(u.arg[1]*stored_type(u.dtype).size for u in arrays)
       most = self.target.local_memory or 1 << 19
-      if total > most: raise CompileError(f"kernel {self.name}: {total:,} bytes of {where} arrays; {self.target.name} takes {most:,}")
+      if total > most:
+        raise CompileError(f"kernel {self.name}: {total:,} bytes of {where} arrays; {self.target.name} takes {most:,}")
 
   # ---- small tools
   def emit(self, line: str) -> None: self.lines.append("  "*self.depth + line)
@@ -144,7 +152,7 @@ class _Kernel:
     for key, text in prelude.source(name, str(t)): self.helpers[key] = text
     return (f"{name}_{t}({', '.join(args)})", ATOM)
   def unaligned(self, t: Type) -> str:
-    """A name for vector type ``t`` that may lie anywhere an element may: dereferencing it inlines, where PoCL's vloadN is a call."""
+    """A name for vector type ``t`` where an element may lie: dereferencing it inlines, PoCL's vloadN is a call."""
     self.typedefs[f"{t}u"] = f"typedef {t} {t}u __attribute__((aligned({SIZES[t.base]})));"
     return f"{t}u"
   def c(self, u: UOp, prec: int = COND) -> str:
@@ -152,7 +160,7 @@ class _Kernel:
     text, p = self.text[u]
     return text if p <= prec else f"({text})"
   def wide(self, u: UOp, n: int, prec: int = COND, force: bool = False) -> str:
-    """A value as operand of an operation ``n`` lanes wide: C widens scalars of 4 and 8 bytes by itself, ``force`` writes it out."""
+    """A value as operand of ``n`` lanes: C widens scalars of 4 and 8 bytes by itself, ``force`` writes it out."""
     if u.dtype.count == n: return self.c(u, prec)
     if u.dtype.kind == "b": return f"(int{n})({'-' + self.c(u, UNARY) if u.op is not Ops.CONST else str(-int(u.arg))})"
     t = register_type(u.dtype).base
@@ -308,8 +316,9 @@ class _Kernel:
         self.emit(f"{guard}{self.lane(buffer, index, i)} = {text}.s{i:x};")
       return
     guard = f"if ({self.c(gate)}) " if gate is not None else ""
-    streams = u.arg == "nt" and not self.native and n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL and self.facts.divides(index, n)
-    if streams: self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
+    streams = u.arg == "nt" and not self.native and n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
+    if streams and self.facts.divides(index, n):  # such a store must be aligned
+      self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
     else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
 
   # ---- values
@@ -329,9 +338,8 @@ class _Kernel:
     if isinstance(u.arg, UnaryOps): return self.unary(u)
     if u.arg is TernaryOps.WHERE:
       cond, yes, no = src
-      if cond.dtype.count == 1: return (f"{self.c(cond, LOR)} ? {self.wide(yes, n, LOR, True)} : {self.wide(no, n, LOR, True)}", COND)
       m = self.c(cond, LOR)
-      if t.size != 4: m = Type("int", n).to(SIGNED[t.size], m)
+      if cond.dtype.count > 1 and t.size != 4: m = Type("int", n).to(SIGNED[t.size], m)
       return (f"{m} ? {self.wide(yes, n, LOR, True)} : {self.wide(no, n, LOR, True)}", COND)
     return self.binary(u)
 
@@ -358,7 +366,8 @@ class _Kernel:
     if d.kind == "b": return (f"{x} != 0", EQUAL)
     if d in NARROW: return self.round(x, f, d)
     if f == t: return (x, UNARY)
-    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: return (f"({t})(int){x}", UNARY)  # out of range wraps, as on most machines
+    # out of range is undefined; by way of int it wraps, as numpy does on most machines
+    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: return (f"({t})(int){x}", UNARY)
     return (f"({t}){x}", UNARY)
 
   def round(self, x: str, f: Type, d: DType) -> Text:
@@ -381,13 +390,16 @@ class _Kernel:
     fn, x, t = u.arg, u.src[0], register_type(u.dtype)
     wide = self.wide(x, t.n, force=True)
     if fn is UnaryOps.ISNAN:
-      f = register_type(x.dtype)
-      return self.mask(f, f"{self.c(x, LESS)} != {self.c(x, LESS)}", EQUAL) if x.dtype.kind == "f" else ("false" if t.n == 1 else f"({t})(0)", ATOM)
+      if x.dtype.kind != "f": return ("false" if t.n == 1 else f"({t})(0)", ATOM)
+      return self.mask(register_type(x.dtype), f"{self.c(x, LESS)} != {self.c(x, LESS)}", EQUAL)
     if fn is UnaryOps.NOT:
       if u.dtype.kind == "b" and t.n == 1: return (f"!{self.c(x, UNARY)}", UNARY)
       return self.wrapped(u, f"~{self.wide(x, t.n, UNARY, True)}", UNARY)
     if fn is UnaryOps.NEG:
-      if self.exposed(u): return (f"({t})(0u - (u{t}){self.c(x, UNARY)})", UNARY) if t.n == 1 else (f"as_{t}(({t.of('u' + t.base)})(0) - {t.bits('u' + t.base, wide)})", ATOM)
+      if self.exposed(u):
+        unsigned = t.of("u" + t.base)
+        if t.n == 1: return (f"({t})(0u - ({unsigned}){self.c(x, UNARY)})", UNARY)
+        return (t.bits(t.base, f"({unsigned})(0) - {t.bits(unsigned.base, wide)}"), ATOM)
       inner = self.wide(x, t.n, UNARY, True)
       return self.wrapped(u, f"-({inner})" if inner.startswith("-") else f"-{inner}", UNARY)
     if u.dtype.kind in "iub":
@@ -419,24 +431,21 @@ class _Kernel:
     t, o = register_type(u.dtype), register_type(a.dtype.scalar().vec(n))  # of the result and of the operands
     kind = a.dtype.kind
     if kind == "b":
-      if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
-        not_a = ("!" if n == 1 else "~") + self.wide(a, n, UNARY)
-        table = _BOOL if n == 1 else _MASK
-        sign, prec = table[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
-        return (f"{not_a}{sign}{self.wide(b, n, UNARY)}", prec)
+      table = _BOOL if n == 1 else _MASK
+      if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):  # a mask that is set is -1
+        sign, prec = table["and" if fn is BinaryOps.CMPLT else "or"]
+        return (f"{'!' if n == 1 else '~'}{self.wide(a, n, UNARY)}{sign}{self.wide(b, n, UNARY)}", prec)
       if fn not in COMPARE:
-        if fn not in _BOOL: raise CompileError(f"kernel {self.name}: {fn} of {u.dtype}: takes numbers")
-        sign, prec = (_BOOL if n == 1 else _MASK)[fn]
-        return (f"{self.wide(a, n, prec if fn in (BinaryOps.AND, BinaryOps.OR) else UNARY)}{sign}{self.wide(b, n, prec - 1 if fn in (BinaryOps.AND, BinaryOps.OR) else UNARY)}", prec)
-    if fn in (BinaryOps.MAX, BinaryOps.MIN): return self.call(fn.name.lower(), t, self.wide(a, n, force=True), self.wide(b, n, force=True))
-    if fn in (BinaryOps.IDIV, BinaryOps.MOD) and not (kind in "iu" and self.facts.plain_division(a, b)):
-      return self.call("mod" if fn is BinaryOps.MOD else "idiv", t, self.wide(a, n, force=True), self.wide(b, n, force=True))
-    if fn is BinaryOps.POW:
-      if kind == "f": return (f"pow({self.wide(a, n, force=True)}, {self.wide(b, n, force=True)})", ATOM)
-      return self.call("pow", t, self.wide(a, n, force=True), self.wide(b, n, force=True))
-    if fn is BinaryOps.THREEFRY: return self.call("threefry", t, self.wide(a, n, force=True), self.wide(b, n, force=True))
+        if fn not in _LOGIC: raise CompileError(f"kernel {self.name}: {fn} of {u.dtype}: takes numbers")
+        sign, prec = table[_LOGIC[fn]]
+        most, least = (UNARY, UNARY) if _LOGIC[fn] == "xor" else (prec, prec - 1)
+        return (f"{self.wide(a, n, most)}{sign}{self.wide(b, n, least)}", prec)
+    if fn is BinaryOps.POW and kind == "f": return (f"pow({self.wide(a, n, force=True)}, {self.wide(b, n, force=True)})", ATOM)
+    plain = fn in _INFIX and (fn not in (BinaryOps.IDIV, BinaryOps.MOD) or (kind in "iu" and self.facts.plain_division(a, b)))
+    if not plain: return self.call(fn.name.lower(), t, self.wide(a, n, force=True), self.wide(b, n, force=True))
     sign, prec = _INFIX[fn]
-    if fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL) and (self.exposed(u) or (fn is BinaryOps.MUL and t == Type("ushort"))):
+    wraps = self.exposed(u) or (fn is BinaryOps.MUL and t == Type("ushort"))  # ushort*ushort is an int product in C
+    if wraps and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL):
       base = "uint" if t.base == "ushort" else "u" + t.base if kind == "i" else t.base
       if n == 1:
         x = f"({base}){self.c(a, UNARY)}{sign}{f'({base})' if fn is not BinaryOps.SHL else ''}{self.c(b, UNARY)}"
@@ -444,8 +453,8 @@ class _Kernel:
       x, y = t.bits(base, self.wide(a, n, force=True)), t.bits(base, self.wide(b, n, force=True))
       return (t.bits(t.base, f"{x}{sign}{y}"), ATOM)
     # bit operations beside arithmetic read better in parentheses
-    limit = prec if fn in _ARITHMETIC or prec >= AND else (ADD if fn in COMPARE else UNARY)
-    left, right = self.wide(a, n, limit if prec < AND else UNARY), self.wide(b, n, limit - 1 if fn in _ARITHMETIC else (limit if prec < AND else UNARY))
+    most, least = (prec, prec - 1) if fn in _ARITHMETIC else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
+    left, right = self.wide(a, n, most), self.wide(b, n, least)
     if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and a.op is Ops.ALU and a.arg is fn: left = self.wide(a, n, prec)
     if fn is BinaryOps.SUB and right.startswith("-") or fn is BinaryOps.ADD and right.startswith("-"): right = f"({right})"
     if a.dtype.count == 1 and b.dtype.count == 1 and n > 1: left = self.wide(a, n, force=True)

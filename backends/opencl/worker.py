@@ -1,8 +1,8 @@
 """A process that builds programs for another: ``python -m ntgrad.backends.opencl.worker``.
 
-Jobs come on stdin and answers go to stdout, each a length and a pickle. A job is a group of kernels; the answer is the binary of their program
-with machine code, taken after each kernel has run once on memory of no meaning (a crash there costs this process only). It ends when
-stdin does, or when nothing has come for a while.
+Jobs come on stdin and answers go to stdout, each a length and a pickle. A job is a group of kernels; the answer is the binary of their
+program with machine code, taken after each kernel has run once on memory of no meaning (a crash there costs this process only). It
+ends when stdin does, or when nothing has come for a while.
 """
 from __future__ import annotations
 

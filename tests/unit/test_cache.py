@@ -32,12 +32,13 @@ def test_keeps_bytes(tmp_path: Path) -> None:
 
 
 def test_keys_tell_parts_apart() -> None:
-  keys = {cache.key("ab", "c"), cache.key("a", "bc"), cache.key("abc"), cache.key(("a", "b"), "c"), cache.key(1), cache.key("1"), cache.key(1.0)}
+  keys = {cache.key(*k) for k in (("ab", "c"), ("a", "bc"), ("abc",), (("a", "b"), "c"), (1,), ("1",), (1.0,))}
   assert len(keys) == 7 and all(len(k) == 64 for k in keys)
   assert cache.key("ab", "c") == cache.key("ab", "c")
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:-1] + b"x", lambda b: b + b"x", lambda b: b"x" + b[1:]])
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:-1] + b"x", lambda b: b + b"x",
+                                    lambda b: b"x" + b[1:]])
 def test_a_damaged_entry_is_removed(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
   k = cache.key("kernel")
   cache.store("t", k, b"precious")

@@ -9,7 +9,6 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -40,13 +39,14 @@ def loop_over(n: int, size: int, body: Callable[[UOp], list[UOp]]) -> list[UOp]:
   loop = UOp(Ops.LOOP, I32, (const(0), const(size//n)))
   nodes = toposort(body(UOp.alu(BinaryOps.MUL, loop, const(n))))
   outer = [u for u in nodes if u.op in (Ops.DEFINE_GLOBAL, Ops.CONST)]
-  return [*outer, *(s for s in loop.src if s not in outer), loop, *(u for u in nodes if u not in outer and u not in loop.src and u is not loop),
-          UOp(Ops.ENDLOOP, I32, (loop,))]
+  inner = [u for u in nodes if u not in outer and u not in loop.src and u is not loop]
+  return [*outer, *(s for s in loop.src if s not in outer), loop, *inner, UOp(Ops.ENDLOOP, I32, (loop,))]
 
 
-def run(device: OpenCLDevice, uops: list[UOp], arrays: list[np.ndarray], grid: tuple[int, ...] = (1,), local: tuple[int, ...] = (1,), name: str = "program") -> list[np.ndarray]:
+def run(device: OpenCLDevice, uops: list[UOp], arrays: list[np.ndarray], grid: tuple[int, ...] = (1,),
+        local: tuple[int, ...] = (1,)) -> list[np.ndarray]:
   """Compile and launch; the arrays as they are afterwards."""
-  spec = ProgramSpec(name, device.renderer.render(name, uops), grid, local, len(arrays))
+  spec = ProgramSpec("program", device.renderer.render("program", uops), grid, local, len(arrays))
   with config(cache=0): program, = device.compile([spec])
   raws = [device.alloc(max(a.nbytes, 1)) for a in arrays]
   for raw, a in zip(raws, arrays): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
@@ -92,17 +92,22 @@ def check(got: np.ndarray, want: np.ndarray, what: str, rtol: float = 0.0) -> No
     np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=0, equal_nan=True, err_msg=what)
 
 
-COMMON = [(BinaryOps.ADD, np.add), (BinaryOps.SUB, np.subtract), (BinaryOps.MUL, np.multiply), (BinaryOps.MAX, np.maximum), (BinaryOps.MIN, np.minimum),
+COMMON = [(BinaryOps.ADD, np.add), (BinaryOps.SUB, np.subtract), (BinaryOps.MUL, np.multiply), (BinaryOps.MAX, np.maximum),
+          (BinaryOps.MIN, np.minimum),
           (BinaryOps.CMPLT, np.less), (BinaryOps.CMPLE, np.less_equal), (BinaryOps.CMPEQ, np.equal), (BinaryOps.CMPNE, np.not_equal),
           (BinaryOps.IDIV, np.floor_divide), (BinaryOps.MOD, np.mod)]
 BITS = [(BinaryOps.AND, np.bitwise_and), (BinaryOps.OR, np.bitwise_or), (BinaryOps.XOR, np.bitwise_xor)]
 WIDE = [d for d in dtypes.all if d not in (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)]
 
 
-@pytest.mark.parametrize("dtype, n", [(d, n) for d in WIDE for n in ((1, 2, 4, 8, 16) if d in (dtypes.float32, dtypes.int64, dtypes.bool) else (1, 8))], ids=str)
+EVERY_WIDTH = (dtypes.float32, dtypes.int64, dtypes.uint8, dtypes.bool)
+
+
+@pytest.mark.parametrize("dtype, n", [(d, n) for d in WIDE for n in ((1, 2, 4, 8, 16) if d in EVERY_WIDTH else (8,))], ids=str)
 def test_binary(device: OpenCLDevice, dtype: DType, n: int) -> None:
-  if dtype.kind == "b": table = [(BinaryOps.AND, np.logical_and), (BinaryOps.OR, np.logical_or), (BinaryOps.XOR, np.logical_xor), *COMMON[3:9],
-                                 (BinaryOps.ADD, np.logical_or), (BinaryOps.MUL, np.logical_and)]
+  if dtype.kind == "b":
+    table = [(BinaryOps.AND, np.logical_and), (BinaryOps.OR, np.logical_or), (BinaryOps.XOR, np.logical_xor), *COMMON[3:9],
+             (BinaryOps.ADD, np.logical_or), (BinaryOps.MUL, np.logical_and)]
   elif dtype.kind == "f": table = [*COMMON, (BinaryOps.DIV, np.divide), (BinaryOps.POW, np.power)]
   else: table = [*COMMON, *BITS]
   a, b = samples(dtype)
@@ -111,13 +116,16 @@ def test_binary(device: OpenCLDevice, dtype: DType, n: int) -> None:
     for (op, ref), g in zip(table, got): check(g, ref(a, b), str(op), 1e-6 if op is BinaryOps.POW else 0)
 
 
-@pytest.mark.parametrize("n", [1, 8])
-@pytest.mark.parametrize("dtype", dtypes.ints, ids=str)
+@pytest.mark.parametrize("dtype, n", [(d, n) for d in dtypes.ints for n in (1, 8)], ids=str)
 def test_integers_wrap_where_it_shows(device: OpenCLDevice, dtype: DType, n: int) -> None:
   a, b = samples(dtype)
-  fns = [lambda x, y: UOp.alu(BinaryOps.CMPLT, UOp.alu(BinaryOps.ADD, x, y), x), lambda x, y: UOp.alu(BinaryOps.MUL, x, y).cast(dtypes.int64.vec(n)),
-         lambda x, y: UOp.alu(BinaryOps.CMPLT, UOp.alu(UnaryOps.NEG, x), const(0, dtype)), lambda x, y: UOp.alu(UnaryOps.NOT, x),
-         lambda x, y: UOp.alu(BinaryOps.SHL, x, const(3, dtype), dtype=x.dtype), lambda x, y: UOp.alu(BinaryOps.SHR, x, const(3, dtype), dtype=x.dtype), lambda x, y: UOp.alu(UnaryOps.ABS, x)]
+  fns = [lambda x, y: UOp.alu(BinaryOps.CMPLT, UOp.alu(BinaryOps.ADD, x, y), x),
+         lambda x, y: UOp.alu(BinaryOps.MUL, x, y).cast(dtypes.int64.vec(n)),
+         lambda x, y: UOp.alu(BinaryOps.CMPLT, UOp.alu(UnaryOps.NEG, x), const(0, dtype)),
+         lambda x, y: UOp.alu(UnaryOps.NOT, x),
+         lambda x, y: UOp.alu(BinaryOps.SHL, x, const(3, dtype), dtype=x.dtype),
+         lambda x, y: UOp.alu(BinaryOps.SHR, x, const(3, dtype), dtype=x.dtype),
+         lambda x, y: UOp.alu(UnaryOps.ABS, x)]
   with np.errstate(all="ignore"):
     want = [a + b < a, (a*b).astype(np.int64), -a < 0, ~a, a << dtype.np.type(3), a >> dtype.np.type(3), np.abs(a)]
   for i, (g, w) in enumerate(zip(elementwise(device, n, [a, b], fns), want)): check(g, w, f"case {i}")
@@ -132,8 +140,11 @@ def test_integer_power(device: OpenCLDevice, dtype: DType) -> None:
     with np.errstate(all="ignore"): check(got, np.power(a, b), f"width {n}")
 
 
-@pytest.mark.parametrize("n", [1, 8])
-@pytest.mark.parametrize("source", dtypes.all, ids=str)
+SCALAR_TOO = (dtypes.bool, dtypes.uint16, dtypes.int64, dtypes.float16, dtypes.float32)  # a scalar kernel for these, vectors for all
+BOTH = [(d, n) for d in dtypes.all for n in ((1, 8) if d in SCALAR_TOO else (8,))]
+
+
+@pytest.mark.parametrize("source, n", BOTH, ids=str)
 def test_cast(device: OpenCLDevice, source: DType, n: int) -> None:
   a = samples(source)[0]
   if source.kind == "f":  # out of the range of an int is undefined
@@ -156,7 +167,8 @@ def test_narrow_floats_convert_exactly(device: OpenCLDevice, dtype: DType, n: in
   got, = elementwise(device, n, [every], [lambda x: x.cast(dtypes.float32.vec(n))])
   with np.errstate(all="ignore"): check(got, every.astype(np.float32), "decode")
   finite = np.sort(every.astype(np.float32)[np.isfinite(every.astype(np.float32))])
-  between = np.concatenate([(finite[1:] + finite[:-1])/2, np.nextafter((finite[1:] + finite[:-1])/2, np.inf), finite[-1:]*1.03, finite[-1:]*1.2, finite[-1:]*100])
+  halfway = (finite[1:] + finite[:-1])/2
+  between = np.concatenate([halfway, np.nextafter(halfway, np.inf), finite[-1:]*1.03, finite[-1:]*1.2, finite[-1:]*100])
   floats = np.concatenate([finite, between, np.array([np.inf, -np.inf, np.nan, 1e-30, -1e-44], np.float32)]).astype(np.float32)
   floats = np.resize(floats, (len(floats) + 15)//16*16)
   got, back = elementwise(device, n, [floats], [lambda x: x.cast(dtype.vec(n)), lambda x: x.cast(dtype.vec(n)).cast(dtypes.float32.vec(n))])
@@ -170,15 +182,17 @@ def test_narrow_floats_convert_exactly(device: OpenCLDevice, dtype: DType, n: in
 
 
 def test_double_to_half_rounds_once(device: OpenCLDevice) -> None:
-  a = np.resize(np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, -(1 + 3*2.0**-11 - 2.0**-45), 1e300, -np.inf, np.nan, 65519.99999999, 0.1]), N)
+  u = 2.0**-11  # half a unit of the last place above 1
+  a = np.resize(np.array([1 + u + 2.0**-40, 1 + u - 2.0**-40, -(1 + 3*u - 2.0**-45), 1e300, -np.inf, np.nan, 65519.99999999, 0.1]), N)
   for n in (1, 8):
-    got, = elementwise(device, n, [a], [lambda x: x.cast(dtypes.float16.vec(n))])
+    got, = elementwise(device, n, [a], [lambda x, n=n: x.cast(dtypes.float16.vec(n))])
     with np.errstate(all="ignore"): check(got, a.astype(np.float16), f"width {n}")
 
 
 @pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("pair", [(dtypes.float32, dtypes.int32), (dtypes.int32, dtypes.float32), (dtypes.float64, dtypes.uint64), (dtypes.float16, dtypes.int16),
-                                  (dtypes.uint16, dtypes.bfloat16), (dtypes.float16, dtypes.bfloat16), (dtypes.int8, dtypes.uint8), (dtypes.uint32, dtypes.int32)], ids=str)
+@pytest.mark.parametrize("pair", [
+  (dtypes.float32, dtypes.int32), (dtypes.int32, dtypes.float32), (dtypes.float64, dtypes.uint64), (dtypes.float16, dtypes.int16),
+  (dtypes.uint16, dtypes.bfloat16), (dtypes.float16, dtypes.bfloat16), (dtypes.int8, dtypes.uint8), (dtypes.uint32, dtypes.int32)], ids=str)
 def test_bitcast(device: OpenCLDevice, pair: tuple[DType, DType], n: int) -> None:
   a = samples(pair[0])[0]
   if pair[0].kind == "f": a = np.nan_to_num(a.astype(np.float32), nan=3.0).astype(pair[0].np)
@@ -187,8 +201,7 @@ def test_bitcast(device: OpenCLDevice, pair: tuple[DType, DType], n: int) -> Non
   check(got, want, str(pair))
 
 
-@pytest.mark.parametrize("n", [1, 8])
-@pytest.mark.parametrize("dtype", dtypes.all, ids=str)
+@pytest.mark.parametrize("dtype, n", BOTH, ids=str)
 def test_where_and_gates(device: OpenCLDevice, dtype: DType, n: int) -> None:
   a, b = samples(dtype)
   c = np.arange(N) % 3 == 0
@@ -199,7 +212,8 @@ def test_where_and_gates(device: OpenCLDevice, dtype: DType, n: int) -> None:
   def body(i: UOp) -> list[UOp]:
     gate, whole = load(pc, i, n), UOp.alu(BinaryOps.CMPLT, i, const(N//2))
     other = const(1, dtype)
-    return [store(o1, i, load(pa, i, n, gate, other)), store(o2, i, load(pa, i, n), gate), store(o3, i, load(pa, i, n, whole, other), whole)]
+    return [store(o1, i, load(pa, i, n, gate, other)), store(o2, i, load(pa, i, n), gate),
+            store(o3, i, load(pa, i, n, whole, other), whole)]
   _, _, g1, g2, g3 = run(device, loop_over(n, N, body), [c, a, *(np.zeros(N, dtype.np) for _ in range(3))])
   one, zero = np.ones(N, dtype.np), np.zeros(N, dtype.np)
   check(g1, np.where(c, a, one), "gated load")
@@ -227,23 +241,26 @@ def test_broadcast(device: OpenCLDevice) -> None:
   a = np.arange(N, dtype=np.int16)
   f = np.arange(N, dtype=np.float32)
   got = elementwise(device, 8, [a, f], [
-    lambda x, y: UOp.alu(BinaryOps.MUL, const(3, dtypes.int16), x, dtype=x.dtype), lambda x, y: UOp.alu(BinaryOps.SUB, const(3.0, dtypes.float32), y, dtype=y.dtype),
-    lambda x, y: UOp.alu(BinaryOps.ADD, UOp(Ops.CAST, dtypes.float32.vec(8), (const(2),)), y), lambda x, y: UOp.alu(BinaryOps.CMPLT, const(7, dtypes.int16), x),
+    lambda x, y: UOp.alu(BinaryOps.MUL, const(3, dtypes.int16), x, dtype=x.dtype),
+    lambda x, y: UOp.alu(BinaryOps.SUB, const(3.0, dtypes.float32), y, dtype=y.dtype),
+    lambda x, y: UOp.alu(BinaryOps.ADD, UOp(Ops.CAST, dtypes.float32.vec(8), (const(2),)), y),
+    lambda x, y: UOp.alu(BinaryOps.CMPLT, const(7, dtypes.int16), x),
     lambda x, y: const(True, dtypes.bool).where(const(1.0, dtypes.float32), y)])
   for g, w in zip(got, [a*3, 3 - f, f + 2, a > 7, np.ones(N, np.float32)]): check(g, w.astype(g.dtype), "broadcast")
 
 
 def test_math_within_ulps(device: OpenCLDevice) -> None:
   rng = np.random.default_rng(1)
-  special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 1e38, 88.7, 88.8, -87.4, -103.9, -104.1, 0.5, 1.5, 2.5, -0.5, 8, 128, -149.2, 1e6, 3.1415927, 1.5707964,
-                      0.625, 0.92774], np.float32)
-  x = np.resize(np.concatenate([special, rng.standard_normal(3000).astype(np.float32)*4, np.exp(rng.uniform(-80, 80, 1000)).astype(np.float32)]), 4096).astype(np.float32)
+  special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 1e38, 88.7, 88.8, -87.4, -103.9, -104.1, 0.5, 1.5, 2.5, -0.5, 8, 128,
+             -149.2, 1e6, 3.1415927, 1.5707964, 0.625, 0.92774]
+  x = np.resize(np.concatenate([special, rng.standard_normal(3000)*4, np.exp(rng.uniform(-80, 80, 1000))]), 4096).astype(np.float32)
   erf = np.vectorize(math.erf, otypes=[np.float64])
   table: list[tuple[UnaryOps, Any, float]] = [
-    (UnaryOps.EXP, np.exp, 1.5), (UnaryOps.EXP2, np.exp2, 1.5), (UnaryOps.LOG, np.log, 1.5), (UnaryOps.LOG2, np.log2, 2), (UnaryOps.SIN, np.sin, 2.5), (UnaryOps.COS, np.cos, 2.5),
-    (UnaryOps.TAN, np.tan, 4.5), (UnaryOps.TANH, np.tanh, 4.5), (UnaryOps.ERF, erf, 1.5), (UnaryOps.SQRT, np.sqrt, 0.5), (UnaryOps.RSQRT, lambda v: 1/np.sqrt(v), 2),
-    (UnaryOps.RECIP, lambda v: 1/v, 0.5), (UnaryOps.FLOOR, np.floor, 0), (UnaryOps.CEIL, np.ceil, 0), (UnaryOps.TRUNC, np.trunc, 0), (UnaryOps.ROUND, np.round, 0),
-    (UnaryOps.ABS, np.abs, 0), (UnaryOps.NEG, np.negative, 0)]
+    (UnaryOps.EXP, np.exp, 1.5), (UnaryOps.EXP2, np.exp2, 1.5), (UnaryOps.LOG, np.log, 1.5), (UnaryOps.LOG2, np.log2, 2),
+    (UnaryOps.SIN, np.sin, 2.5), (UnaryOps.COS, np.cos, 2.5), (UnaryOps.TAN, np.tan, 4.5), (UnaryOps.TANH, np.tanh, 5),
+    (UnaryOps.ERF, erf, 1.5), (UnaryOps.SQRT, np.sqrt, 0.5), (UnaryOps.RSQRT, lambda v: 1/np.sqrt(v), 2),
+    (UnaryOps.RECIP, lambda v: 1/v, 0.5), (UnaryOps.FLOOR, np.floor, 0), (UnaryOps.CEIL, np.ceil, 0), (UnaryOps.TRUNC, np.trunc, 0),
+    (UnaryOps.ROUND, np.round, 0), (UnaryOps.ABS, np.abs, 0), (UnaryOps.NEG, np.negative, 0)]
   for n in (1, 4, 8, 16):
     got = elementwise(device, n, [x], [lambda v, op=op: UOp.alu(op, v) for op, _, _ in table])
     with np.errstate(all="ignore"):
@@ -290,7 +307,8 @@ def test_parallel_assignment(device: OpenCLDevice) -> None:
   pa, pb = UOp(Ops.PHI, I32, (a, b, loop)), UOp(Ops.PHI, I32, (b, total, loop))
   head = [out, const(0), const(1), const(10), a, b, loop, total]
   for phis in ([pa, pb], [pb, pa]):
-    got, = run(device, [*head, *phis, UOp(Ops.ENDLOOP, I32, (loop,)), store(out, const(0), pa), store(out, const(1), pb)], [np.zeros(2, np.int32)])
+    tail = [UOp(Ops.ENDLOOP, I32, (loop,)), store(out, const(0), pa), store(out, const(1), pb)]
+    got, = run(device, [*head, *phis, *tail], [np.zeros(2, np.int32)])
     assert got.tolist() == [55, 89]
 
 
@@ -305,7 +323,8 @@ def test_nested_loops_set_inner_accumulators_anew(device: OpenCLDevice) -> None:
   total = UOp(Ops.GEP, dtypes.float32, (phi,), 0)
   for i in range(1, 8): total = UOp.alu(BinaryOps.ADD, total, UOp(Ops.GEP, dtypes.float32, (phi,), i))
   tail = [u for u in toposort([total]) if u.op is Ops.GEP or (u.op is Ops.ALU and u.dtype.count == 1 and u.dtype.kind == "f")]
-  uops = [out, data, const(0), const(2), const(4), const(8), const(16), rows, acc, cols, *(u for u in toposort([phi]) if u.op in (Ops.ALU, Ops.LOAD)), phi,
+  inner = [u for u in toposort([phi]) if u.op in (Ops.ALU, Ops.LOAD)]
+  uops = [out, data, const(0), const(2), const(4), const(8), const(16), rows, acc, cols, *inner, phi,
           UOp(Ops.ENDLOOP, I32, (cols,)), *tail, store(out, rows, total), UOp(Ops.ENDLOOP, I32, (rows,))]
   x = np.arange(64, dtype=np.float32)
   got, _ = run(device, uops, [np.zeros(4, np.float32), x])
@@ -325,8 +344,9 @@ def test_groups_local_memory_and_if(device: OpenCLDevice) -> None:
   block = UOp(Ops.IF, dtypes.bool, (cond,))
   first, last = load(local, const(0)), load(local, const(3))
   total = UOp.alu(BinaryOps.ADD, load(private, const(0)), load(private, const(1)))
-  uops = [out, data, sums, g, l, local, private, const(0), const(1), const(3), const(4), *[u for u in toposort([index]) if u.op is Ops.ALU], v, store(local, l, v),
-          UOp(Ops.BARRIER, dtypes.bool), back, turned, store(out, index, turned), cond, block, first, last, store(private, const(0), first), store(private, const(1), last),
+  uops = [out, data, sums, g, l, local, private, const(0), const(1), const(3), const(4), index.src[0], index, v, store(local, l, v),
+          UOp(Ops.BARRIER, dtypes.bool), back, turned, store(out, index, turned), cond, block, first, last,
+          store(private, const(0), first), store(private, const(1), last),
           *total.src, total, store(sums, g, total), UOp(Ops.ENDIF, dtypes.bool, (block,))]
   x = np.arange(16, dtype=np.int32)
   got, _, s = run(device, uops, [np.zeros(16, np.int32), x, np.zeros(4, np.int32)], (4,), (4,))
@@ -474,7 +494,8 @@ a = d.alloc(16)
 for i, p in enumerate(programs):
   p([a])
   assert (d.copyout(a, 16).view(np.int32) == i).all()
-try: d.compile([ProgramSpec(f"x{i}", source.replace("get_group", "get_grup" if i == 3 else "get_group").replace("k%d", "x%d") % (i, i), (4,), (1,), 1) for i in range(6)])
+def text(i): return source.replace("get_group", "get_grup" if i == 3 else "get_group").replace("k%d", "x%d") % (i, i)
+try: d.compile([ProgramSpec(f"x{i}", text(i), (4,), (1,), 1) for i in range(6)])
 except CompileError as e: assert "kernel x3" in str(e), e
 else: raise AssertionError
 pool.stop()

@@ -1,6 +1,7 @@
 """The text of rendered OpenCL C: what a reader sees with DEBUG=4. Needs no device."""
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -57,7 +58,8 @@ def test_vectors() -> None:
   g = UOp(Ops.SPECIAL, I32, (), ("g", 0, 16))
   at = mul(g, const(8))
   x = load(param(1, F32), at, 8)
-  assert OpenCLRenderer().render("k", toposort([store(param(0, F32, True), at, add(mul(x, x), const(1.0, F32), dtype=x.dtype), arg="nt")])) == """\
+  value = add(mul(x, x), const(1.0, F32), dtype=x.dtype)
+  assert OpenCLRenderer().render("k", toposort([store(param(0, F32, True), at, value, arg="nt")])) == """\
 typedef float8 float8u __attribute__((aligned(4)));
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -73,15 +75,16 @@ void k(__global float* restrict data0, __global const float* restrict data1) {
 def test_streaming_stores_need_a_certain_alignment() -> None:
   g = UOp(Ops.SPECIAL, I32, (), ("g", 0, 16))
   x = load(param(1, F32), const(0), 8)
-  for index, streams in ((mul(g, const(8)), True), (mul(g, const(4)), False), (add(mul(g, const(8)), const(1)), False), (add(mul(g, const(24)), const(16)), True)):
+  for index, streams in ((mul(g, const(8)), True), (mul(g, const(4)), False), (add(mul(g, const(8)), const(1)), False),
+                         (add(mul(g, const(24)), const(16)), True)):
     assert ("nontemporal" in text(store(param(0, F32, True), index, x, arg="nt"))) is streams
 
 
 def test_params() -> None:
   """const and restrict say what is read and written; slots that no one uses keep their place."""
   both = param(2, F32, True)
-  line = text(store(both, const(0), add(load(both, const(0)), load(param(3, dtypes.float16), const(0)).cast(F32)))).split("\n")[0]
-  assert line == "void k(__global const uchar* unused0, __global const uchar* unused1, __global float* data2, __global const ushort* restrict data3) {"
+  line = text(store(both, const(0), add(load(both, const(0)), load(param(1, dtypes.float16), const(0)).cast(F32)))).split("\n")[0]
+  assert line == "void k(__global const uchar* unused0, __global const ushort* restrict data1, __global float* data2) {"
   lines = text(store(param(7, F32, True), const(0), const(1.0, F32))).split("\n")
   assert lines[:2] == ["void k(", "    __global const uchar* unused0,"] and lines[8] == "    __global float* restrict data7) {"
 
@@ -89,8 +92,9 @@ def test_params() -> None:
 def test_parentheses() -> None:
   x, y, z = (load(param(i, I32), const(0)) for i in (1, 2, 3))
   out = param(0, I32, True)
-  sub, shl, bit = (lambda f: lambda a, b: UOp.alu(f, a, b))(BinaryOps.SUB), lambda a, b: UOp.alu(BinaryOps.SHL, a, b), lambda a, b: UOp.alu(BinaryOps.AND, a, b)
-  for value, want in ((mul(add(x, y), z), "(val0 + val1)*val2"), (add(x, mul(y, z)), "val0 + val1*val2"), (sub(x, sub(y, z)), "val0 - (val1 - val2)"),
+  sub, shl, bit = (partial(UOp.alu, f) for f in (BinaryOps.SUB, BinaryOps.SHL, BinaryOps.AND))
+  for value, want in ((mul(add(x, y), z), "(val0 + val1)*val2"), (add(x, mul(y, z)), "val0 + val1*val2"),
+                      (sub(x, sub(y, z)), "val0 - (val1 - val2)"),
                       (sub(sub(x, y), z), "val0 - val1 - val2"), (add(x, const(-3)), "val0 + (-3)"), (shl(add(x, y), z), "(val0 + val1) << val2"),
                       (bit(add(x, y), z), "(val0 + val1) & val2"), (bit(bit(x, y), z), "val0 & val1 & val2")):
     assert body(store(out, const(0), value))[-1] == f"data0[0] = {want};"
@@ -107,7 +111,8 @@ def test_gates() -> None:
   g = UOp(Ops.SPECIAL, I32, (), ("g", 0, 16))
   gate = UOp.alu(BinaryOps.CMPLT, g, const(9))
   lines = body(store(param(0, F32, True), g, load(param(1, F32), g, 1, gate, const(2.0, F32)), gate))
-  assert lines == ["int gidx0 = get_group_id(0);", "bool alu0 = gidx0 < 9;", "float val0 = alu0 ? data1[gidx0] : 2.0f;", "if (alu0) data0[gidx0] = val0;"]
+  assert lines == ["int gidx0 = get_group_id(0);", "bool alu0 = gidx0 < 9;", "float val0 = alu0 ? data1[gidx0] : 2.0f;",
+                   "if (alu0) data0[gidx0] = val0;"]
 
 
 def test_narrow_floats_round_once() -> None:
@@ -129,9 +134,11 @@ def test_wrapping_is_written_only_where_it_shows() -> None:
 
 
 @pytest.mark.parametrize("dtype, value, want", [
-  (F32, 0.1, "0.1f"), (F32, 1.0, "1.0f"), (F32, float("inf"), "INFINITY"), (F32, float("-inf"), "-INFINITY"), (F32, float("nan"), "NAN"), (F32, -0.0, "-0.0f"),
-  (F32, 1e10, "1e+10f"), (dtypes.float64, 0.1, "0.1"), (F32, 1e40, "INFINITY"), (dtypes.float16, 0.1, "0.099975586f"), (I32, -2147483648, "(-2147483647 - 1)"), (I32, -5, "-5"),
-  (dtypes.int64, -(1 << 63), "(-9223372036854775807L - 1)"), (dtypes.uint32, 4294967295, "4294967295u"), (dtypes.uint64, (1 << 64) - 1, "18446744073709551615uL"),
+  (F32, 0.1, "0.1f"), (F32, 1.0, "1.0f"), (F32, float("inf"), "INFINITY"), (F32, float("-inf"), "-INFINITY"), (F32, float("nan"), "NAN"),
+  (F32, -0.0, "-0.0f"), (F32, 1e10, "1e+10f"), (dtypes.float64, 0.1, "0.1"), (F32, 1e40, "INFINITY"),
+  (dtypes.float16, 0.1, "0.099975586f"), (I32, -2147483648, "(-2147483647 - 1)"), (I32, -5, "-5"),
+  (dtypes.int64, -(1 << 63), "(-9223372036854775807L - 1)"), (dtypes.uint32, 4294967295, "4294967295u"),
+  (dtypes.uint64, (1 << 64) - 1, "18446744073709551615uL"),
   (dtypes.bool, True, "true"), (dtypes.int8, -128, "-128")])
 def test_literals(dtype: DType, value: Any, want: str) -> None:
   assert constant(dtype, value)[0] == want
@@ -156,7 +163,8 @@ def test_names_for_what_loops_would_repeat() -> None:
 def test_refusals() -> None:
   out = param(0, F32, True)
   with pytest.raises(CompileError, match="no vectors of 5"): text(store(out, const(0), load(param(1, F32), const(0), 5)))
-  with pytest.raises(CompileError, match="lowered"): text(store(out, const(0, dtypes.index), load(param(1, F32), UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, 4)))))
+  with pytest.raises(CompileError, match="lowered"):
+    text(store(out, const(0), load(param(1, F32), UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, 4)))))
   with pytest.raises(CompileError, match="4,000,000 bytes of local arrays"):
     text(store(out, const(0), load(UOp(Ops.DEFINE_LOCAL, F32, (), ("big", 1_000_000, "local")), const(0))))
   with pytest.raises(CompileError, match="takes floats"): text(store(param(0, I32, True), const(0), UOp.alu(UnaryOps.EXP, const(1))))
