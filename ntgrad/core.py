@@ -10,7 +10,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AssignError, DTypeError, GradientError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device, canonical
 
@@ -226,11 +226,11 @@ class Base:
 
   def realize(self, *others: Base) -> Self:
     """Compute this tensor (and the others) now; its value is memory afterwards. Gives the tensor itself."""
-    tensors = [t for t in (self, *others) if not is_buffer_view(t.lazydata)]
+    tensors = [t for t in (self, *others) if not is_memory(t.lazydata)]
     if tensors:
       from ntgrad.engine.realize import realize
       before = [t.lazydata for t in tensors]
-      realize(tensors)  # type: ignore[arg-type]
+      realize(tensors)
       for t, old in zip(tensors, before):
         node = t.lazydata
         if t._state == 1 and node is not old and "origin" not in node.__dict__: node.__dict__["origin"] = old
@@ -244,7 +244,8 @@ class Base:
     """
     u = self.lazydata
     if u.op is Ops.DETACH: u = u.src[0]
-    v = x.lazydata if isinstance(x, Base) else type(self)(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata  # type: ignore
+    make: Any = type(self)
+    v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     if v is u: return self
     if v.shape != u.shape: raise AssignError(f"assign: a value of shape {v.shape} does not fit a tensor of shape {u.shape}; give that shape")
     if v.dtype is not u.dtype: raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
@@ -257,7 +258,10 @@ class Base:
       else: v = graph.detach(v)
     base = u
     while base.op in MOVEMENT: base = base.src[0]
-    if u.op is Ops.ASSIGN: target = u.src[0]
+    if u.op is Ops.ASSIGN:
+      # memory that nothing has been written to yet: the pending value keeps it, the new one gets its own (and may not need the pending one)
+      if u.src[0].op is Ops.BUFFER and not u.src[0].arg.allocated: return self._set_assigned(self._owned(v))
+      target = u  # after what is pending
     elif base.op is Ops.BUFFER: target = u
     elif base.op is Ops.CONST or u is base: return self._set_assigned(self._owned(v))
     else: raise AssignError(f"assign: the tensor is a view of a value that is not in memory ({base.op}); realize() that value first")
@@ -288,7 +292,7 @@ class Base:
 
   def data(self) -> memoryview:
     """The value's memory as a memoryview."""
-    return memoryview(np.ascontiguousarray(self.numpy()))
+    return np.ascontiguousarray(self.numpy()).data
   def tolist(self) -> Any:
     """The value as nested lists of Python numbers."""
     return self.numpy().astype(np.float32).tolist() if self.dtype.kind == "f" and self.dtype.itemsize < 4 else self.numpy().tolist()
@@ -302,6 +306,12 @@ class Base:
 def is_buffer_view(u: UOp) -> bool:
   """Whether a node is memory, or a movement view of memory."""
   while u.op in MOVEMENT: u = u.src[0]
+  return u.op is Ops.BUFFER
+
+
+def is_memory(u: UOp) -> bool:
+  """Whether a node is memory seen through movement and DETACH: there is nothing to compute."""
+  while u.op in MOVEMENT or u.op is Ops.DETACH: u = u.src[0]
   return u.op is Ops.BUFFER
 
 
@@ -334,7 +344,7 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
 
 def axis_of(name: str, axis: Any, ndim: int) -> int:
   """An axis as a number from 0; negative ones count from the end. Raises AxisError."""
-  from ntgrad.codegen.errors import AxisError
+  if type(axis) is int and 0 <= axis < ndim: return axis
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
     raise AxisError(f"{name}: axis {axis!r} is no integer")
   if not -max(ndim, 1) <= axis < max(ndim, 1):
@@ -344,7 +354,6 @@ def axis_of(name: str, axis: Any, ndim: int) -> int:
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
   """An axis, several, or None for all, as sorted numbers from 0. Raises AxisError (also for one given twice)."""
-  from ntgrad.codegen.errors import AxisError
   if axis is None: return tuple(range(ndim))
   if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim),) if ndim else (axis_of(name, axis, ndim), )[:0]
   axes = sorted([axis_of(name, a, ndim) for a in axis])

@@ -17,6 +17,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 
 _SCALARS = (bool, int, float)
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 _BOOL_MEANS = {BinaryOps.ADD: BinaryOps.OR, BinaryOps.MUL: BinaryOps.AND, BinaryOps.MAX: BinaryOps.OR, BinaryOps.MIN: BinaryOps.AND}
 _BITS = frozenset({BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
 _SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
@@ -84,8 +85,8 @@ class Elementwise(Base):
       elif da is not db:
         d = promote(da, db)
         a, b = graph.cast(a, d), graph.cast(b, d)
-    elif isinstance(x, _SCALARS) or isinstance(x, np.number) or isinstance(x, np.bool_):
-      if type(x) not in _SCALARS: x = x.item()
+    elif isinstance(x, _NUMBERS):
+      if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
       if d is not da: a = graph.cast(a, d)
       b = scalar_node(fn.name, x, d, a.shape) if d.kind != "f" else graph.const(float(x), d, a.shape)
@@ -221,7 +222,7 @@ class Elementwise(Base):
   def masked_fill(self, mask: Any, value: Any) -> Self:
     """``value`` where the bool mask is true, else this tensor."""
     if not isinstance(mask, Base): mask = type(self)(mask, device=self.lazydata.device)  # type: ignore[call-arg]
-    return mask.where(value, self)  # type: ignore[no-any-return, attr-defined]
+    return mask.where(value, self)
 
   # ---- operators
   def __add__(self, x: Any) -> Self: return self._binary(BinaryOps.ADD, x)
@@ -364,13 +365,13 @@ class Elementwise(Base):
     return self._rounding(UnaryOps.ROUND)
   def sign(self) -> Self:
     """-1, 0 or 1; NaN stays."""
-    return (self < 0).where(-1, (self > 0).where(1, self)).detach() if self.dtype.kind in "fi" else (self != 0).cast(self.dtype)
+    return (self < 0).where(-1, (self > 0).where(1, self)).detach() if self.dtype.kind in "fi" else self.ne(0).cast(self.dtype)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
     return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self
   def isinf(self) -> Self:
     """Whether the value is inf or -inf."""
-    return self.abs() == math.inf if self.dtype.kind == "f" else self != self
+    return self.abs().eq(math.inf) if self.dtype.kind == "f" else self != self
   def isfinite(self) -> Self:
     """Whether the value is neither infinite nor NaN."""
     return self.abs() < math.inf if self.dtype.kind == "f" else self == self

@@ -251,7 +251,7 @@ class Functional(Reduction):
     if p == 1: return self * 0
     make: Any = type(self)
     kept = make.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
-    return kept.where(self * (1 / (1 - p)), 0)  # type: ignore[no-any-return]
+    return kept.where(self * (1 / (1 - p)), 0)
 
   def scaled_dot_product_attention(self, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False) -> Self:
     """softmax(q kᵀ / sqrt(d) + mask) v. A bool mask keeps where it is true. Raises ShapeError."""
@@ -261,7 +261,7 @@ class Functional(Reduction):
       make: Any = type(self)
       attn_mask = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
     if attn_mask is not None: scores = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask
-    return scores.softmax(-1).dropout(dropout_p).dot(value)  # type: ignore[no-any-return]
+    return scores.softmax(-1).dropout(dropout_p).dot(value)
 
   # ---- losses
   def _reduced(self, name: str, how: str) -> Self:
@@ -333,7 +333,7 @@ class Functional(Reduction):
     y = Y.cast(graph.acc_dtype(self._float()))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / self.shape[a]
     rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
-    return rows._reduced("cross_entropy", reduction).cast(self._float())  # type: ignore[no-any-return]
+    return rows._reduced("cross_entropy", reduction).cast(self._float())
 
   def nll_loss(self, Y: Any, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class. Raises ShapeError, DTypeError."""

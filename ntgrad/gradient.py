@@ -117,11 +117,11 @@ def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
 def _extreme(u: UOp, g: UOp, need: Need) -> Pairs:
   """MAX and MIN: to the one chosen; equal ones share it. Against a number there is no slope where it is reached (relu at 0)."""
   a, b = u.src
-  less = (lambda p, q: graph.binary(BinaryOps.CMPLT, p, q)) if u.arg is BinaryOps.MIN else (lambda p, q: graph.binary(BinaryOps.CMPLT, q, p))
-  if graph.const_value(b) is not None: return [(a, _select(less(a, b), g))]
-  if graph.const_value(a) is not None: return [(b, _select(less(b, a), g))]
+  def chosen(p: UOp, q: UOp) -> UOp: return graph.binary(BinaryOps.CMPLT, *((p, q) if u.arg is BinaryOps.MIN else (q, p)))
+  if graph.const_value(b) is not None: return [(a, _select(chosen(a, b), g))]
+  if graph.const_value(a) is not None: return [(b, _select(chosen(b, a), g))]
   half = _select(graph.binary(BinaryOps.CMPEQ, a, b), _times(g, 0.5))
-  return [(a, graph.where(less(a, b), g, half)), (b, graph.where(less(b, a), g, half))]
+  return [(a, graph.where(chosen(a, b), g, half)), (b, graph.where(chosen(b, a), g, half))]
 
 
 def _mul_rule(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -247,7 +247,8 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   order = (*rest, *axes)
   flat = graph.reshape(graph.permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
   n, r = flat.shape[-1], len(rest)
-  index = lambda axis: graph.expand(graph.reshape(graph.iota(n), (1,) * axis + (n,) + (1,) * (r + 1 - axis)), (*flat.shape, n))
+  def index(axis: int) -> UOp:
+    return graph.expand(graph.reshape(graph.iota(n), (1,) * axis + (n,) + (1,) * (r + 1 - axis)), (*flat.shape, n))
   every = graph.expand(graph.reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
   others = graph.where(graph.binary(BinaryOps.CMPEQ, index(r), index(r + 1)), graph.const(1.0, x.dtype, every.shape), every)
   out = graph.reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
