@@ -162,12 +162,34 @@ def _span(terms: Mapping[UOp, int], c: int) -> tuple[int, int]:
   return lo, hi
 
 
+def _factors(rest: Mapping[UOp, int], d: int) -> list[int]:
+  """Factors of terms that divide ``d``, largest first, where not all terms have them."""
+  found = {abs(k) for k in rest.values() if 1 < abs(k) < d and d % abs(k) == 0}
+  return sorted((g for g in found if any(k % g for k in rest.values())), reverse=True)
+
+
+def _part(rest: Mapping[UOp, int], c: int, g: int) -> tuple[dict[UOp, int], dict[UOp, int], int, int]:
+  """rest + c = g * (upper + c_high) + (lower + c_low)"""
+  return {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}, c // g, c % g
+
+
+def least(a: UOp, b: int) -> UOp:
+  """min(a, b)"""
+  if vmax(a) <= b: return a
+  if vmin(a) >= b: return const(b)
+  return UOp(Ops.ALU, INT, (a, const(b)), BinaryOps.MIN)
+
+
 def fdiv(a: UOp, d: int) -> UOp:
   """floor(a / d) for a positive int ``d``."""
   if d == 1: return a
   whole, wc, rest, rc = _split(a, d)
   lo, hi = _span(rest, rc)
   if lo // d == hi // d: return _build(whole, wc + lo // d)
+  for g in _factors(rest, d):  # (g*A + B) // d == A // (d/g) where 0 <= B < g
+    upper, low, rc_high, rc_low = _part(rest, rc, g)
+    blo, bhi = _span(low, rc_low)
+    if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
   g = math.gcd(d, *rest.values())
   rest, rc, d = {t: k // g for t, k in rest.items()}, rc // g, d // g
   if rc == 0 and len(rest) == 1:
@@ -183,6 +205,10 @@ def mod(a: UOp, d: int) -> UOp:
   _, _, rest, rc = _split(a, d)
   lo, hi = _span(rest, rc)
   if lo // d == hi // d: return _build(rest, rc - lo // d * d)
+  for g in _factors(rest, d):  # (g*A + B) % d == g * (A % (d/g)) + B where 0 <= B < g
+    upper, lower, rc_high, rc_low = _part(rest, rc, g)
+    blo, bhi = _span(lower, rc_low)
+    if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
   g = math.gcd(d, *rest.values())
   low = rc % g
   rest, rc, d = {t: k // g for t, k in rest.items()}, rc // g, d // g
@@ -250,6 +276,7 @@ def fold(u: UOp) -> UOp | None:
     if u.arg is BinaryOps.MUL: return mul(a, u.src[1])
     if u.arg is BinaryOps.IDIV and u.src[1].op is Ops.CONST: return fdiv(a, u.src[1].arg)
     if u.arg is BinaryOps.MOD and u.src[1].op is Ops.CONST: return mod(a, u.src[1].arg)
+    if u.arg is BinaryOps.MIN and u.src[1].op is Ops.CONST: return least(a, u.src[1].arg)
   elif u.dtype is dtypes.bool and a.dtype is INT:
     b = u.src[1]
     if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return lt(a, b.arg)

@@ -71,6 +71,12 @@ class Kernel:
     """Ids of the axes that some REDUCE binds."""
     return frozenset(i for r in self.reduces for i in r.arg[1])
 
+  @cached_property
+  def in_place(self) -> bool:
+    """Whether some parameter is both read and written."""
+    written = {u.src[0] for u in self.body}
+    return any(u.op is Ops.LOAD and u.src[0] in written for u in self.nodes)
+
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]

@@ -33,6 +33,7 @@ def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.name == "pad": return _pad(kernel, axis, opt)
   if opt.name == "merge": return _merge(kernel, axis, opt)
   if opt.name == "stage": return _stage(kernel, opt)
+  if opt.name == "overlap": return _overlap(kernel, axis, opt)
   if opt.name in ("loop", "grid"):
     kind = AxisKind.LOOP if opt.name == "loop" else AxisKind.GRID
     if kind is AxisKind.GRID and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis cannot be spread over programs")
@@ -63,6 +64,21 @@ def split(kernel: Kernel, axis: Axis, amount: int, kind: AxisKind) -> Kernel:
   body = substitute_axis(kernel, axis, ix.add(ix.mul(outer.rng, amount), inner.rng), (outer, inner))
   axes = tuple(x for a in kernel.axes for x in ((outer, inner) if a is axis else (a,)))
   return kernel.with_(axes=axes, body=body)
+
+
+def _overlap(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
+  """Lanes along an output axis that they do not divide: the last vector starts earlier and computes some elements again.
+
+  a -> min(a_outer * amount, size - amount) + a_inner. Not where a buffer is read and written: there again is not the same.
+  """
+  if axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis must be gone through once; pad it")
+  if axis.size < opt.amount: raise OptError(f"{opt}: the axis {axis} is shorter than {opt.amount}")
+  if kernel.in_place: raise OptError(f"{opt}: the kernel writes what it reads, no element may be computed twice")
+  inner = Axis(max(a.id for a in kernel.axes) + 1, opt.amount, AxisKind.LANE)
+  outer = Axis(axis.id, -(-axis.size // opt.amount), axis.kind)
+  start = ix.least(ix.mul(outer.rng, opt.amount), axis.size - opt.amount)
+  body = substitute_axis(kernel, axis, ix.add(start, inner.rng), (outer, inner))
+  return kernel.with_(axes=tuple(x for a in kernel.axes for x in ((outer, inner) if a is axis else (a,))), body=body)
 
 
 def substitute_axis(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...]) -> tuple[UOp, ...]:

@@ -12,7 +12,7 @@ from .costs import Access, Profile, profile
 from .errors import OptError
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
-from .uop import Ops, prod
+from .uop import BinaryOps, Ops, prod
 
 COPIES = (1, 2, 3, 4, 5, 6, 8)
 PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
@@ -20,7 +20,7 @@ PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its 
 
 def optimize(kernel: Kernel, target: Any) -> Kernel:
   """The kernel after the Opts chosen for a target."""
-  kernel = merge_axes(kernel)
+  kernel = merge_axes(split_axes(kernel))
   if target.lanes == 1 or not kernel.axes: return kernel
   plan = Search(kernel, target).best()
   for opt in plan:
@@ -29,6 +29,16 @@ def optimize(kernel: Kernel, target: Any) -> Kernel:
     except OptError:
       continue
   return spread(kernel, target)
+
+
+def split_axes(kernel: Kernel) -> Kernel:
+  """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient)."""
+  axes = {a.rng: a for a in kernel.axes}
+  for u in kernel.nodes:
+    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and u.src[1].op is Ops.CONST:
+      a, n = axes[u.src[0]], u.src[1].arg
+      if 1 < n < a.size and a.size % n == 0: return split_axes(apply_opt(kernel, Opt("split", a.id, n)))
+  return kernel
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
@@ -67,7 +77,7 @@ class Search:
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
-    self.in_place = any(p.written and any(x.node.op is Ops.LOAD and x.node.src[0] is p.uop for x in self.info.accesses) for p in kernel.params)
+    self.in_place = kernel.in_place
 
   def best(self) -> list[Opt]:
     """The cheapest choice as Opts."""
@@ -76,6 +86,7 @@ class Search:
       for unroll in self.unrolls(lane):
         for copies in self.copies(lane, width):
           c = self.cost(lane, width, copies, unroll)
+          if lane is not None and self.sizes[lane] % width: c *= -(-self.sizes[lane] // width) * width / self.sizes[lane]
           if c < best[0]: best = (c, self.opts(lane, width, copies, unroll))
     return best[1]
 
@@ -84,7 +95,7 @@ class Search:
     full = max(self.target.lanes * 4 // max(self.item, 4), 2)
     for a, n in self.sizes.items():
       for w in (2 * full, full, full // 2):
-        if w > 1 and w <= 16 and n % w == 0: yield a, w
+        if 1 < w <= 16 and (n % w == 0 or (n > w and w == full and a not in self.bound and not self.in_place)): yield a, w
 
   def unrolls(self, lane: int | None) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
@@ -105,7 +116,7 @@ class Search:
     useful = [a for a in self.out if any(a not in x.axes for x in loads)]
     yield {}
     if not loads: return
-    left = {a: self.sizes[a] // (width if a == lane else 1) for a in useful}
+    left = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in useful}
     options = {a: [c for c in COPIES if left[a] % c == 0 and c > 1] for a in useful}
     for a in useful:
       for c in options[a]: yield {a: c}
@@ -155,7 +166,7 @@ class Search:
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
     out: list[Opt] = []
-    if lane is not None: out.append(Opt("lane", lane, width))
+    if lane is not None: out.append(Opt("overlap" if self.sizes[lane] % width else "lane", lane, width))
     for a, c in copies.items(): out.append(Opt("upcast", a, c))
     for a, c in unroll.items(): out.append(Opt("unroll", a, c))
     return out

@@ -41,6 +41,7 @@ class Printer:
     if u.op is Ops.REDUCE:
       name = _REDUCE.get(fn[0], fn[0].name.lower())
       return (f"{name}[{', '.join(f'a{i}' for i in fn[1])}]({self.text(src[0])})", _CALL)
+    if u.op is Ops.STAGE: return (f"stage[{', '.join(f'a{i}' for i in fn)}]({self.text(src[0])})", _CALL)
     if u.op in (Ops.CAST, Ops.BITCAST):
       if u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
       to = dtype_name(u.dtype)

@@ -9,7 +9,8 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.view import pull
 
 from .partition import Demand, Group, Idx, Partition
-from .storage import load, stand_in, storage_index
+from .padding import pad_inputs
+from .storage import load, stand_in, storage, storage_index
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Lowering:
   def __init__(self, part: Partition):
     self.part = part
     self.values: dict[tuple[UOp, Group, Idx, UOp], UOp] = {}
+    self.copies: dict[UOp, ScheduleItem] = {}      # padded copies that kernels asked for
     for u in part.order:
       for d in part.demands[u]:
         v = self._value(u, d)
@@ -73,7 +75,13 @@ class Lowering:
       value = self.get(node, g, g.at, ix.TRUE) if d is None else self.get(node, *d)
       where = storage_index(root, at) or (ix.const(0),)
       body.append(UOp(Ops.STORE, value.dtype, (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value)))
-    return make_item(tuple(body), tuple(dict.fromkeys(root for root, _, _ in g.stores)), frozenset(g.reads))
+    reads = set(g.reads)
+    final, copies = pad_inputs(tuple(body))
+    for copy, (source, copy_body) in copies.items():
+      origin = {r for r in reads if storage(r) is source}
+      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset(origin)))
+      reads.add(copy)
+    return make_item(final, tuple(dict.fromkeys(root for root, _, _ in g.stores)), frozenset(reads))
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:

@@ -20,6 +20,7 @@ CHEAP = 6            # ALU cost up to which a value is computed again instead of
 REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
 MAX_ALU = 500
 MAX_PARAMS = 60
+TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing
 NEVER = 1 << 40
 _COSTLY = {UnaryOps.EXP: 6, UnaryOps.EXP2: 6, UnaryOps.LOG: 6, UnaryOps.LOG2: 6, UnaryOps.SIN: 10, UnaryOps.COS: 10, UnaryOps.TAN: 12,
            UnaryOps.TANH: 10, UnaryOps.ERF: 12, UnaryOps.SQRT: 3, UnaryOps.RSQRT: 3, BinaryOps.POW: 20, BinaryOps.THREEFRY: 80,
@@ -218,6 +219,7 @@ class Partition:
       self._root_of_parts(u, ds)
       return
     here = next((d for d in ds if self._hosts(u, d, ds)), None)
+    if here is None: here = self._sibling(u, ds)
     if here is None:
       g = self.new_group(u.shape)
       here = (g, g.at, ix.TRUE)
@@ -239,6 +241,41 @@ class Partition:
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     if any(o[0] is not g and self.depends(g, [o[0]]) for o in ds): return False
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
+
+  def _sibling(self, u: UOp, ds: list[Demand]) -> Demand | None:
+    """A kernel over the same space that reads something that ``u`` reads too, neither needing the other: it can store ``u`` as well."""
+    small = prod(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
+    for g in self.groups:
+      if g.shape != u.shape or any(r.op is Ops.CAT for r in g.roots): continue
+      if g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= 16: continue
+      if u.op is Ops.REDUCE_AXIS and not any(r.op is Ops.REDUCE_AXIS and r.src[0].shape == u.src[0].shape and r.arg[1] == u.arg[1] for r in g.roots): continue
+      if u.op is not Ops.REDUCE_AXIS and any(r.op is Ops.REDUCE_AXIS for r in g.roots): continue
+      if not small and not any(self.near[u] & self.near[r] for r in g.roots): continue
+      if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): continue
+      if any(self.beneath[u] >> self.position[r] & 1 for r in g.roots) or self._needs(u, g): continue
+      if any(self.depends(g, [d[0]]) for d in ds if d[0] is not g) or any(d[0] is g for d in ds): continue
+      here = (g, g.at, ix.TRUE)
+      if u.op is Ops.REDUCE_AXIS and not self._bind(u, here): continue
+      return here
+    return None
+
+  def _needs(self, u: UOp, g: Group) -> bool:
+    """Whether computing ``u`` waits, through other kernels, for what ``g`` stores."""
+    alone = Group(-1, (), (), u.shape, roots=[u])
+    return self.depends(alone, [g])
+
+  @cached_property
+  def near(self) -> dict[UOp, int]:
+    """Bit set of what a node reads through arithmetic and movement alone: buffers, reductions, stored values."""
+    found: dict[UOp, int] = {}
+    for u in self.order:
+      if u.op is Ops.CONST or u.op is Ops.IOTA: found[u] = 0
+      elif u.op is Ops.ASSIGN: found[u] = found[u.src[1]] if u.src[1].op not in LEAVES else 1 << self.position[u.src[1]]
+      else:
+        bits = 0
+        for s in u.src: bits |= 1 << self.position[s] if s.op in LEAVES or s.op is Ops.REDUCE_AXIS else found[s]
+        found[u] = bits
+    return found
 
   def _root_of_parts(self, u: UOp, ds: list[Demand]) -> None:
     """CAT: each part is stored into its slice by its own kernel. COPY has none."""

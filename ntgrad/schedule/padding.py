@@ -1,0 +1,60 @@
+"""Zero padding under a reduction is made once, in a buffer of its own, where each padded element is read many times (convolutions).
+
+Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the other factor.
+"""
+from __future__ import annotations
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
+
+from .storage import stand_in
+
+REUSE = 4    # reads of an element from which on a padded copy pays
+
+
+def pad_inputs(body: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
+  """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its body)."""
+  nodes = toposort(body)
+  bound = {i for u in nodes if u.op is Ops.REDUCE for i in u.arg[1]}
+  new: dict[UOp, UOp] = {}
+  gates: dict[UOp, frozenset[UOp]] = {}       # replaced load -> the conditions that its zeros stand for
+  copies: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+  for u in nodes:
+    m = u.replace(tuple(new[s] for s in u.src))
+    if u.op is Ops.LOAD and len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges):
+      made = _padded(u)
+      if made is not None:
+        m, copy, source, copy_body = made
+        copies[copy] = (source, copy_body)
+        gates[m] = frozenset(ix.conjuncts(u.src[2]))
+    elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE and m.src[2].op is Ops.CONST and m.src[2].arg == 0:
+      if frozenset(ix.conjuncts(u.src[0])) <= _zeros(m.src[1], gates): m = m.src[1]
+    new[u] = m
+  return tuple(new[b] for b in body), copies
+
+
+def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+  """Conditions without which a value is zero already."""
+  if u in gates: return gates[u]
+  if u.op is Ops.ALU and u.arg is BinaryOps.MUL: return _zeros(u.src[0], gates) | _zeros(u.src[1], gates)
+  if u.op is Ops.CAST: return _zeros(u.src[0], gates)
+  return frozenset()
+
+
+def _padded(u: UOp) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
+  source: UOp = u.src[0].arg
+  shape = tuple(source.shape) or (1,)
+  index = u.src[1].src
+  inside = [c for i, n in zip(index, shape) for c in (ix.ge(i, 0), ix.lt(i, n))]
+  if frozenset(ix.conjuncts(u.src[2])) != frozenset(p for c in inside for p in ix.conjuncts(c)): return None
+  pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(i) - (n - 1))) for i, n in zip(index, shape))
+  size = prod(n + lo + hi for n, (lo, hi) in zip(shape, pads))
+  if prod(r.arg[1] for r in u.ranges) < REUSE * size or size > 2 * prod(shape) + 4096: return None
+  copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (source,), pads),))
+  at = tuple(ix.rng(d, n + lo + hi) for d, (n, (lo, hi)) in enumerate(zip(shape, pads)))
+  there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
+  gate = ix.both(*(c for i, n in zip(there, shape) for c in (ix.ge(i, 0), ix.lt(i, n))))
+  value = UOp(Ops.LOAD, u.dtype, (u.src[0], UOp(Ops.INDEX, ix.INT, there), gate))
+  store = UOp(Ops.STORE, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value))
+  moved = tuple(ix.add(i, lo) for i, (lo, _) in zip(index, pads))
+  return UOp(Ops.LOAD, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, source, (store,)
