@@ -47,11 +47,11 @@ class _Group:
     """Make every parameter a view of ``flat`` as it is now (a view of what it was would read the old values)."""
     for i, p in enumerate(self.params): p.lazydata = self.view(self.flat, i)
 
-  def repack(self) -> None:
-    """Take in parameters that were given another value than their slice since the last step."""
+  def current(self) -> Tensor:
+    """The parameters as they are now, flat. They need not be slices of ``flat`` any more: they may have been given other values."""
     # equal nodes are one object
-    if any(p.lazydata is not self.view(self.flat, i) for i, p in enumerate(self.params)):
-      self.flat.assign(self.join(self.params))
+    as_they_were = all(p.lazydata is self.view(self.flat, i) for i, p in enumerate(self.params))
+    return self.flat if as_they_were else self.join(self.params)
 
   def zeros(self) -> Tensor:
     return _own(Tensor.zeros(self.size, dtype=self.wide, device=self.device))
@@ -152,7 +152,6 @@ class Optimizer:
 
   def schedule_step(self) -> list[Tensor]:
     """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to happen."""
-    for group in self._groups: group.repack()
     found = [g.gradients() for g in self._groups]
     if not any(found):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
@@ -162,7 +161,7 @@ class Optimizer:
     for group, grads in zip(self._groups, found):
       if grads is None: continue
       flat, mask = grads
-      old, lr = group.flat, self._lr.to(group.device).cast(group.wide)
+      old, lr = group.current(), self._lr.to(group.device).cast(group.wide)
       new, states = self._update(group, old.cast(group.wide), flat.cast(group.wide), lr)
       if mask is not None:
         new = mask.where(new, old.cast(group.wide))
