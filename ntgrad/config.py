@@ -1,6 +1,7 @@
 """The settings (see ``ntgrad.codegen.config``).
 
-``ntgrad.config`` is the object ``config``. Importing this module would put the module in its place, so the module behaves as the object.
+``ntgrad.config`` is the object ``config``. Importing this module would put the module in its place, so the module
+behaves as the object.
 """
 from __future__ import annotations
 

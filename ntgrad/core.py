@@ -1,20 +1,21 @@
-"""The bottom of ``Tensor``: what a tensor holds, how operations make new ones, gradient mode, and values coming back to the host."""
+"""The bottom of ``Tensor``: what a tensor holds, how operations make new ones, gradient mode,
+and values coming back to the host.
+"""
 from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import Any, Callable, Iterator, Self, Sequence, TypeVar, Union
+from typing import Any, Callable, Iterator, Self, Sequence, TypeVar
 from weakref import ref
 
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
-from ntgrad.device import Device, canonical
+from ntgrad.device import Device
 
-Scalar = Union[bool, int, float]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -33,7 +34,8 @@ class LiveTensors:
 
 
 live_tensors = LiveTensors()
-_add_live, _drop_live = live_tensors.refs.setdefault, live_tensors.refs.pop
+_add_live: Callable[[Any], Any] = live_tensors.refs.setdefault
+_drop_live: Callable[[Any], Any] = live_tensors.refs.pop
 
 
 class _Mode:
@@ -46,7 +48,7 @@ mode = _Mode()
 
 
 class no_grad:
-  """Results made in the block (or in the decorated function) do not require gradients: ``with no_grad(): ...`` or ``@no_grad``."""
+  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``."""
 
   __slots__ = ("before",)
 
@@ -121,9 +123,10 @@ class Base:
 
   @property
   def requires_grad(self) -> bool | None:
-    """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set; only floats take it.
+    """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set.
 
-    None where nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for other dtypes.
+    None where nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for dtypes
+    other than floats.
     """
     return True if self._state > 0 else (False if self._state < 0 else None)
   @requires_grad.setter
@@ -179,7 +182,8 @@ class Base:
   __hash__ = object.__hash__
   def __bool__(self) -> bool:
     if self.numel() != 1:
-      raise ShapeError(f"bool: a tensor of shape {self.shape} is not one truth value; use .any() or .all(), or a tensor of one element")
+      raise ShapeError(f"bool: a tensor of shape {self.shape} is not one truth value; "
+                       "use .any() or .all(), or a tensor of one element")
     return bool(self.item())
   def __int__(self) -> int: return int(self.item())
   def __float__(self) -> float: return float(self.item())
@@ -224,7 +228,7 @@ class Base:
     if self._state == 1 and "origin" not in node.__dict__: node.__dict__["origin"] = old
     self.lazydata = node
 
-  def realize(self, *others: Base) -> Self:
+  def realize(self, *others: Any) -> Self:
     """Compute this tensor (and the others) now; its value is memory afterwards. Gives the tensor itself."""
     tensors = [t for t in (self, *others) if not is_memory(t.lazydata)]
     if tensors:
@@ -247,24 +251,28 @@ class Base:
     make: Any = type(self)
     v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     if v is u: return self
-    if v.shape != u.shape: raise AssignError(f"assign: a value of shape {v.shape} does not fit a tensor of shape {u.shape}; give that shape")
-    if v.dtype is not u.dtype: raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
+    if v.shape != u.shape:
+      raise AssignError(f"assign: a value of shape {v.shape} does not fit a tensor of shape {u.shape}; give that shape")
+    if v.dtype is not u.dtype:
+      raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
     if v.device is not None and u.device is not None and v.device != u.device:
       raise AssignError(f"assign: the value is on {v.device}, the tensor on {u.device}; move it with .to({u.device!r})")
     if isinstance(x, Base) and x._state > 0:
-      if mode.grad and self._state == 2: raise GradientError("assign: a leaf that requires a gradient is assigned a value that does too; "
+      if mode.grad and self._state == 2:
+        raise GradientError("assign: a leaf that requires a gradient is assigned a value that does too; "
                                                              "use no_grad() or .detach() the value")
       if mode.grad: self._state = 1
       else: v = graph.detach(v)
     base = u
     while base.op in MOVEMENT: base = base.src[0]
     if u.op is Ops.ASSIGN:
-      # memory that nothing has been written to yet: the pending value keeps it, the new one gets its own (and may not need the pending one)
+      # memory that nothing was written to yet stays the pending value's; the new one gets its own (and may not need the pending one)
       if u.src[0].op is Ops.BUFFER and not u.src[0].arg.allocated: return self._set_assigned(self._owned(v))
       target = u  # after what is pending
     elif base.op is Ops.BUFFER: target = u
     elif base.op is Ops.CONST or u is base: return self._set_assigned(self._owned(v))
-    else: raise AssignError(f"assign: the tensor is a view of a value that is not in memory ({base.op}); realize() that value first")
+    else:
+      raise AssignError(f"assign: the tensor is a view of a value that is not in memory ({base.op}); realize() that value first")
     return self._set_assigned(graph.assign(target, v))
 
   def _set_assigned(self, node: UOp) -> Self:
@@ -274,7 +282,8 @@ class Base:
   def replace(self, x: Base) -> Self:
     """Take another tensor's value (not its memory's place): same shape and dtype. Raises AssignError."""
     if x.shape != self.shape or x.dtype is not self.dtype:
-      raise AssignError(f"replace: {x.dtype} of shape {x.shape} in place of {self.dtype} of shape {self.shape}; they must be the same")
+      raise AssignError(f"replace: {x.dtype} of shape {x.shape} in place of {self.dtype} of shape {self.shape}; "
+                        "they must be the same")
     self.lazydata = self._owned(x.lazydata) if self._state == 2 and not is_buffer_view(x.lazydata) else x.lazydata
     return self
 
@@ -295,10 +304,12 @@ class Base:
     return np.ascontiguousarray(self.numpy()).data
   def tolist(self) -> Any:
     """The value as nested lists of Python numbers."""
-    return self.numpy().astype(np.float32).tolist() if self.dtype.kind == "f" and self.dtype.itemsize < 4 else self.numpy().tolist()
+    a = self.numpy()
+    return a.astype(np.float32).tolist() if self.dtype.kind == "f" and self.dtype.itemsize < 4 else a.tolist()
   def item(self) -> Any:
     """The value of a one-element tensor as a Python number. Raises ShapeError for more or fewer elements."""
-    if self.numel() != 1: raise ShapeError(f"item: a tensor of shape {self.shape} is not one number; item takes a tensor of one element")
+    if self.numel() != 1:
+      raise ShapeError(f"item: a tensor of shape {self.shape} is not one number; item takes a tensor of one element")
     value = self.numpy().reshape(()).item()
     return value
 
@@ -366,9 +377,9 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
     if type(s) is not int:
-      if isinstance(s, (int, np.integer)) and not isinstance(s, bool): return tuple([int(x) for x in shape_of(name, [tuple(map(int, shape))])])
+      if all([isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in shape]): return tuple([int(x) for x in shape])
       raise ArgumentError(f"{name}: sizes must be ints, got {s!r} in {shape}")
   return shape
 
 
-__all__ = ["Base", "Scalar", "live_tensors", "mode", "no_grad", "canonical", "dtypes", "is_buffer_view", "axis_of", "axes_of", "shape_of"]
+__all__ = ["Base", "live_tensors", "mode", "no_grad", "is_buffer_view", "axis_of", "axes_of", "shape_of"]

@@ -17,16 +17,20 @@ from ntgrad.functional import Functional
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-  """Nested lists as an array: bools give bool, ints int32 (int64 where they need it), floats float32. Raises ShapeError, DTypeError."""
+  """Nested lists as an array: bools give bool, ints int32 (int64 where they need it), floats float32.
+
+  Raises ShapeError, DTypeError.
+  """
   try:
     a = np.array(data)
   except ValueError:
-    raise ShapeError("Tensor: nested lists of different lengths; every row must have as many elements as its neighbours") from None
+    raise ShapeError("Tensor: nested lists of different lengths; "
+                     "every row must have as many elements as its neighbours") from None
   except OverflowError:
     raise ArgumentError("Tensor: an int that does not fit int64 or uint64") from None
   if a.dtype.kind not in "biuf" and a.dtype not in _KNOWN:
-    raise DTypeError(f"Tensor: lists of {a.dtype.name if a.dtype.kind != 'O' else type(a.reshape(-1)[0]).__name__ if a.size else 'objects'}; "
-                     "they may hold bools, ints and floats")
+    what = a.dtype.name if a.dtype.kind != "O" or not a.size else type(a.reshape(-1)[0]).__name__
+    raise DTypeError(f"Tensor: lists of {what}; they may hold bools, ints and floats")
   if dtype is not None: return host_cast(a, dtype)
   if _has_numpy(data): return a
   if a.dtype.kind == "f": return a.astype(np.float32)
@@ -47,7 +51,8 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
   if dtype.kind in "iu" and a.dtype.kind in "iu" and a.size and dtypes.of(a.dtype) is not dtype:
     lo, hi = int(a.min()), int(a.max())
     if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
-      raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
+      raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, "
+                          f"which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
   return a.astype(dtype.np)
 
 
@@ -55,9 +60,10 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
   from ntgrad.engine.buffer import Buffer
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
-    d = dtype or (dtypes.bool if isinstance(data, bool) else dtypes.default_int if isinstance(data, int) else dtypes.default_float)
+    d = dtype or dtypes.of(type(data))
     if dtype is None and isinstance(data, int) and not -2 ** 31 <= data < 2 ** 31: d = dtypes.int64
-    if d.kind in "iu" and not (isinstance(data, int) or math.isfinite(data)): raise ArgumentError(f"Tensor: {data} as {d.name}; it takes ints")
+    if d.kind in "iu" and not (isinstance(data, int) or math.isfinite(data)):
+      raise ArgumentError(f"Tensor: {data} as {d.name}; it takes ints")
     node = scalar_node("Tensor", int(data) if d.kind in "iu" else data, d, ())
     return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
   if isinstance(data, Base): data = data.lazydata
@@ -68,7 +74,9 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, np.float32)
-  else: raise DTypeError(f"Tensor: data of {type(data).__name__}; it takes numbers, nested lists, numpy arrays, bytes, Tensors and UOps")
+  else:
+    raise DTypeError(f"Tensor: data of {type(data).__name__}; "
+                     "it takes numbers, nested lists, numpy arrays, bytes, Tensors and UOps")
   if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
   if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
@@ -96,14 +104,17 @@ class Creation(Functional):
     return s
 
   @classmethod
-  def full(cls, shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+  def full(cls, shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None,
+           requires_grad: bool | None = None) -> Self:
     """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
     s = cls._sizes("full", (shape,))
-    d = dtypes.of(dtype) if dtype is not None else dtypes.of(type(fill_value)) if isinstance(fill_value, (bool, int, float)) else None
-    if d is None:
-      t = cls(fill_value, dtype=dtype, device=device)  # type: ignore[call-arg]
+    if isinstance(fill_value, (Base, np.ndarray)):
+      t = cls(fill_value, dtype=dtype, device=device).expand(s)  # type: ignore[call-arg]
       if requires_grad is not None: t.requires_grad = requires_grad
-      return t.expand(s)
+      return t
+    if isinstance(fill_value, np.generic): fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
+    if not isinstance(fill_value, (bool, int, float)): raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
+    d = dtypes.of(type(fill_value) if dtype is None else dtype)
     node = scalar_node("full", int(fill_value) if d.kind in "iu" else fill_value, d, s)
     return cls._made(node, device, requires_grad)
 
@@ -157,7 +168,8 @@ class Creation(Functional):
     return cls._made(graph.cast(graph.scalar(BinaryOps.ADD, u, start), d), device, requires_grad)
 
   @classmethod
-  def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+  def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
+          requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = cls._sizes("eye", (n, n if m is None else m))
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
@@ -186,7 +198,9 @@ class Creation(Functional):
     return self._like(1, kwargs)
   def empty_like(self, **kwargs: Any) -> Self:
     """Memory of this shape, dtype and device that is not initialised."""
-    return type(self).empty(self.shape, dtype=kwargs.pop("dtype", self.dtype), device=kwargs.pop("device", self.lazydata.device), **kwargs)
+    kwargs.setdefault("dtype", self.dtype)
+    kwargs.setdefault("device", self.lazydata.device)
+    return type(self).empty(self.shape, **kwargs)
 
   def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
     u = self.lazydata
@@ -194,7 +208,8 @@ class Creation(Functional):
     s = u.shape[-2:]
     row = graph.scalar(BinaryOps.ADD, self._index(0, s), diagonal) if diagonal else self._index(0, s)
     a, b = (row, self._index(1, s)) if upper else (self._index(1, s), row)
-    return self._wrap(graph.where(graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape), u, graph.const(0, u.dtype, u.shape)))
+    inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)
+    return self._wrap(graph.where(inside, u, graph.const(0, u.dtype, u.shape)))
   def tril(self, diagonal: int = 0) -> Self:
     """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
     return self._triangle("tril", diagonal, False)
@@ -208,4 +223,5 @@ class Creation(Functional):
     if u.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {u.dtype.name}; it takes ints")
     shape = (*u.shape, num_classes)
     index = graph.expand(graph.reshape(u, (*u.shape, 1)), shape)
-    return self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, graph.cast(self._index(len(u.shape), shape), u.dtype)), dtypes.int32))
+    classes = graph.cast(self._index(len(u.shape), shape), u.dtype)
+    return self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))

@@ -20,7 +20,8 @@ def canonical(name: str) -> str:
   kind = m.group(1).upper() if m else ""
   kind = _ALIASES.get(kind, kind)
   if m is None or kind not in KINDS:
-    raise DeviceError(f"device {name!r}: no such device; devices are {', '.join(KINDS)}, with a number for all but the first (CL:1)")
+    raise DeviceError(f"device {name!r}: no such device; "
+                      f"devices are {', '.join(KINDS)}, with a number for all but the first (CL:1)")
   return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
 
 

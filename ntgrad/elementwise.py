@@ -150,7 +150,8 @@ class Elementwise(Base):
     if not reverse and isinstance(x, _SCALARS):
       a = self.cast(scalar_dtype(x, self.dtype))
       whole = int(x) if math.isfinite(x) and x == int(x) and abs(x) <= (64 if a.dtype.kind != "f" else 4) else None
-      if a.dtype.kind != "f" and x < 0: raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
+      if a.dtype.kind != "f" and x < 0:
+        raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
       if whole is not None:
         if whole == 0: return self._from_node(graph.const(1, a.dtype, a.shape))
         base, n, out = (a, whole, None) if whole > 0 else (a.reciprocal(), -whole, None)
@@ -198,8 +199,12 @@ class Elementwise(Base):
     return self + (end - self) * weight
 
   def where(self, yes: Any, no: Any) -> Self:
-    """``yes`` where this bool tensor is true, else ``no``; all broadcast together. Raises DTypeError for another condition dtype."""
-    if self.dtype.kind != "b": raise DTypeError(f"where: a condition of {self.dtype.name}; it takes bool (compare first, e.g. x != 0)")
+    """``yes`` where this bool tensor is true, else ``no``; all broadcast together.
+
+    Raises DTypeError for another condition dtype.
+    """
+    if self.dtype.kind != "b":
+      raise DTypeError(f"where: a condition of {self.dtype.name}; it takes bool (compare first, e.g. x != 0)")
     a, b = self._where_pair(yes, no)
     c, u, v = self.lazydata, a.lazydata, b.lazydata
     common_device("where", c, u, v)
@@ -278,7 +283,8 @@ class Elementwise(Base):
     """The same bits as another dtype of the same size. Raises DTypeError for another size."""
     d, u = dtypes.of(dtype), self.lazydata
     if d.itemsize != u.dtype.itemsize or (d.kind == "b") != (u.dtype.kind == "b"):
-      raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; both must have the same size in bytes, and bool goes with bool only")
+      raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; "
+                       "both must have the same size in bytes, and bool goes with bool only")
     return self if d is u.dtype else self._wrap(graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device))
 
   def _unary(self, fn: UnaryOps) -> Self:

@@ -11,7 +11,7 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axis_of, mode
+from ntgrad.core import axes_of, mode
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value
 from ntgrad.reduction import Reduction
@@ -31,7 +31,8 @@ def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
 def _numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
   out = (value,) * n if isinstance(value, int) else tuple(value)
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
-  if not all([isinstance(v, int) and v >= least for v in out]): raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
+  if not all([isinstance(v, int) and v >= least for v in out]):
+    raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
   return out
 
 
@@ -44,7 +45,8 @@ def _padding(name: str, padding: Any, n: int) -> list[Pair]:
     else: raise ShapeError(f"{name}: padding {tuple(padding)} for {n} spatial dimensions; give 1, {n} or {2 * n} numbers")
   else:
     pairs = [tuple(p) for p in padding]
-    if len(pairs) != n or any([len(p) != 2 for p in pairs]): raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
+    if len(pairs) != n or any([len(p) != 2 for p in pairs]):
+      raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
   if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
 
@@ -113,11 +115,14 @@ class Functional(Reduction):
     sx, sw = x.shape, w.shape
     n = len(sw) - 2
     if n < 1 or len(sx) != n + 2:
-      raise ShapeError(f"conv2d: input {sx} with weight {sw}; give (n, cin, *spatial) and (cout, cin/groups, *kernel) of as many dimensions")
+      raise ShapeError(f"conv2d: input {sx} with weight {sw}; "
+                       "give (n, cin, *spatial) and (cout, cin/groups, *kernel) of as many dimensions")
     if groups < 1 or sx[1] != groups * sw[1] or sw[0] % groups:
-      raise ShapeError(f"conv2d: input {sx} with weight {sw} and groups {groups}; channels must be groups * {sw[1]} = {groups * sw[1]} in, "
+      raise ShapeError(f"conv2d: input {sx} with weight {sw} and groups {groups}; "
+                       f"channels must be groups * {sw[1]} = {groups * sw[1]} in, "
                        f"and a multiple of groups out")
-    if bias is not None and bias.shape != (sw[0],): raise ShapeError(f"conv2d: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
+    if bias is not None and bias.shape != (sw[0],):
+      raise ShapeError(f"conv2d: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
     st, di = _numbers("conv2d", "stride", stride, n, 1), _numbers("conv2d", "dilation", dilation, n, 1)
     pairs = _padding("conv2d", padding, n)
     kernel = sw[2:]
@@ -144,7 +149,8 @@ class Functional(Reduction):
     sx, sw = self.shape, weight.shape
     n = len(sw) - 2
     if n < 1 or len(sx) != n + 2 or groups < 1 or sx[1] != sw[0] or sw[0] % groups:
-      raise ShapeError(f"conv_transpose2d: input {sx} with weight {sw} and groups {groups}; give (n, cin, *spatial) and (cin, cout/groups, *kernel)")
+      raise ShapeError(f"conv_transpose2d: input {sx} with weight {sw} and groups {groups}; "
+                       "give (n, cin, *spatial) and (cin, cout/groups, *kernel)")
     st, di = _numbers("conv_transpose2d", "stride", stride, n, 1), _numbers("conv_transpose2d", "dilation", dilation, n, 1)
     pairs, extra = _padding("conv_transpose2d", padding, n), _numbers("conv_transpose2d", "output_padding", output_padding, n, 0)
     w = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*range(2, 2 + n))
@@ -152,12 +158,14 @@ class Functional(Reduction):
     if any([s > 1 for s in st]):  # stride - 1 zeros after each element but the last
       x = x.reshape(sx[:2] + tuple([v for s in sx[2:] for v in (s, 1)]))
       x = x.pad(((0, 0), (0, 0)) + tuple([p for s in st for p in ((0, 0), (0, s - 1))]))
-      x = x.reshape(sx[:2] + tuple([s * t for s, t in zip(sx[2:], st)])).shrink((None, None) + tuple([(0, (s - 1) * t + 1) for s, t in zip(sx[2:], st)]))
+      x = x.reshape(sx[:2] + tuple([s * t for s, t in zip(sx[2:], st)]))
+      x = x.shrink((None, None) + tuple([(0, (s - 1) * t + 1) for s, t in zip(sx[2:], st)]))
     full = [((k - 1) * d - lo, (k - 1) * d - hi + e) for k, d, (lo, hi), e in zip(sw[2:], di, pairs, extra)]
     x = x.pad(((0, 0), (0, 0)) + tuple(full))
     return x.conv2d(w, bias, groups, 1, dilation, 0)
 
-  def _pool(self, name: str, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool, fill: Any) -> tuple[UOp, int, list[Pair]]:
+  def _pool(self, name: str, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
+            fill: Any) -> tuple[UOp, int, list[Pair]]:
     """Windows of the last dims, with the padding filled: (.., out.., kernel..)."""
     n = 2 if isinstance(kernel_size, int) else len(kernel_size)
     u = self.lazydata
@@ -182,8 +190,12 @@ class Functional(Reduction):
     every = ((0, 0),) * (len(s) - n) + tuple(pairs)
     return graph.windows(pad_value(u, every, fill), k, st, di), n, pairs
 
-  def max_pool2d(self, kernel_size: Any = (2, 2), stride: Any = None, dilation: Any = 1, padding: Any = 0, ceil_mode: bool = False) -> Self:
-    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size. Raises ShapeError, ArgumentError."""
+  def max_pool2d(self, kernel_size: Any = (2, 2), stride: Any = None, dilation: Any = 1, padding: Any = 0,
+                 ceil_mode: bool = False) -> Self:
+    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
+
+    Raises ShapeError, ArgumentError.
+    """
     lowest = dtypes.min(self.dtype)
     t, n, _ = self._pool("max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, lowest)
     axes = tuple(range(len(t.shape) - n, len(t.shape)))
@@ -192,7 +204,10 @@ class Functional(Reduction):
 
   def avg_pool2d(self, kernel_size: Any = (2, 2), stride: Any = None, dilation: Any = 1, padding: Any = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True) -> Self:
-    """The mean of each window of the last dims; padding counts as zeros unless told otherwise. Raises ShapeError, ArgumentError."""
+    """The mean of each window of the last dims; padding counts as zeros unless told otherwise.
+
+    Raises ShapeError, ArgumentError.
+    """
     if self.dtype.kind != "f": raise DTypeError(f"avg_pool2d: a tensor of {self.dtype.name}; it takes floats (cast it first)")
     t, n, pairs = self._pool("avg_pool2d", kernel_size, stride, dilation, padding, ceil_mode, 0)
     axes = tuple(range(len(t.shape) - n, len(t.shape)))
@@ -205,7 +220,8 @@ class Functional(Reduction):
         ones = ones.pad(tuple(_padding("avg_pool2d", padding, n)), value=1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, _padding("avg_pool2d", padding, n))]
       k = t.shape[len(t.shape) - n:]
-      st, di = _numbers("avg_pool2d", "stride", k if stride is None else stride, n, 1), _numbers("avg_pool2d", "dilation", dilation, n, 1)
+      st = _numbers("avg_pool2d", "stride", k if stride is None else stride, n, 1)
+      di = _numbers("avg_pool2d", "dilation", dilation, n, 1)
       there = graph.windows(graph.pad(ones.lazydata, pairs), k, st, di)
       counts = graph.reduce(BinaryOps.ADD, there, tuple(range(n, 2 * n)))
       divisor = graph.expand(graph.reshape(counts, (1,) * (len(total.shape) - 2 * n) + counts.shape), total.shape)
@@ -215,7 +231,6 @@ class Functional(Reduction):
   # ---- normalisation
   def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
-    from ntgrad.core import axes_of
     u = self.lazydata
     if u.dtype.kind != "f": raise DTypeError(f"layernorm: a tensor of {u.dtype.name}; it takes floats (cast it first)")
     axes = axes_of("layernorm", axis, len(u.shape))
@@ -232,8 +247,11 @@ class Functional(Reduction):
     return (x * (x.square().mean(axis, keepdim=True) + eps).rsqrt()).cast(self.dtype)
 
   def batchnorm(self, weight: Any, bias: Any, mean: Any, invstd: Any, axis: int | tuple[int, ...] = 1) -> Self:
-    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axis; weight and bias may be None. Raises ShapeError."""
-    axes = (axis_of("batchnorm", axis, self.ndim),) if isinstance(axis, int) else tuple([axis_of("batchnorm", a, self.ndim) for a in axis])
+    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axis; weight and bias may be None.
+
+    Raises ShapeError.
+    """
+    axes = axes_of("batchnorm", axis, self.ndim)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
     n = math.prod(shape)
     for what, t in (("weight", weight), ("bias", bias), ("mean", mean), ("invstd", invstd)):
@@ -253,7 +271,8 @@ class Functional(Reduction):
     kept = make.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
     return kept.where(self * (1 / (1 - p)), 0)
 
-  def scaled_dot_product_attention(self, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False) -> Self:
+  def scaled_dot_product_attention(self, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+                                   is_causal: bool = False) -> Self:
     """softmax(q kᵀ / sqrt(d) + mask) v. A bool mask keeps where it is true. Raises ShapeError."""
     scores: Any = self.dot(key.transpose(-2, -1)) * (1 / math.sqrt(self.shape[-1]))
     if is_causal:
@@ -271,7 +290,8 @@ class Functional(Reduction):
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
   def _same_shape(self, name: str, target: Any) -> None:
-    if target.shape != self.shape: raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
+    if target.shape != self.shape:
+      raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
 
   def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
     """(x - target)², reduced. Raises ShapeError."""
@@ -290,11 +310,13 @@ class Functional(Reduction):
     else: loss = self.neg().softplus() * Y * pos_weight + self.softplus() * (1 - Y)
     return loss._reduced("binary_crossentropy_logits", reduction)
 
-  def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str, logits: bool) -> Self:
+  def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
+                  logits: bool) -> Self:
     """Loss of class indices Y, one a row (u with dim ``axis`` taken out): reduced over classes first, then over rows."""
     s = u.shape
     rows = s[:axis] + s[axis + 1:]
-    if Y.shape != rows: raise ShapeError(f"{name}: class indices of shape {Y.shape} for predictions of {s}; they must have shape {rows}")
+    if Y.shape != rows:
+      raise ShapeError(f"{name}: class indices of shape {Y.shape} for predictions of {s}; they must have shape {rows}")
     if Y.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {Y.dtype.name}; they must be ints")
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
     common_device(name, u, Y.lazydata)
@@ -319,13 +341,20 @@ class Functional(Reduction):
 
   def _float(self) -> Any: return self.dtype if self.dtype.kind == "f" else dtypes.default_float
 
-  def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: str = "mean") -> Self:
-    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count. Raises ShapeError, DTypeError."""
+  def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
+                                      reduction: str = "mean") -> Self:
+    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
+
+    Raises ShapeError, DTypeError.
+    """
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
     return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
 
   def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
-    """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape. Raises ShapeError, DTypeError."""
+    """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape.
+
+    Raises ShapeError, DTypeError.
+    """
     axis = 0 if self.ndim == 1 else 1
     u, a, _ = self._rows("cross_entropy", axis)
     if Y.ndim == self.ndim - 1: return self._class_loss("cross_entropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
@@ -336,7 +365,10 @@ class Functional(Reduction):
     return rows._reduced("cross_entropy", reduction).cast(self._float())
 
   def nll_loss(self, Y: Any, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
-    """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class. Raises ShapeError, DTypeError."""
+    """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class.
+
+    Raises ShapeError, DTypeError.
+    """
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
     if weight is None: return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False)
     rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)

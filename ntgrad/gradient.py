@@ -54,7 +54,9 @@ def _select(mask: UOp, g: UOp) -> UOp: return graph.where(mask, g, graph.const(0
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
-  """Sum along axes, kept as dims of 1. One sum upon another becomes one (also under a reshape that only drops the summed dims)."""
+  """Sum along axes, kept as dims of 1. One sum upon another becomes one (also under a reshape that only drops the summed
+  dims).
+  """
   axes = [a for a in axes if g.shape[a] != 1]
   if not axes: return g
   v = graph.const_value(g)
@@ -96,9 +98,6 @@ def _abs(u: UOp, g: UOp, need: Need) -> Pairs:
   x = u.src[0]
   zero = graph.const(0.0, x.dtype, x.shape)
   return [(x, graph.where(graph.binary(BinaryOps.CMPLT, x, zero), _neg(g), _select(graph.binary(BinaryOps.CMPLT, zero, x), g)))]
-
-
-def _none(u: UOp, g: UOp, need: Need) -> Pairs: return ()
 
 
 # ---- rules: functions of two and three values
@@ -155,7 +154,6 @@ _ALU_RULES: dict[Any, Rule] = {
   UnaryOps.SIN: lambda u, g, need: [(u.src[0], _mul(g, graph.unary(UnaryOps.COS, u.src[0])))],
   UnaryOps.COS: lambda u, g, need: [(u.src[0], _neg(_mul(g, graph.unary(UnaryOps.SIN, u.src[0]))))],
   UnaryOps.TAN: _tan, UnaryOps.TANH: _tanh, UnaryOps.ERF: _erf, UnaryOps.ABS: _abs,
-  UnaryOps.FLOOR: _none, UnaryOps.CEIL: _none, UnaryOps.TRUNC: _none, UnaryOps.ROUND: _none, UnaryOps.NOT: _none, UnaryOps.ISNAN: _none,
   BinaryOps.ADD: lambda u, g, need: [(u.src[0], g), (u.src[1], g)],
   BinaryOps.SUB: lambda u, g, need: [(u.src[0], g), (u.src[1], _neg(g))] if u.src[1] in need else [(u.src[0], g)],
   BinaryOps.MUL: _mul_rule,
@@ -166,7 +164,7 @@ _ALU_RULES: dict[Any, Rule] = {
 
 def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
   rule = _ALU_RULES.get(u.arg)
-  return () if rule is None else rule(u, g, need)  # comparisons and bits have no slope
+  return () if rule is None else rule(u, g, need)  # rounding, comparisons and bits have no slope
 
 
 # ---- rules: movement, by the adjoint movement
@@ -220,9 +218,9 @@ def _untile(u: UOp, g: UOp, need: Need) -> Pairs:
   total = n + 2 * k
   for d, size in enumerate(inner):
     if size == 1: continue
-    def along(axis: int, size: int = size) -> UOp:
-      return graph.expand(graph.reshape(graph.iota(size), tuple([size if i == axis else 1 for i in range(total)])), t.shape)
-    t = _select(graph.binary(BinaryOps.CMPEQ, along(n + d), along(n + k + d)), t)
+    own, window = [graph.expand(graph.reshape(graph.iota(size), tuple([size if i == axis else 1 for i in range(total)])), t.shape)
+                   for axis in (n + d, n + k + d)]
+    t = _select(graph.binary(BinaryOps.CMPEQ, own, window), t)
   return [(u.src[0], graph.reshape(sum_to(t, range(n + k, total)), u.src[0].shape))]
 
 
@@ -230,7 +228,9 @@ def _untile(u: UOp, g: UOp, need: Need) -> Pairs:
 def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
   x, (fn, axes) = u.src[0], u.arg
   s = x.shape
-  if fn is BinaryOps.ADD: return [(x, graph.expand(g, s) if graph.const_value(g) is None else graph.const(graph.const_value(g), g.dtype, s))]
+  if fn is BinaryOps.ADD:
+    v = graph.const_value(g)
+    return [(x, graph.expand(g, s) if v is None else graph.const(v, g.dtype, s))]
   if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
     chosen = graph.binary(BinaryOps.CMPEQ, x, graph.expand(u, s))
     # equal ones share the gradient
@@ -241,7 +241,9 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
-  """For each element, the product of the others along axes, right where elements are zero: products before times products after."""
+  """For each element, the product of the others along axes, right where elements are zero:
+  products before times products after.
+  """
   s = x.shape
   rest = [i for i in range(len(s)) if i not in axes]
   order = (*rest, *axes)
@@ -265,7 +267,7 @@ def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
 def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   base, index, value = u.src
   if u.arg == "add": return [(base, g), (value, graph.gather(g, index))]
-  # what was set no longer depends on the base; of equal indices only the last write is there, as whom we take the one that kept its number
+  # what was set no longer depends on the base; of equal indices one write is there: the one whose number a like scatter leaves
   rows = index.shape
   count = math.prod(rows)
   numbers = graph.reshape(graph.iota(count), rows)
@@ -361,18 +363,23 @@ def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> d
 
 def _start(name: str, loss: Any, gradient: Any) -> UOp:
   u: UOp = loss.lazydata
-  if u.dtype.kind != "f": raise GradientError(f"{name}: a tensor of {u.dtype.name} has no gradient; it takes a float (cast before the computation)")
+  if u.dtype.kind != "f":
+    raise GradientError(f"{name}: a tensor of {u.dtype.name} has no gradient; it takes a float (cast before the computation)")
   if gradient is None:
-    if loss.numel() != 1: raise GradientError(f"{name}: a tensor of shape {u.shape} is not one number; reduce it (.sum(), .mean()) or give gradient=")
+    if loss.numel() != 1:
+      raise GradientError(f"{name}: a tensor of shape {u.shape} is not one number; reduce it (.sum(), .mean()) or give gradient=")
     return graph.const(1.0, u.dtype, u.shape)
   if gradient.shape != u.shape or gradient.dtype is not u.dtype:
-    raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; they must be the same")
+    raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; "
+                        "they must be the same")
   g: UOp = gradient.lazydata
   return g
 
 
 class _Places:
-  """Finds the node of a graph that a tensor's node stands for: itself, or the one that was realised into it after the graph was made."""
+  """Finds the node of a graph that a tensor's node stands for: itself,
+  or the one that was realised into it after the graph was made.
+  """
 
   def __init__(self, order: Sequence[UOp]):
     self.order, self.nodes = order, set(order)
@@ -400,7 +407,8 @@ def backward(loss: Any, gradient: Any = None) -> None:
   """Add to ``grad`` of every live leaf beneath ``loss``; see ``Tensor.backward``."""
   cotangent = _start("backward", loss, gradient)
   if loss._state <= 0:
-    raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; set requires_grad=True on a source, outside of no_grad")
+    raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; "
+                        "set requires_grad=True on a source, outside of no_grad")
   order = walk(loss.lazydata)
   places = _Places(order)
   leaves = []
@@ -408,7 +416,9 @@ def backward(loss: Any, gradient: Any = None) -> None:
     if t._state == 2:
       n = places.find(t.lazydata)
       if n is not None: leaves.append((t, n))
-  if not leaves: raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; keep the leaf tensors, use them in the computation")
+  if not leaves:
+    raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; "
+                        "keep the leaf tensors, use them in the computation")
   found = gradients(order, cotangent, [n for _, n in leaves])
   for t, n in leaves:
     g = found.get(n)
@@ -424,7 +434,8 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   places = _Places(order)
   wanted = []
   for i, t in enumerate(targets):
-    if t.dtype.kind != "f": raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
+    if t.dtype.kind != "f":
+      raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
     n = places.find(t.lazydata)
     if n is None:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "

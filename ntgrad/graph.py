@@ -38,7 +38,8 @@ def _const(value: Any, dtype: DType, shape: Shape) -> UOp:
 
 def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
   """A constant of a shape: CONST, RESHAPE to ones, EXPAND."""
-  if value == 0 and dtype.kind == "f" and math.copysign(1.0, value) < 0: return _const.__wrapped__(value, dtype, shape)  # -0.0 == 0.0
+  # the cache takes -0.0 for 0.0
+  if value == 0 and dtype.kind == "f" and math.copysign(1.0, value) < 0: return _const.__wrapped__(value, dtype, shape)
   return _const(value, dtype, shape)
 
 

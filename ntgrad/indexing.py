@@ -61,8 +61,11 @@ class Indexing(Random):
   __slots__ = ()
 
   def _parse(self, name: str, index: Any) -> tuple[list[Any], list[int]]:
-    """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index array;
-    and which of them are ints. Raises IndexOutOfRangeError, ArgumentError, DTypeError."""
+    """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index node;
+    and which of them are ints.
+
+    Raises IndexOutOfRangeError, ArgumentError, DTypeError.
+    """
     s = self.shape
     items = list(index) if isinstance(index, tuple) else [index]
     used = sum([1 for i in items if i is not None and i is not Ellipsis])
@@ -79,7 +82,8 @@ class Indexing(Random):
         out.append(None)
         continue
       size = s[axis]
-      if isinstance(item, (bool, np.bool_)): raise DTypeError(f"{name}: the bool {item} as an index; indices are ints, slices, None, ... and int tensors")
+      if isinstance(item, (bool, np.bool_)):
+        raise DTypeError(f"{name}: the bool {item} as an index; indices are ints, slices, None, ... and int tensors")
       if isinstance(item, (int, np.integer)):
         if not -size <= item < size:
           raise IndexOutOfRangeError(f"{name}: index {item} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
@@ -100,14 +104,17 @@ class Indexing(Random):
       elif isinstance(item, (list, tuple, np.ndarray, range)):
         array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
         out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
-      else: raise DTypeError(f"{name}: an index of {type(item).__name__}; indices are ints, slices, None, ... and int tensors or lists")
+      else:
+        raise DTypeError(f"{name}: an index of {type(item).__name__}; "
+                         "indices are ints, slices, None, ... and int tensors or lists")
       axis += 1
     return out, ints
 
   def __getitem__(self, index: Any) -> Self:
     """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together).
 
-    An index tensor's elements outside the dim give zeros; ints and lists outside raise IndexOutOfRangeError. Bool masks are refused (DTypeError).
+    An index tensor's elements outside the dim give zeros; ints and lists outside raise IndexOutOfRangeError. Bool masks are
+    refused (DTypeError).
     """
     items, ints = self._parse("getitem", index)
     u = self._boxed(items)
@@ -173,10 +180,15 @@ class Indexing(Random):
 
     Raises ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that requires a gradient.
     """
-    if self._state == 2: raise GradientError("setitem: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or .detach() it")
+    if self._state == 2:
+      raise GradientError("setitem: a leaf that requires a gradient cannot be changed in place; "
+                          "use no_grad and assign, or .detach() it")
     items, ints = self._parse("setitem", index)
-    if None in [i if i is None else 0 for i in items]: raise ArgumentError(f"setitem: None in the index of shape {self.shape}; reshape the value instead")
-    v = value if isinstance(value, Indexing) else type(self)(value, device=self.lazydata.device, dtype=None if isinstance(value, np.ndarray) else self.dtype)  # type: ignore[call-arg]
+    if None in [i if i is None else 0 for i in items]:
+      raise ArgumentError(f"setitem: None in the index of shape {self.shape}; reshape the value instead")
+    make: Any = type(self)
+    dtype = None if isinstance(value, np.ndarray) else self.dtype
+    v = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
     if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
       raise DTypeError(f"setitem: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device("setitem", self.lazydata, v.lazydata)
@@ -190,7 +202,8 @@ class Indexing(Random):
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
-    if broadcast_shape("setitem", v.shape, shape) != shape: raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {shape}")
+    if broadcast_shape("setitem", v.shape, shape) != shape:
+      raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {shape}")
     return graph.broadcast(v, shape)
 
   def _with_box(self, items: Sequence[Any], ints: Sequence[int], v: UOp) -> UOp:
@@ -239,24 +252,33 @@ class Indexing(Random):
   def _flat_index(self, name: str, dim: int, index: Any) -> tuple[UOp, int]:
     d, s = axis_of(name, dim, self.ndim), self.shape
     if not isinstance(index, Base) or index.dtype.kind not in "iu":
-      raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; it takes a tensor of ints")
+      raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; "
+                       "it takes a tensor of ints")
     if index.ndim != len(s) or any([i > n for k, (i, n) in enumerate(zip(index.shape, s)) if k != d]):
-      raise ShapeError(f"{name}: an index of shape {index.shape} for shape {s} on axis {d}; it needs as many dimensions, none but that axis larger")
+      raise ShapeError(f"{name}: an index of shape {index.shape} for shape {s} on axis {d}; "
+                       "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
     u = normal_index(index.lazydata, s[d])
     return joined_index([u if k == d else self._index(k, index.shape) for k in range(len(s))], s), d
 
   def gather(self, dim: int, index: Any) -> Self:
-    """out[i][j] = self[index[i][j]][j] for dim 0, and so on; zeros where the index is out of range. Raises ShapeError, DTypeError, AxisError."""
+    """out[i][j] = self[index[i][j]][j] for dim 0, and so on; zeros where the index is out of range.
+
+    Raises ShapeError, DTypeError, AxisError.
+    """
     flat, _ = self._flat_index("gather", dim, index)
     return self._wrap(graph.gather(graph.reshape(self.lazydata, (self.numel(),)), flat))
 
   def scatter(self, dim: int, index: Any, src: Any, reduce: str | None = None) -> Self:
-    """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; reduce="add" adds. Raises ShapeError, DTypeError, AxisError, ArgumentError."""
+    """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; reduce="add" adds.
+
+    Raises ShapeError, DTypeError, AxisError, ArgumentError.
+    """
     if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
     flat, _ = self._flat_index("scatter", dim, index)
     v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
-    if v.dtype is not self.dtype: raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
+    if v.dtype is not self.dtype:
+      raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     if v.ndim != index.ndim or any([a < b for a, b in zip(v.shape, index.shape)]):
       raise ShapeError(f"scatter: a source of shape {v.shape} for an index of {index.shape}; it must not be smaller")
     vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])

@@ -20,6 +20,11 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   return graph.where(inside, graph.pad(u, padding), graph.const(value, u.dtype, inside.shape))
 
 
+def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
+  """From begin to end of one dim."""
+  return graph.shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
+
+
 class Movement(Casts):
   """The movement operations."""
   __slots__ = ()
@@ -33,7 +38,10 @@ class Movement(Casts):
     return u.src[0] if u.op is op and self._state <= 0 else None
 
   def reshape(self, *shape: Any) -> Self:
-    """The elements in row-major order in another shape; one size may be -1. Raises ShapeError if the sizes do not give as many."""
+    """The elements in row-major order in another shape; one size may be -1.
+
+    Raises ShapeError if the sizes do not give as many.
+    """
     u = self.lazydata
     new = shape_of("reshape", shape)
     if new == u.shape: return self
@@ -42,7 +50,8 @@ class Movement(Casts):
       known = -math.prod(new)
       if new.count(-1) > 1: raise ShapeError(f"reshape: sizes {new} have -1 more than once; only one size can be found")
       if known <= 0 or n % known:
-        raise ShapeError(f"reshape: shape {u.shape} has {n} elements, which sizes {new} do not divide; give sizes whose product does")
+        raise ShapeError(f"reshape: shape {u.shape} has {n} elements, which sizes {new} do not divide; "
+                         "give sizes whose product does")
       new = tuple([n // known if s == -1 else s for s in new])
       if new == u.shape: return self
     if math.prod(new) != n or min(new, default=0) < 0:
@@ -166,7 +175,8 @@ class Movement(Casts):
       u = graph.shrink(u, [(max(-lo, 0), d - max(-hi, 0)) for d, (lo, hi) in zip(s, pairs)])
       pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
     elif not any([lo or hi for lo, hi in pairs]): return self
-    if u.dtype.kind != "f" and value != int(value): raise DTypeError(f"pad: value {value} does not fit a tensor of {u.dtype.name}")
+    if u.dtype.kind != "f" and value != int(value):
+      raise DTypeError(f"pad: value {value} does not fit a tensor of {u.dtype.name}")
     if u.dtype.kind in "iu": scalar_node("pad", int(value), u.dtype, ())
     return self._wrap(pad_value(u, pairs, value))
 
@@ -179,18 +189,21 @@ class Movement(Casts):
       most = {"reflect": n - 1, "circular": n, "replicate": max(lo, hi) if n else 0}[mode]
       if min(lo, hi) < 0 or max(lo, hi) > most:
         raise ArgumentError(f"pad: ({lo}, {hi}) of dimension {d} of shape {self.shape} in mode {mode!r}; it takes 0 to {most}")
-      def part(b: int, e: int) -> UOp: return graph.shrink(u, [(b, e) if i == d else (0, s) for i, s in enumerate(u.shape)])
-      def many(at: int, k: int) -> UOp: return graph.expand(part(at, at + 1), u.shape[:d] + (k,) + u.shape[d + 1:])
-      parts = [u]
-      if lo: parts.insert(0, graph.flip(part(1, lo + 1), (d,)) if mode == "reflect" else part(n - lo, n) if mode == "circular" else many(0, lo))
-      if hi: parts.append(graph.flip(part(n - 1 - hi, n - 1), (d,)) if mode == "reflect" else part(0, hi) if mode == "circular" else many(n - 1, hi))
-      u = graph.cat(parts, d)
+      if not lo and not hi: continue
+      if mode == "reflect": before, after = graph.flip(_part(u, d, 1, lo + 1), (d,)), graph.flip(_part(u, d, n - 1 - hi, n - 1), (d,))
+      elif mode == "circular": before, after = _part(u, d, n - lo, n), _part(u, d, 0, hi)
+      else:
+        size = u.shape[:d], u.shape[d + 1:]
+        before = graph.expand(_part(u, d, 0, 1), (*size[0], lo, *size[1]))
+        after = graph.expand(_part(u, d, n - 1, n), (*size[0], hi, *size[1]))
+      u = graph.cat((before, u, after), d)
     return self if u is self.lazydata else self._wrap(u)
 
   def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
     """A box: (begin, end) of each dim, None for all of it. Raises ShapeError, ArgumentError."""
     u = self.lazydata
-    if len(bounds) != len(u.shape): raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
+    if len(bounds) != len(u.shape):
+      raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
     box = tuple([(0, s) if b is None else (b[0], b[1]) for b, s in zip(bounds, u.shape)])
     if not all([0 <= b <= e <= s for (b, e), s in zip(box, u.shape)]):
       raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
@@ -253,7 +266,8 @@ class Movement(Casts):
     """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
     d, s = axis_of("unfold", dim, self.ndim), self.shape
     if not s or not 0 < size <= s[d] or step < 1:
-      raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; size goes from 1 to the dimension, step from 1")
+      raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
+                          "size goes from 1 to the dimension, step from 1")
     t = graph.tile(self.lazydata, [(size, step, 1) if i == d else (1, 1, 1) for i in range(len(s))])
     return self._wrap(graph.reshape(t, t.shape[:len(s)] + (size,)))
 
@@ -263,10 +277,13 @@ class Movement(Casts):
     st = (stride,) * n if isinstance(stride, int) else tuple(stride)
     di = (dilation,) * n if isinstance(dilation, int) else tuple(dilation)
     if len(st) != n or len(di) != n or n > len(s):
-      raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; they need one number each for the last dimensions")
-    if min((*size, *st, *di), default=1) < 1: raise ArgumentError(f"windows: size {tuple(size)}, stride {st}, dilation {di}; all must be at least 1")
+      raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; "
+                       "they need one number each for the last dimensions")
+    if min((*size, *st, *di), default=1) < 1:
+      raise ArgumentError(f"windows: size {tuple(size)}, stride {st}, dilation {di}; all must be at least 1")
     if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
-      raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; pad the tensor or take smaller ones")
+      raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
+                       "pad the tensor or take smaller ones")
     return self._wrap(graph.windows(self.lazydata, size, st, di))
 
   def cat(self, *others: Any, dim: int = 0) -> Self:
@@ -276,7 +293,8 @@ class Movement(Casts):
     if not s: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
     for t in tensors:
       if len(t.shape) != len(s) or any([a != b for i, (a, b) in enumerate(zip(t.shape, s)) if i != d]):
-        raise ShapeError(f"cat: shapes {', '.join(str(t.shape) for t in tensors)} on axis {d}; they must be equal but for that axis")
+        raise ShapeError(f"cat: shapes {', '.join(str(t.shape) for t in tensors)} on axis {d}; "
+                         "they must be equal but for that axis")
     common_device("cat", *[t.lazydata for t in tensors])
     dtype = promote(*[t.dtype for t in tensors])
     return self._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), tensors)
@@ -299,14 +317,15 @@ class Movement(Casts):
     for k, dim in zip(ks, ds):
       d, n = axis_of("roll", dim, self.ndim), u.shape[dim]
       k = k % n if n else 0
-      if k: u = graph.cat([graph.shrink(u, [(b, e) if i == d else (0, s) for i, s in enumerate(u.shape)]) for b, e in ((n - k, n), (0, n - k))], d)
+      if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
     return self if u is self.lazydata else self._wrap(u)
 
   def meshgrid(self, *others: Any, indexing: str = "ij") -> tuple[Self, ...]:
     """Grids of coordinates of 1-d tensors. Raises ShapeError, ArgumentError."""
     if indexing not in ("ij", "xy"): raise ArgumentError(f"meshgrid: indexing {indexing!r}; it takes 'ij' or 'xy'")
     tensors = [self, *others]
-    if any([t.ndim > 1 for t in tensors]): raise ShapeError(f"meshgrid: shapes {', '.join(str(t.shape) for t in tensors)}; it takes 1-d tensors")
+    if any([t.ndim > 1 for t in tensors]):
+      raise ShapeError(f"meshgrid: shapes {', '.join(str(t.shape) for t in tensors)}; it takes 1-d tensors")
     place = list(range(len(tensors)))
     if indexing == "xy" and len(tensors) > 1: place[:2] = [1, 0]
     shape = broadcast_shape("meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)])
@@ -321,7 +340,8 @@ class Movement(Casts):
 
   def diagonal(self) -> Self:
     """(n, n) -> (n,), its diagonal. Raises ShapeError unless square."""
-    if self.ndim != 2 or self.shape[0] != self.shape[1]: raise ShapeError(f"diagonal: shape {self.shape}; it takes a square matrix")
+    if self.ndim != 2 or self.shape[0] != self.shape[1]:
+      raise ShapeError(f"diagonal: shape {self.shape}; it takes a square matrix")
     n = self.shape[0]
     u = graph.pad(graph.reshape(self.lazydata, (n * n,)), ((0, n),))
     return self._wrap(graph.reshape(graph.shrink(graph.reshape(u, (n, n + 1)), ((0, n), (0, 1))), (n,)))

@@ -1,4 +1,4 @@
-"""Random numbers by counter (threefry): element i of a call is a function of the seed and of the numbers drawn before, on every device.
+"""Random numbers by counter (threefry): element i of a call is a function of the seed and of how many were drawn before, anywhere.
 
 A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so that a
 replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
@@ -29,7 +29,8 @@ _generator = _Generator()
 
 def manual_seed(seed: int = 0) -> None:
   """Start the sequence of random numbers over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
-  if not isinstance(seed, int) or not 0 <= seed < 2 ** 64: raise ArgumentError(f"manual_seed: {seed!r}; a seed is an int from 0 to 2**64 - 1")
+  if not isinstance(seed, int) or not 0 <= seed < 2 ** 64:
+    raise ArgumentError(f"manual_seed: {seed!r}; a seed is an int from 0 to 2**64 - 1")
   _generator.seed, _generator.counter = seed, 0
 
 
@@ -48,6 +49,9 @@ def rng_state(n: int, device: str | None = None) -> Any:
   return b
 
 
+_FRACTION = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float8_e4m3: 4, dtypes.float8_e5m2: 3}
+
+
 def bits(shape: tuple[int, ...], device: str | None) -> UOp:
   """64 random bits an element, uint64."""
   n = math.prod(shape)
@@ -60,7 +64,7 @@ def bits(shape: tuple[int, ...], device: str | None) -> UOp:
 
 def uniform(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64: as many as the dtype's fraction holds, so that 1 never comes out."""
-  n = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8}.get(dtype, 4 if dtype is dtypes.float8_e4m3 else 3)
+  n = _FRACTION[dtype]
   work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
   whole = graph.cast(graph.scalar(BinaryOps.SHR, r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
   return graph.cast(graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n), dtype)
@@ -97,7 +101,8 @@ class Random(Creation):
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None, dtype: Any = None,
               requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high). Raises ArgumentError, DTypeError."""
-    if dtype is not None and dtypes.of(dtype).kind in "iu": return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
+    if dtype is not None and dtypes.of(dtype).kind in "iu":
+      return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
     u = cls.rand(*shape, device=device, dtype=dtype).lazydata
     if high - low != 1: u = graph.scalar(BinaryOps.MUL, u, high - low)
     return cls._drawn(u if low == 0 else graph.scalar(BinaryOps.ADD, u, low), requires_grad)
@@ -152,13 +157,19 @@ class Random(Creation):
     return cls.uniform(*s, low=-bound, high=bound, **kwargs)
   @classmethod
   def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError for no dims."""
+    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first.
+
+    Raises ShapeError for no dims.
+    """
     s = cls._fan("kaiming_uniform", shape)
     bound = math.sqrt(6 / (1 + a * a) / math.prod(s[1:]))
     return cls.uniform(*s, low=-bound, high=bound, **kwargs)
   @classmethod
   def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError for no dims."""
+    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first.
+
+    Raises ShapeError for no dims.
+    """
     s = cls._fan("kaiming_normal", shape)
     return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
   @classmethod
@@ -177,10 +188,14 @@ class Random(Creation):
     return type(self).randn(*self.shape, device=kwargs.pop("device", self.device), **kwargs)
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
-    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32. Without replacement only one. Raises ShapeError, ArgumentError."""
+    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32. Without replacement only one.
+
+    Raises ShapeError, ArgumentError.
+    """
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
     if num_samples < 1 or (num_samples > 1 and not replacement):
-      raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; several are drawn with replacement=True only")
+      raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; "
+                          "several are drawn with replacement=True only")
     w = self.unsqueeze(0) if self.ndim == 1 else self
     running = w.cast(dtypes.float32).cumsum(1)
     last = running.shrink(((0, w.shape[0]), (w.shape[1] - 1, w.shape[1])))

@@ -6,7 +6,7 @@ A reduction keeps its dims as 1 in the graph and drops them last, so that what i
 from __future__ import annotations
 
 import math
-from typing import Any, Self, Sequence, Union
+from typing import Self, Sequence, Union
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
@@ -90,10 +90,16 @@ class Reduction(Movement):
     return self._from_node(graph.drop(out, (a,)))
 
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
-    """Where the greatest is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all. Raises AxisError."""
+    """Where the greatest is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
+
+    Raises AxisError.
+    """
     return self._argextreme("argmax", BinaryOps.MAX, axis, keepdim)
   def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
-    """Where the least is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all. Raises AxisError."""
+    """Where the least is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
+
+    Raises AxisError.
+    """
     return self._argextreme("argmin", BinaryOps.MIN, axis, keepdim)
 
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
@@ -177,7 +183,8 @@ class Reduction(Movement):
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
-    return self._wrap(graph.cast(graph.sub(d, graph.expand(graph.unary(UnaryOps.LOG, total), d.shape)), out if dtype is None else dtypes.of(dtype)))
+    node = graph.sub(d, graph.expand(graph.unary(UnaryOps.LOG, total), d.shape))
+    return self._wrap(graph.cast(node, out if dtype is None else dtypes.of(dtype)))
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""

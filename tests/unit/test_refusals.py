@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, dtypes, no_grad
-from ntgrad.errors import (ArgumentError, AssignError, AxisError, DeviceError, DTypeError, GradientError, IndexOutOfRangeError, NtgradError,
-                           ShapeError)
+from ntgrad.errors import (
+  ArgumentError,
+  AssignError,
+  AxisError,
+  DeviceError,
+  DTypeError,
+  GradientError,
+  IndexOutOfRangeError,
+  NtgradError,
+  ShapeError,
+)
 
 
 @pytest.fixture(autouse=True)

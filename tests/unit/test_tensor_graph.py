@@ -1,4 +1,5 @@
 """Every Tensor operation against numpy, and every gradient against finite differences, on the level of the graph (no kernels)."""
+
 from __future__ import annotations
 
 import math
@@ -29,9 +30,12 @@ def _on_numpy() -> Any:
 def same(t: Tensor, expected: Any, dtype: Any = None, tol: float = 1e-6) -> None:
   got, expected = value(t), np.asarray(expected)
   assert got.shape == t.shape == expected.shape, (got.shape, expected.shape)
-  if dtype is not None: assert t.dtype is dtype, t.dtype
-  if got.dtype.kind in "biu" and expected.dtype.kind in "biu": np.testing.assert_array_equal(got, expected)
-  else: np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=tol, atol=tol)
+  if dtype is not None:
+    assert t.dtype is dtype, t.dtype
+  if got.dtype.kind in "biu" and expected.dtype.kind in "biu":
+    np.testing.assert_array_equal(got, expected)
+  else:
+    np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=tol, atol=tol)
 
 
 def check_gradient(fn: Callable[..., Tensor], *arrays: np.ndarray, tol: float = 1e-5) -> None:
@@ -66,29 +70,58 @@ POS = np.abs(A) + 0.5
 # ---- elementwise
 
 UNARY: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], np.ndarray]] = [
-  ("neg", lambda t: -t, lambda a: -a, A), ("abs", abs, np.abs, A), ("exp", lambda t: t.exp(), np.exp, A), ("exp2", lambda t: t.exp2(), np.exp2, A),
-  ("log", lambda t: t.log(), np.log, POS), ("log2", lambda t: t.log2(), np.log2, POS), ("log10", lambda t: t.log10(), np.log10, POS),
-  ("sqrt", lambda t: t.sqrt(), np.sqrt, POS), ("rsqrt", lambda t: t.rsqrt(), lambda a: 1 / np.sqrt(a), POS),
-  ("reciprocal", lambda t: t.reciprocal(), lambda a: 1 / a, POS), ("sin", lambda t: t.sin(), np.sin, A), ("cos", lambda t: t.cos(), np.cos, A),
-  ("tan", lambda t: t.tan(), np.tan, A * 0.5), ("tanh", lambda t: t.tanh(), np.tanh, A), ("sinh", lambda t: t.sinh(), np.sinh, A),
-  ("cosh", lambda t: t.cosh(), np.cosh, A), ("erf", lambda t: t.erf(), np.vectorize(math.erf), A),
-  ("sigmoid", lambda t: t.sigmoid(), lambda a: 1 / (1 + np.exp(-a)), A), ("logsigmoid", lambda t: t.logsigmoid(), lambda a: -np.log1p(np.exp(-a)), A),
-  ("relu", lambda t: t.relu(), lambda a: np.maximum(a, 0), A), ("leaky_relu", lambda t: t.leaky_relu(0.1), lambda a: np.where(a > 0, a, 0.1 * a), A),
-  ("gelu", lambda t: t.gelu(), lambda a: 0.5 * a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a ** 3))), A),
+  ("neg", lambda t: -t, lambda a: -a, A),
+  ("abs", abs, np.abs, A),
+  ("exp", lambda t: t.exp(), np.exp, A),
+  ("exp2", lambda t: t.exp2(), np.exp2, A),
+  ("log", lambda t: t.log(), np.log, POS),
+  ("log2", lambda t: t.log2(), np.log2, POS),
+  ("log10", lambda t: t.log10(), np.log10, POS),
+  ("sqrt", lambda t: t.sqrt(), np.sqrt, POS),
+  ("rsqrt", lambda t: t.rsqrt(), lambda a: 1 / np.sqrt(a), POS),
+  ("reciprocal", lambda t: t.reciprocal(), lambda a: 1 / a, POS),
+  ("sin", lambda t: t.sin(), np.sin, A),
+  ("cos", lambda t: t.cos(), np.cos, A),
+  ("tan", lambda t: t.tan(), np.tan, A * 0.5),
+  ("tanh", lambda t: t.tanh(), np.tanh, A),
+  ("sinh", lambda t: t.sinh(), np.sinh, A),
+  ("cosh", lambda t: t.cosh(), np.cosh, A),
+  ("erf", lambda t: t.erf(), np.vectorize(math.erf), A),
+  ("sigmoid", lambda t: t.sigmoid(), lambda a: 1 / (1 + np.exp(-a)), A),
+  ("logsigmoid", lambda t: t.logsigmoid(), lambda a: -np.log1p(np.exp(-a)), A),
+  ("relu", lambda t: t.relu(), lambda a: np.maximum(a, 0), A),
+  ("leaky_relu", lambda t: t.leaky_relu(0.1), lambda a: np.where(a > 0, a, 0.1 * a), A),
+  ("gelu", lambda t: t.gelu(), lambda a: 0.5 * a * (1 + np.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3))), A),
   ("gelu exact", lambda t: t.gelu("none"), lambda a: 0.5 * a * (1 + np.vectorize(math.erf)(a / math.sqrt(2))), A),
-  ("quick_gelu", lambda t: t.quick_gelu(), lambda a: a / (1 + np.exp(-1.702 * a)), A), ("silu", lambda t: t.silu(), lambda a: a / (1 + np.exp(-a)), A),
-  ("elu", lambda t: t.elu(), lambda a: np.where(a > 0, a, np.exp(a) - 1), A), ("celu", lambda t: t.celu(2), lambda a: np.where(a > 0, a, 2 * (np.exp(a / 2) - 1)), A),
+  ("quick_gelu", lambda t: t.quick_gelu(), lambda a: a / (1 + np.exp(-1.702 * a)), A),
+  ("silu", lambda t: t.silu(), lambda a: a / (1 + np.exp(-a)), A),
+  ("elu", lambda t: t.elu(), lambda a: np.where(a > 0, a, np.exp(a) - 1), A),
+  ("celu", lambda t: t.celu(2), lambda a: np.where(a > 0, a, 2 * (np.exp(a / 2) - 1)), A),
   ("selu", lambda t: t.selu(), lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * (np.exp(a) - 1)), A),
-  ("softplus", lambda t: t.softplus(), lambda a: np.log1p(np.exp(a)), A), ("softplus 2", lambda t: t.softplus(2), lambda a: np.log1p(np.exp(2 * a)) / 2, A),
-  ("softsign", lambda t: t.softsign(), lambda a: a / (1 + np.abs(a)), A), ("mish", lambda t: t.mish(), lambda a: a * np.tanh(np.log1p(np.exp(a))), A),
-  ("hardswish", lambda t: t.hardswish(), lambda a: a * np.clip(a + 3, 0, 6) / 6, A), ("hardsigmoid", lambda t: t.hardsigmoid(), lambda a: np.clip(a + 3, 0, 6) / 6, A),
-  ("relu6", lambda t: (t * 5).relu6(), lambda a: np.clip(a * 5, 0, 6), A), ("hardtanh", lambda t: t.hardtanh(), lambda a: np.clip(a, -1, 1), A),
-  ("clamp", lambda t: t.clamp(-0.5, 0.6), lambda a: np.clip(a, -0.5, 0.6), A), ("clip", lambda t: t.clip(max_=0.3), lambda a: np.minimum(a, 0.3), A),
-  ("square", lambda t: t.square(), np.square, A), ("pow 2", lambda t: t ** 2, lambda a: a ** 2, A), ("pow 3", lambda t: t ** 3, lambda a: a ** 3, A),
-  ("pow -1", lambda t: t ** -1, lambda a: 1 / a, POS), ("pow -2", lambda t: t ** -2, lambda a: a ** -2, POS), ("pow half", lambda t: t ** 0.5, np.sqrt, POS),
-  ("pow 2.5", lambda t: t ** 2.5, lambda a: a ** 2.5, POS), ("pow 7 of negatives", lambda t: t ** 7, lambda a: a ** 7, A),
-  ("pow of a number", lambda t: 2.0 ** t, lambda a: 2.0 ** a, A), ("radd", lambda t: 1 + t, lambda a: 1 + a, A), ("rsub", lambda t: 1 - t, lambda a: 1 - a, A),
-  ("rdiv", lambda t: 1 / t, lambda a: 1 / a, POS), ("half", lambda t: t / 2, lambda a: a / 2, A), ("lerp", lambda t: t.lerp(t * 2, 0.3), lambda a: a * 1.3, A),
+  ("softplus", lambda t: t.softplus(), lambda a: np.log1p(np.exp(a)), A),
+  ("softplus 2", lambda t: t.softplus(2), lambda a: np.log1p(np.exp(2 * a)) / 2, A),
+  ("softsign", lambda t: t.softsign(), lambda a: a / (1 + np.abs(a)), A),
+  ("mish", lambda t: t.mish(), lambda a: a * np.tanh(np.log1p(np.exp(a))), A),
+  ("hardswish", lambda t: t.hardswish(), lambda a: a * np.clip(a + 3, 0, 6) / 6, A),
+  ("hardsigmoid", lambda t: t.hardsigmoid(), lambda a: np.clip(a + 3, 0, 6) / 6, A),
+  ("relu6", lambda t: (t * 5).relu6(), lambda a: np.clip(a * 5, 0, 6), A),
+  ("hardtanh", lambda t: t.hardtanh(), lambda a: np.clip(a, -1, 1), A),
+  ("clamp", lambda t: t.clamp(-0.5, 0.6), lambda a: np.clip(a, -0.5, 0.6), A),
+  ("clip", lambda t: t.clip(max_=0.3), lambda a: np.minimum(a, 0.3), A),
+  ("square", lambda t: t.square(), np.square, A),
+  ("pow 2", lambda t: t**2, lambda a: a**2, A),
+  ("pow 3", lambda t: t**3, lambda a: a**3, A),
+  ("pow -1", lambda t: t**-1, lambda a: 1 / a, POS),
+  ("pow -2", lambda t: t**-2, lambda a: a**-2, POS),
+  ("pow half", lambda t: t**0.5, np.sqrt, POS),
+  ("pow 2.5", lambda t: t**2.5, lambda a: a**2.5, POS),
+  ("pow 7 of negatives", lambda t: t**7, lambda a: a**7, A),
+  ("pow of a number", lambda t: 2.0**t, lambda a: 2.0**a, A),
+  ("radd", lambda t: 1 + t, lambda a: 1 + a, A),
+  ("rsub", lambda t: 1 - t, lambda a: 1 - a, A),
+  ("rdiv", lambda t: 1 / t, lambda a: 1 / a, POS),
+  ("half", lambda t: t / 2, lambda a: a / 2, A),
+  ("lerp", lambda t: t.lerp(t * 2, 0.3), lambda a: a * 1.3, A),
 ]
 
 
@@ -113,7 +146,13 @@ def test_classification() -> None:
     same(getattr(Tensor([1, 2]), name)(), getattr(np, name)(np.array([1, 2])), dtypes.bool)
 
 
-BINARY = [("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("mul", lambda a, b: a * b), ("div", lambda a, b: a / b), ("pow", lambda a, b: abs(a) ** b)]
+BINARY = [
+  ("add", lambda a, b: a + b),
+  ("sub", lambda a, b: a - b),
+  ("mul", lambda a, b: a * b),
+  ("div", lambda a, b: a / b),
+  ("pow", lambda a, b: abs(a) ** b),
+]
 
 
 @pytest.mark.parametrize("name,fn", BINARY, ids=[b[0] for b in BINARY])
@@ -150,7 +189,8 @@ def test_floor_division(fn: Any) -> None:
 
 def test_bits() -> None:
   a, b = np.array([5, -3, 12], np.int32), np.array([3, 6, -1], np.int32)
-  for fn in (lambda x, y: x & y, lambda x, y: x | y, lambda x, y: x ^ y): same(fn(Tensor(a), Tensor(b)), fn(a, b), dtypes.int32)
+  for fn in (lambda x, y: x & y, lambda x, y: x | y, lambda x, y: x ^ y):
+    same(fn(Tensor(a), Tensor(b)), fn(a, b), dtypes.int32)
   same(~Tensor(a), ~a)
   same(Tensor(a) << 2, a << 2)
   same(Tensor(a) >> 1, a >> 1)
@@ -163,7 +203,14 @@ def test_bits() -> None:
 
 def test_comparisons() -> None:
   a, b = np.array([1.0, 2.0, np.nan]), np.array([1.0, 3.0, np.nan])
-  for fn in (lambda x, y: x < y, lambda x, y: x <= y, lambda x, y: x > y, lambda x, y: x >= y, lambda x, y: x == y, lambda x, y: x != y):
+  for fn in (
+    lambda x, y: x < y,
+    lambda x, y: x <= y,
+    lambda x, y: x > y,
+    lambda x, y: x >= y,
+    lambda x, y: x == y,
+    lambda x, y: x != y,
+  ):
     same(fn(Tensor(a), Tensor(b)), fn(a, b), dtypes.bool)
     same(fn(Tensor(a), 2), fn(a, 2), dtypes.bool)
     same(fn(2, Tensor(a)), fn(2, a), dtypes.bool)
@@ -181,35 +228,84 @@ def test_where() -> None:
 
 
 def test_promotion() -> None:
-  def of(x: Any) -> Any: return x.dtype
-  i8, i32, u8, f16, f32, bf, boolean = (Tensor.ones(2, dtype=d) for d in ("int8", "int32", "uint8", "float16", "float32", "bfloat16", "bool"))
-  assert of(i8 + i32) is dtypes.int32 and of(i8 + u8) is dtypes.int16 and of(i32 + f16) is dtypes.float16 and of(f16 + bf) is dtypes.float32
-  assert of(i32 * 0.5) is dtypes.float32 and of(f16 * 0.5) is dtypes.float16 and of(f16 * 2) is dtypes.float16 and of(i8 + 1) is dtypes.int8
-  assert of(boolean + 1) is dtypes.int32 and of(boolean * 1.0) is dtypes.float32 and of(i32 / i32) is dtypes.float32 and of(f16 / 2) is dtypes.float16
-  assert of(f32 + np.float64(2)) is dtypes.float32 and of(i32.exp()) is dtypes.float32 and of(i32 ** 2) is dtypes.int32 and of(i32 ** 0.5) is dtypes.float32
+  def of(x: Any) -> Any:
+    return x.dtype
+
+  i8, i32, u8, f16, f32, bf, boolean = (
+    Tensor.ones(2, dtype=d) for d in ("int8", "int32", "uint8", "float16", "float32", "bfloat16", "bool")
+  )
+  assert (
+    of(i8 + i32) is dtypes.int32
+    and of(i8 + u8) is dtypes.int16
+    and of(i32 + f16) is dtypes.float16
+    and of(f16 + bf) is dtypes.float32
+  )
+  assert (
+    of(i32 * 0.5) is dtypes.float32
+    and of(f16 * 0.5) is dtypes.float16
+    and of(f16 * 2) is dtypes.float16
+    and of(i8 + 1) is dtypes.int8
+  )
+  assert (
+    of(boolean + 1) is dtypes.int32
+    and of(boolean * 1.0) is dtypes.float32
+    and of(i32 / i32) is dtypes.float32
+    and of(f16 / 2) is dtypes.float16
+  )
+  assert (
+    of(f32 + np.float64(2)) is dtypes.float32
+    and of(i32.exp()) is dtypes.float32
+    and of(i32**2) is dtypes.int32
+    and of(i32**0.5) is dtypes.float32
+  )
 
 
 # ---- movement
 
 MOVES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], tuple[int, ...]]] = [
-  ("reshape", lambda t: t.reshape(4, -1), lambda a: a.reshape(4, -1), (2, 6)), ("view", lambda t: t.view((3, 4)), lambda a: a.reshape(3, 4), (2, 6)),
-  ("flatten", lambda t: t.flatten(1), lambda a: a.reshape(2, 12), (2, 3, 4)), ("unflatten", lambda t: t.unflatten(1, (2, -1)), lambda a: a.reshape(2, 2, 3), (2, 6)),
-  ("permute", lambda t: t.permute(2, 0, 1), lambda a: a.transpose(2, 0, 1), (2, 3, 4)), ("transpose", lambda t: t.transpose(0, -1), lambda a: a.swapaxes(0, -1), (2, 3, 4)),
-  ("T", lambda t: t.T, lambda a: a.T, (2, 3)), ("mT", lambda t: t.mT, lambda a: a.swapaxes(-1, -2), (2, 3, 4)), ("expand", lambda t: t.expand(4, 2, 3), lambda a: np.broadcast_to(a, (4, 2, 3)), (2, 1)),
-  ("expand -1", lambda t: t.expand(-1, 5), lambda a: np.broadcast_to(a, (2, 5)), (2, 1)), ("pad", lambda t: t.pad(((1, 2), None)), lambda a: np.pad(a, ((1, 2), (0, 0))), (2, 3)),
-  ("pad torch", lambda t: t.pad((1, 2, 0, 1)), lambda a: np.pad(a, ((0, 1), (1, 2))), (2, 3)), ("pad value", lambda t: t.pad((1, 0), value=7), lambda a: np.pad(a, ((0, 0), (1, 0)), constant_values=7), (2, 3)),
-  ("pad negative", lambda t: t.pad((-1, 2)), lambda a: np.pad(a[:, 1:], ((0, 0), (0, 2))), (2, 3)), ("pad reflect", lambda t: t.pad((2, 1), mode="reflect"), lambda a: np.pad(a, ((0, 0), (2, 1)), mode="reflect"), (2, 4)),
+  ("reshape", lambda t: t.reshape(4, -1), lambda a: a.reshape(4, -1), (2, 6)),
+  ("view", lambda t: t.view((3, 4)), lambda a: a.reshape(3, 4), (2, 6)),
+  ("flatten", lambda t: t.flatten(1), lambda a: a.reshape(2, 12), (2, 3, 4)),
+  ("unflatten", lambda t: t.unflatten(1, (2, -1)), lambda a: a.reshape(2, 2, 3), (2, 6)),
+  ("permute", lambda t: t.permute(2, 0, 1), lambda a: a.transpose(2, 0, 1), (2, 3, 4)),
+  ("transpose", lambda t: t.transpose(0, -1), lambda a: a.swapaxes(0, -1), (2, 3, 4)),
+  ("T", lambda t: t.T, lambda a: a.T, (2, 3)),
+  ("mT", lambda t: t.mT, lambda a: a.swapaxes(-1, -2), (2, 3, 4)),
+  ("expand", lambda t: t.expand(4, 2, 3), lambda a: np.broadcast_to(a, (4, 2, 3)), (2, 1)),
+  ("expand -1", lambda t: t.expand(-1, 5), lambda a: np.broadcast_to(a, (2, 5)), (2, 1)),
+  ("pad", lambda t: t.pad(((1, 2), None)), lambda a: np.pad(a, ((1, 2), (0, 0))), (2, 3)),
+  ("pad torch", lambda t: t.pad((1, 2, 0, 1)), lambda a: np.pad(a, ((0, 1), (1, 2))), (2, 3)),
+  ("pad value", lambda t: t.pad((1, 0), value=7), lambda a: np.pad(a, ((0, 0), (1, 0)), constant_values=7), (2, 3)),
+  ("pad negative", lambda t: t.pad((-1, 2)), lambda a: np.pad(a[:, 1:], ((0, 0), (0, 2))), (2, 3)),
+  ("pad reflect", lambda t: t.pad((2, 1), mode="reflect"), lambda a: np.pad(a, ((0, 0), (2, 1)), mode="reflect"), (2, 4)),
   ("pad replicate", lambda t: t.pad((2, 1), mode="replicate"), lambda a: np.pad(a, ((0, 0), (2, 1)), mode="edge"), (2, 4)),
   ("pad circular", lambda t: t.pad((2, 1), mode="circular"), lambda a: np.pad(a, ((0, 0), (2, 1)), mode="wrap"), (2, 4)),
-  ("shrink", lambda t: t.shrink(((1, 2), None)), lambda a: a[1:2], (3, 2)), ("flip", lambda t: t.flip(0, 1), lambda a: a[::-1, ::-1], (2, 3)), ("squeeze", lambda t: t.squeeze(1), lambda a: a[:, 0], (2, 1, 3)),
-  ("unsqueeze", lambda t: t.unsqueeze(-1), lambda a: a[..., None], (2, 3)), ("repeat", lambda t: t.repeat(2, 1, 3), lambda a: np.tile(a, (2, 1, 3)), (2, 2)),
-  ("repeat_interleave", lambda t: t.repeat_interleave(2, 1), lambda a: a.repeat(2, 1), (2, 3)), ("repeat_interleave flat", lambda t: t.repeat_interleave(2), lambda a: a.repeat(2), (2, 3)),
-  ("unfold", lambda t: t.unfold(1, 3, 2), lambda a: np.stack([a[:, i:i + 3] for i in (0, 2, 4)], 1), (2, 7)), ("split", lambda t: t.split((1, 3), 1)[1] * 2, lambda a: a[:, 1:] * 2, (2, 4)),
-  ("chunk", lambda t: t.chunk(2, 1)[1] * 2, lambda a: a[:, 3:] * 2, (2, 5)), ("cat", lambda t: t.cat(t * 2, dim=1), lambda a: np.concatenate([a, a * 2], 1), (2, 3)), ("stack", lambda t: Tensor.stack(t, t * 2, dim=-1), lambda a: np.stack([a, a * 2], -1), (2, 3)),
-  ("roll", lambda t: t.roll((1, -1), (0, 1)), lambda a: np.roll(a, (1, -1), (0, 1)), (3, 4)), ("diag", lambda t: t.diag(), np.diag, (4,)), ("diagonal", lambda t: t.diagonal(), np.diag, (3, 3)),
-  ("tril", lambda t: t.tril(1), lambda a: np.tril(a, 1), (3, 4)), ("triu", lambda t: t.triu(-1), lambda a: np.triu(a, -1), (4, 3)),
-  ("windows", lambda t: t.windows((2, 2), 1, (1, 2)), lambda a: np.stack([np.stack([a[:, i:i + 3, j:j + 2] for j in (0, 2)], -1) for i in (0, 1)], -2), (2, 4, 4)),
-  ("slice", lambda t: t[1:, ::2], lambda a: a[1:, ::2], (3, 5)), ("slice back", lambda t: t[::-1, 4:0:-3], lambda a: a[::-1, 4:0:-3], (3, 6)), ("int", lambda t: t[-1, None, ..., 0], lambda a: a[-1, None, ..., 0], (2, 3, 4)),
+  ("shrink", lambda t: t.shrink(((1, 2), None)), lambda a: a[1:2], (3, 2)),
+  ("flip", lambda t: t.flip(0, 1), lambda a: a[::-1, ::-1], (2, 3)),
+  ("squeeze", lambda t: t.squeeze(1), lambda a: a[:, 0], (2, 1, 3)),
+  ("unsqueeze", lambda t: t.unsqueeze(-1), lambda a: a[..., None], (2, 3)),
+  ("repeat", lambda t: t.repeat(2, 1, 3), lambda a: np.tile(a, (2, 1, 3)), (2, 2)),
+  ("repeat_interleave", lambda t: t.repeat_interleave(2, 1), lambda a: a.repeat(2, 1), (2, 3)),
+  ("repeat_interleave flat", lambda t: t.repeat_interleave(2), lambda a: a.repeat(2), (2, 3)),
+  ("unfold", lambda t: t.unfold(1, 3, 2), lambda a: np.stack([a[:, i : i + 3] for i in (0, 2, 4)], 1), (2, 7)),
+  ("split", lambda t: t.split((1, 3), 1)[1] * 2, lambda a: a[:, 1:] * 2, (2, 4)),
+  ("chunk", lambda t: t.chunk(2, 1)[1] * 2, lambda a: a[:, 3:] * 2, (2, 5)),
+  ("cat", lambda t: t.cat(t * 2, dim=1), lambda a: np.concatenate([a, a * 2], 1), (2, 3)),
+  ("stack", lambda t: Tensor.stack(t, t * 2, dim=-1), lambda a: np.stack([a, a * 2], -1), (2, 3)),
+  ("roll", lambda t: t.roll((1, -1), (0, 1)), lambda a: np.roll(a, (1, -1), (0, 1)), (3, 4)),
+  ("diag", lambda t: t.diag(), np.diag, (4,)),
+  ("diagonal", lambda t: t.diagonal(), np.diag, (3, 3)),
+  ("tril", lambda t: t.tril(1), lambda a: np.tril(a, 1), (3, 4)),
+  ("triu", lambda t: t.triu(-1), lambda a: np.triu(a, -1), (4, 3)),
+  (
+    "windows",
+    lambda t: t.windows((2, 2), 1, (1, 2)),
+    lambda a: np.stack([np.stack([a[:, i : i + 3, j : j + 2] for j in (0, 2)], -1) for i in (0, 1)], -2),
+    (2, 4, 4),
+  ),
+  ("slice", lambda t: t[1:, ::2], lambda a: a[1:, ::2], (3, 5)),
+  ("slice back", lambda t: t[::-1, 4:0:-3], lambda a: a[::-1, 4:0:-3], (3, 6)),
+  ("int", lambda t: t[-1, None, ..., 0], lambda a: a[-1, None, ..., 0], (2, 3, 4)),
 ]
 
 
@@ -217,14 +313,24 @@ MOVES: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], tuple[int, ..
 def test_movement(name: str, fn: Any, reference: Any, shape: tuple[int, ...]) -> None:
   data = rng.standard_normal(shape)
   same(fn(Tensor(data)), reference(data), dtypes.float64)
-  if name != "pad value": same(fn(Tensor((data * 10).astype(np.int32))), reference((data * 10).astype(np.int32)), dtypes.int32)
+  if name != "pad value":
+    same(fn(Tensor((data * 10).astype(np.int32))), reference((data * 10).astype(np.int32)), dtypes.int32)
   check_gradient(fn, data)
 
 
 def test_movement_merges() -> None:
   x = Tensor(rng.standard_normal((2, 3, 4)))
   base = x.lazydata
-  for y in (x.reshape(2, 3, 4), x.permute(0, 1, 2), x.expand(2, 3, 4), x.pad(((0, 0),) * 3), x[:], x.shrink((None,) * 3), x.reshape(6, 4).reshape(2, 3, 4), x.permute(2, 0, 1).permute(1, 2, 0)):
+  for y in (
+    x.reshape(2, 3, 4),
+    x.permute(0, 1, 2),
+    x.expand(2, 3, 4),
+    x.pad(((0, 0),) * 3),
+    x[:],
+    x.shrink((None,) * 3),
+    x.reshape(6, 4).reshape(2, 3, 4),
+    x.permute(2, 0, 1).permute(1, 2, 0),
+  ):
     assert y.lazydata is base
   assert x.reshape(6, 4).reshape(24).lazydata.src[0] is base
   y = x[1:][:, 1:]
@@ -234,7 +340,8 @@ def test_movement_merges() -> None:
 def test_meshgrid() -> None:
   a, b = np.arange(3), np.arange(4)
   for indexing in ("ij", "xy"):
-    for got, expected in zip(Tensor(a).meshgrid(Tensor(b), indexing=indexing), np.meshgrid(a, b, indexing=indexing)): same(got, expected)
+    for got, expected in zip(Tensor(a).meshgrid(Tensor(b), indexing=indexing), np.meshgrid(a, b, indexing=indexing)):
+      same(got, expected)
 
 
 # ---- reductions
@@ -246,10 +353,16 @@ X3 = rng.standard_normal((2, 3, 4))
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "var", "std"])
 def test_reductions(name: str, axis: Any, keepdim: bool) -> None:
-  if name in ("var", "std") and axis == (): return
+  if name in ("var", "std") and axis == ():
+    return
   reference = {"max": np.max, "min": np.min}.get(name, getattr(np, name))
   extra = {"ddof": 1} if name in ("var", "std") else {}
-  same(getattr(Tensor(X3), name)(axis=axis, keepdim=keepdim), reference(X3, axis=axis, keepdims=keepdim, **extra), dtypes.float64, 1e-12)
+  same(
+    getattr(Tensor(X3), name)(axis=axis, keepdim=keepdim),
+    reference(X3, axis=axis, keepdims=keepdim, **extra),
+    dtypes.float64,
+    1e-12,
+  )
   check_gradient(lambda t: getattr(t, name)(axis=axis, keepdim=keepdim), X3)
 
 
@@ -319,16 +432,31 @@ def test_cumsum(n: int) -> None:
   same(Tensor(a).cumsum(1), a.cumsum(1), dtypes.float64, 1e-9)
   same(Tensor(a.T.copy()).cumsum(0), a.T.cumsum(0), dtypes.float64, 1e-9)
   same(Tensor(np.ones((2, n), np.int8)).cumsum(1), np.ones((2, n), np.int64).cumsum(1), dtypes.int32)
-  if n < 10: check_gradient(lambda t: t.cumsum(1), a)
+  if n < 10:
+    check_gradient(lambda t: t.cumsum(1), a)
 
 
 def test_norm() -> None:
-  for p in (1, 2, 3, math.inf): same(Tensor(A).norm(p, 1), np.linalg.norm(A, p, axis=1), tol=1e-12)
+  for p in (1, 2, 3, math.inf):
+    same(Tensor(A).norm(p, 1), np.linalg.norm(A, p, axis=1), tol=1e-12)
 
 
 # ---- products
 
-@pytest.mark.parametrize("shapes", [((4,), (4,)), ((2, 3), (3, 4)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 1, 3, 4), (3, 4, 2)), ((2, 3, 4), (4, 2)), ((4,), (2, 4, 3)), ((1, 1), (1, 1))])
+
+@pytest.mark.parametrize(
+  "shapes",
+  [
+    ((4,), (4,)),
+    ((2, 3), (3, 4)),
+    ((3,), (3, 2)),
+    ((2, 3), (3,)),
+    ((2, 1, 3, 4), (3, 4, 2)),
+    ((2, 3, 4), (4, 2)),
+    ((4,), (2, 4, 3)),
+    ((1, 1), (1, 1)),
+  ],
+)
 def test_matmul(shapes: Any) -> None:
   a, b = rng.standard_normal(shapes[0]), rng.standard_normal(shapes[1])
   same(Tensor(a) @ Tensor(b), a @ b, dtypes.float64, 1e-12)
@@ -350,27 +478,40 @@ def _conv(x: np.ndarray, w: np.ndarray, stride: Any, pads: Any, dilation: Any, g
   out = np.zeros((x.shape[0], w.shape[0], *[(n - s) // t + 1 for n, s, t in zip(x.shape[2:], k, stride)]))
   co, ci = w.shape[0] // groups, w.shape[1]
   for c in range(w.shape[0]):
-    part = x[:, (c // co) * ci:(c // co + 1) * ci]
+    part = x[:, (c // co) * ci : (c // co + 1) * ci]
     for i, j in np.ndindex(*out.shape[2:]):
-      box = part[:, :, i * stride[0]:i * stride[0] + k[0]:dilation[0], j * stride[1]:j * stride[1] + k[1]:dilation[1]]
+      box = part[:, :, i * stride[0] : i * stride[0] + k[0] : dilation[0], j * stride[1] : j * stride[1] + k[1] : dilation[1]]
       out[:, c, i, j] = (box * w[c]).sum((1, 2, 3))
   return out
 
 
-@pytest.mark.parametrize("size,weight,stride,padding,pads,dilation,groups", [
-  ((2, 2, 5, 5), (3, 2, 3, 3), 1, 0, ((0, 0), (0, 0)), 1, 1), ((1, 2, 5, 6), (2, 2, 3, 2), (2, 1), 1, ((1, 1), (1, 1)), 1, 1),
-  ((1, 4, 6, 5), (4, 2, 2, 2), 1, (1, 0), ((1, 1), (0, 0)), (2, 1), 2), ((1, 3, 4, 4), (3, 1, 3, 3), 2, (1, 2, 0, 1), ((0, 1), (1, 2)), 1, 3)])
+@pytest.mark.parametrize(
+  "size,weight,stride,padding,pads,dilation,groups",
+  [
+    ((2, 2, 5, 5), (3, 2, 3, 3), 1, 0, ((0, 0), (0, 0)), 1, 1),
+    ((1, 2, 5, 6), (2, 2, 3, 2), (2, 1), 1, ((1, 1), (1, 1)), 1, 1),
+    ((1, 4, 6, 5), (4, 2, 2, 2), 1, (1, 0), ((1, 1), (0, 0)), (2, 1), 2),
+    ((1, 3, 4, 4), (3, 1, 3, 3), 2, (1, 2, 0, 1), ((0, 1), (1, 2)), 1, 3),
+  ],
+)
 def test_conv2d(size: Any, weight: Any, stride: Any, padding: Any, pads: Any, dilation: Any, groups: int) -> None:
   x, w, b = rng.standard_normal(size), rng.standard_normal(weight), rng.standard_normal(weight[0])
   st, di = (stride,) * 2 if isinstance(stride, int) else stride, (dilation,) * 2 if isinstance(dilation, int) else dilation
-  def fn(x: Any, w: Any, b: Any) -> Any: return x.conv2d(w, b, groups, stride, dilation, padding)
+
+  def fn(x: Any, w: Any, b: Any) -> Any:
+    return x.conv2d(w, b, groups, stride, dilation, padding)
+
   same(fn(Tensor(x), Tensor(w), Tensor(b)), _conv(x, w, st, pads, di, groups) + b[:, None, None], dtypes.float64, 1e-12)
-  if size[0] * size[1] * size[2] <= 24: check_gradient(fn, x, w, b)
+  if size[0] * size[1] * size[2] <= 24:
+    check_gradient(fn, x, w, b)
 
 
 def test_conv2d_input_gradient_sums_once() -> None:
   """Output channels and windows are summed together: no array of windows in between."""
-  x, w = Tensor(rng.standard_normal((2, 3, 6, 6)), requires_grad=True), Tensor(rng.standard_normal((4, 3, 3, 3)), requires_grad=True)
+  x, w = (
+    Tensor(rng.standard_normal((2, 3, 6, 6)), requires_grad=True),
+    Tensor(rng.standard_normal((4, 3, 3, 3)), requires_grad=True),
+  )
   loss = x.conv2d(w, padding=1).square().sum()
   loss.backward()
   sums = [u for u in x.grad.lazydata.toposort() if u.op is Ops.REDUCE_AXIS]
@@ -390,17 +531,30 @@ def test_conv1d_and_transposed() -> None:
     np.testing.assert_allclose(value(got), value(g), atol=1e-12)
 
 
-@pytest.mark.parametrize("kernel,stride,dilation,padding", [((2, 2), None, 1, 0), (3, 1, 1, 1), ((2, 3), (2, 1), 1, 0), (2, 1, 2, 0), (2, 3, 1, 0), ((1, 2), 2, 1, 0)])
+@pytest.mark.parametrize(
+  "kernel,stride,dilation,padding",
+  [((2, 2), None, 1, 0), (3, 1, 1, 1), ((2, 3), (2, 1), 1, 0), (2, 1, 2, 0), (2, 3, 1, 0), ((1, 2), 2, 1, 0)],
+)
 def test_pools(kernel: Any, stride: Any, dilation: Any, padding: int) -> None:
   x = rng.standard_normal((1, 2, 5, 6))
   k = (kernel,) * 2 if isinstance(kernel, int) else kernel
   st = k if stride is None else (stride,) * 2 if isinstance(stride, int) else stride
+
   def pooled(fill: float, how: Any) -> np.ndarray:
     a = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)), constant_values=fill)
     out = np.zeros((1, 2, *[(n - (s - 1) * dilation - 1) // t + 1 for n, s, t in zip(a.shape[2:], k, st)]))
     for i, j in np.ndindex(*out.shape[2:]):
-      out[:, :, i, j] = how(a[:, :, i * st[0]:i * st[0] + (k[0] - 1) * dilation + 1:dilation, j * st[1]:j * st[1] + (k[1] - 1) * dilation + 1:dilation], axis=(2, 3))
+      out[:, :, i, j] = how(
+        a[
+          :,
+          :,
+          i * st[0] : i * st[0] + (k[0] - 1) * dilation + 1 : dilation,
+          j * st[1] : j * st[1] + (k[1] - 1) * dilation + 1 : dilation,
+        ],
+        axis=(2, 3),
+      )
     return out
+
   same(Tensor(x).max_pool2d(kernel, stride, dilation, padding), pooled(-np.inf, np.max))
   same(Tensor(x).avg_pool2d(kernel, stride, dilation, padding), pooled(0, np.mean), tol=1e-12)
   check_gradient(lambda t: t.max_pool2d(kernel, stride, dilation, padding), x)
@@ -421,16 +575,19 @@ def test_pool_options() -> None:
 
 # ---- normalisation and losses
 
+
 def test_norms() -> None:
   mean, var = X3.mean(-1, keepdims=True), X3.var(-1, keepdims=True)
   same(Tensor(X3).layernorm(), (X3 - mean) / np.sqrt(var + 1e-5), dtypes.float64, 1e-9)
   check_gradient(lambda t: t.layernorm(), X3)
   check_gradient(lambda t: t.layernorm((1, 2)), X3)
   check_gradient(lambda t: t.rms_norm(), X3)
+
   def batchnorm(x: Any, w: Any, b: Any) -> Any:
     m = x.mean((0, 2))
     v = (x - m.reshape(1, -1, 1)).square().mean((0, 2))
     return x.batchnorm(w, b, m, (v + 1e-5).rsqrt())
+
   w, b = rng.standard_normal(3), rng.standard_normal(3)
   expected = (X3 - X3.mean((0, 2), keepdims=True)) / np.sqrt(X3.var((0, 2), keepdims=True) + 1e-5) * w[:, None] + b[:, None]
   same(batchnorm(Tensor(X3), Tensor(w), Tensor(b)), expected, dtypes.float64, 1e-9)
@@ -468,10 +625,20 @@ def test_class_losses() -> None:
   rows = -logp[np.arange(5), np.where(kept, CLASSES, 0)] * kept
   same(t.sparse_categorical_crossentropy(Tensor(CLASSES)), rows.sum() / 4, tol=1e-12)
   same(t.sparse_categorical_crossentropy(Tensor(CLASSES), reduction="none"), rows, tol=1e-12)
-  same(Tensor(X3).cross_entropy(Tensor([[0, 1, 2, 0], [2, 2, 1, 0]])), -np.mean([np.log(_softmax(X3, 1))[i, c, j] for i, r in enumerate([[0, 1, 2, 0], [2, 2, 1, 0]]) for j, c in enumerate(r)]), tol=1e-12)
+  same(
+    Tensor(X3).cross_entropy(Tensor([[0, 1, 2, 0], [2, 2, 1, 0]])),
+    -np.mean([np.log(_softmax(X3, 1))[i, c, j] for i, r in enumerate([[0, 1, 2, 0], [2, 2, 1, 0]]) for j, c in enumerate(r)]),
+    tol=1e-12,
+  )
   same(Tensor(LOGITS.astype(np.float16)).cross_entropy(Tensor(y)), -logp[np.arange(5), y].mean(), dtypes.float16, 2e-3)
-  for fn in (lambda t: t.cross_entropy(Tensor(y)), lambda t: t.cross_entropy(Tensor(y), label_smoothing=0.2), lambda t: t.sparse_categorical_crossentropy(Tensor(CLASSES)),
-             lambda t: t.cross_entropy(Tensor(np.eye(3)[y])), lambda t: t.log_softmax(1).nll_loss(Tensor(y))): check_gradient(fn, LOGITS)
+  for fn in (
+    lambda t: t.cross_entropy(Tensor(y)),
+    lambda t: t.cross_entropy(Tensor(y), label_smoothing=0.2),
+    lambda t: t.sparse_categorical_crossentropy(Tensor(CLASSES)),
+    lambda t: t.cross_entropy(Tensor(np.eye(3)[y])),
+    lambda t: t.log_softmax(1).nll_loss(Tensor(y)),
+  ):
+    check_gradient(fn, LOGITS)
 
 
 def test_other_losses() -> None:
@@ -496,9 +663,33 @@ def test_extreme_inputs_have_finite_gradients(name: str) -> None:
 
 # ---- indexing
 
-INDEX: list[Any] = [0, -1, slice(1, None), slice(None, None, -1), slice(None, None, 2), slice(-2, 0, -2), (0, 1), (slice(None), 1), (Ellipsis, 0), (None, 0), (slice(None), None, 2),
-                    (slice(3, 1),), [0, 2], [[0, 1], [2, -1]], (slice(None), [0, 3]), ([0, 1], [2, 3]), ([0, 1], slice(None), [1, 0]), (0, slice(None), [1, 0]), (slice(None), [1], slice(1, 3)),
-                    (slice(None), [0, 1], [[1], [2]]), (None, [0, 1], None), (Ellipsis, [0, 4]), (slice(None), 1, [0, 2]), ([0], slice(None), 1), (slice(0, 2), [2, 0], slice(None, None, 2))]
+INDEX: list[Any] = [
+  0,
+  -1,
+  slice(1, None),
+  slice(None, None, -1),
+  slice(None, None, 2),
+  slice(-2, 0, -2),
+  (0, 1),
+  (slice(None), 1),
+  (Ellipsis, 0),
+  (None, 0),
+  (slice(None), None, 2),
+  (slice(3, 1),),
+  [0, 2],
+  [[0, 1], [2, -1]],
+  (slice(None), [0, 3]),
+  ([0, 1], [2, 3]),
+  ([0, 1], slice(None), [1, 0]),
+  (0, slice(None), [1, 0]),
+  (slice(None), [1], slice(1, 3)),
+  (slice(None), [0, 1], [[1], [2]]),
+  (None, [0, 1], None),
+  (Ellipsis, [0, 4]),
+  (slice(None), 1, [0, 2]),
+  ([0], slice(None), 1),
+  (slice(0, 2), [2, 0], slice(None, None, 2)),
+]
 
 
 @pytest.mark.parametrize("index", INDEX, ids=str)
@@ -506,11 +697,12 @@ def test_getitem(index: Any) -> None:
   a = rng.standard_normal((3, 4, 5))
   expected = a[tuple(np.array(i) if isinstance(i, list) else i for i in index) if isinstance(index, tuple) else index]
   same(Tensor(a)[index], expected)
-  wrap = (lambda i: Tensor(i) if isinstance(i, list) else i)
+  wrap = lambda i: Tensor(i) if isinstance(i, list) else i
   tensors = tuple(wrap(i) for i in index) if isinstance(index, tuple) else wrap(index)
   same(Tensor(a)[tensors], expected)
   small = a[:, :, :5]
-  if expected.size and expected.size < 30: check_gradient(lambda t: t[index], small)
+  if expected.size and expected.size < 30:
+    check_gradient(lambda t: t[index], small)
 
 
 def test_index_tensor_out_of_range_is_zero() -> None:
@@ -519,7 +711,19 @@ def test_index_tensor_out_of_range_is_zero() -> None:
   same(x[Tensor([0, 1]), Tensor([3, 0])], [0, 3])
 
 
-SET: list[Any] = [0, slice(1, None), slice(None, None, 2), slice(None, None, -1), (slice(None), 1), (slice(2, 0, -2), slice(1, 4, 2)), (Ellipsis, -1), slice(None), [0, 2], ([0, 1], [1, 3]), (slice(None), [3, 0])]
+SET: list[Any] = [
+  0,
+  slice(1, None),
+  slice(None, None, 2),
+  slice(None, None, -1),
+  (slice(None), 1),
+  (slice(2, 0, -2), slice(1, 4, 2)),
+  (Ellipsis, -1),
+  slice(None),
+  [0, 2],
+  ([0, 1], [1, 3]),
+  (slice(None), [3, 0]),
+]
 
 
 @pytest.mark.parametrize("index", SET, ids=str)
@@ -534,11 +738,14 @@ def test_setitem(index: Any, memory: bool) -> None:
     b[index] = v
     same(t, b)
     assert (t.lazydata.op is Ops.ASSIGN) == (memory and index != [])
+
   def fn(x: Any, v: Any) -> Any:
     y = x * 1
     y[index] = v
     return y
-  if shape != a.shape: check_gradient(fn, a, rng.standard_normal(shape))
+
+  if shape != a.shape:
+    check_gradient(fn, a, rng.standard_normal(shape))
 
 
 def test_gather_scatter() -> None:
@@ -557,10 +764,11 @@ def test_gather_scatter() -> None:
 
 # ---- creation and random numbers
 
+
 def test_creation() -> None:
   same(Tensor([[1, 2], [3, 4]]), [[1, 2], [3, 4]], dtypes.int32)
   same(Tensor([1, 2.5]), [1, 2.5], dtypes.float32)
-  same(Tensor([2 ** 40]), [2 ** 40], dtypes.int64)
+  same(Tensor([2**40]), [2**40], dtypes.int64)
   same(Tensor(3), 3, dtypes.int32)
   same(Tensor(2.5), 2.5, dtypes.float32)
   same(Tensor(True), True, dtypes.bool)
@@ -579,7 +787,8 @@ def test_creation() -> None:
   same(Tensor.full((), -0.0), -0.0)
   assert np.signbit(value(Tensor.full((2,), -0.0))).all() and not np.signbit(value(Tensor.full((2,), 0.0))).any()
   same(Tensor.eye(2, 3), np.eye(2, 3), dtypes.float32)
-  for args in ((5,), (2, 7), (7, 2, -2), (0, 1, 0.25), (1.5, 4), (3, 3)): same(Tensor.arange(*args), np.arange(*args))
+  for args in ((5,), (2, 7), (7, 2, -2), (0, 1, 0.25), (1.5, 4), (3, 3)):
+    same(Tensor.arange(*args), np.arange(*args))
   assert Tensor.arange(3).dtype is dtypes.int32 and Tensor.arange(0, 1, 0.5).dtype is dtypes.float32
   same(Tensor.linspace(0, 1, 5), np.linspace(0, 1, 5))
   same(Tensor([1, 2]).zeros_like(), [0, 0], dtypes.int32)
@@ -612,8 +821,11 @@ def test_random() -> None:
 
 def test_threefry_known_answer() -> None:
   from graph_eval import threefry
+
   # Random123's known answers for threefry2x32, 20 rounds
-  def words(lo: int, hi: int) -> np.ndarray: return np.array(lo | hi << 32, np.uint64)
+  def words(lo: int, hi: int) -> np.ndarray:
+    return np.array(lo | hi << 32, np.uint64)
+
   assert int(threefry(words(0, 0), words(0, 0))) == 0x99BA4EFE6B200159
   assert int(threefry(words(0x243F6A88, 0x85A308D3), words(0x13198A2E, 0x03707344))) == 0x483DF7A0C4923A9C
 
@@ -630,6 +842,7 @@ def test_dropout() -> None:
 
 
 # ---- gradient mode, leaves, assignment
+
 
 def test_leaves() -> None:
   w1, w2 = Tensor.zeros(3, requires_grad=True), Tensor.zeros(3, requires_grad=True)  # equal constants are two leaves
@@ -649,14 +862,20 @@ def test_detach_and_no_grad() -> None:
   (x.detach() * x).backward()
   same(x.grad, [2.0])
   x.grad = None
-  with no_grad(): y = x * 3
+  with no_grad():
+    y = x * 3
   assert not y.requires_grad
   (y * x).backward()
   same(x.grad, [6.0])
+
   @no_grad
-  def f(t: Tensor) -> Tensor: return t * 2
+  def f(t: Tensor) -> Tensor:
+    return t * 2
+
   @Tensor.no_grad()
-  def g(t: Tensor) -> Tensor: return t * 2
+  def g(t: Tensor) -> Tensor:
+    return t * 2
+
   assert not f(x).requires_grad and not g(x).requires_grad and (x * 2).requires_grad
   z = x * 2
   z.requires_grad = False
@@ -665,7 +884,7 @@ def test_detach_and_no_grad() -> None:
 
 def test_second_order() -> None:
   x = Tensor(np.array([1.5, -0.5]), requires_grad=True)
-  (g,) = (x ** 3).sum().gradient(x)
+  (g,) = (x**3).sum().gradient(x)
   (h,) = g.sum().gradient(x)
   same(h, 6 * np.array([1.5, -0.5]))
   check_gradient(lambda t: (t.unfold(1, 3, 1) ** 3).sum().gradient(t)[0], rng.standard_normal((1, 5)))
@@ -700,7 +919,8 @@ def test_assign() -> None:
   same(Tensor([1.0, 2.0]).assign(5), [5, 5])
   p = Tensor([1.0], requires_grad=True)
   (p * p).backward()
-  with no_grad(): p.assign(p - p.grad)
+  with no_grad():
+    p.assign(p - p.grad)
   p.grad = None
   (p * 3).backward()  # the new value is the leaf
   same(p.grad, [3.0])
@@ -719,6 +939,11 @@ def test_realize_and_values() -> None:
 
 
 def test_devices() -> None:
-  assert Device.canonicalize("cl:0") == "CL" and Device.canonicalize("cpu") == "CPU" and Device.canonicalize("CL:1") == "CL:1" and Device.canonicalize(None) == "NUMPY"
+  assert (
+    Device.canonicalize("cl:0") == "CL"
+    and Device.canonicalize("cpu") == "CPU"
+    and Device.canonicalize("CL:1") == "CL:1"
+    and Device.canonicalize(None) == "NUMPY"
+  )
   a = Tensor.zeros(2, device="CPU")
   assert a.device == "CPU" and Tensor.zeros(2).device == "NUMPY" and (a + Tensor.zeros(2)).device == "CPU"
