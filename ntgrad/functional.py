@@ -99,10 +99,43 @@ class Functional(Reduction):
     x = self * weight if weight.ndim == 1 else self.dot(weight)
     return x if bias is None else x + bias
 
+  def sequential(self, layers: Sequence[Any]) -> Any:
+    """The layers applied one after the other."""
+    x: Any = self
+    for layer in layers: x = layer(x)
+    return x
+
   def outer(self, x: Any) -> Self:
     """(m,), (n,) -> (m, n). Raises ShapeError."""
     if self.ndim != 1 or x.ndim != 1: raise ShapeError(f"outer: shapes {self.shape} and {x.shape}; it takes two 1-d tensors")
     return self.unsqueeze(1) * x.unsqueeze(0)
+
+  @classmethod
+  def einsum(cls, formula: str, *operands: Any) -> Self:
+    """Einstein's sum of named dims: ``einsum("ij,jk->ik", a, b)``; without ``->`` the letters that occur once, sorted.
+
+    Raises ArgumentError for a formula that is none, ShapeError for tensors that do not fit it.
+    """
+    xs = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else list(operands)
+    inputs, arrow, output = formula.replace(" ", "").partition("->")
+    names = inputs.split(",")
+    if not arrow: output = "".join(sorted([c for c in set(inputs) if c != "," and inputs.count(c) == 1]))
+    known = inputs.replace(",", "").isalpha() and set(output) <= set(inputs) and len(set(output)) == len(output)
+    if len(names) != len(xs) or not known:
+      raise ArgumentError(f"einsum: {formula!r} for {len(xs)} tensors; name the dims of each, with commas between, "
+                          "and those of the result after -> (ij,jk->ik)")
+    sizes: dict[str, int] = {}
+    for name, x in zip(names, xs):
+      if len(name) != x.ndim or len(set(name)) != len(name) or any([sizes.setdefault(c, n) != n for c, n in zip(name, x.shape)]):
+        raise ShapeError(f"einsum: {formula!r} for shapes {', '.join(str(x.shape) for x in xs)}; each needs one letter a dim, "
+                         "none twice, and a letter has one size")
+    letters = output + "".join([c for c in sizes if c not in output])
+    out: Any = None
+    for name, x in zip(names, xs):
+      order = sorted(range(x.ndim), key=lambda i: letters.index(name[i]))  # noqa: B023 - used at once
+      x = x.permute(order).reshape(tuple([sizes[c] if c in name else 1 for c in letters]))
+      out = x if out is None else out * x
+    return out.sum(tuple(range(len(output), len(letters)))) if len(letters) > len(output) else out
 
   # ---- convolution and pooling
   def conv2d(self, weight: Any, bias: Any = None, groups: int = 1, stride: Any = 1, dilation: Any = 1, padding: Any = 0) -> Self:

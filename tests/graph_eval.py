@@ -33,15 +33,17 @@ def threefry(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 UNARY = {
-  UnaryOps.NEG: np.negative, UnaryOps.RECIP: lambda a: 1 / a, UnaryOps.SQRT: np.sqrt,
-  UnaryOps.RSQRT: lambda a: 1 / np.sqrt(a), UnaryOps.EXP: np.exp, UnaryOps.EXP2: np.exp2, UnaryOps.LOG: np.log, UnaryOps.LOG2: np.log2, UnaryOps.SIN: np.sin,
+  UnaryOps.NEG: np.negative, UnaryOps.RECIP: lambda a: 1 / a, UnaryOps.SQRT: np.sqrt, UnaryOps.RSQRT: lambda a: 1 / np.sqrt(a),
+  UnaryOps.EXP: np.exp, UnaryOps.EXP2: np.exp2, UnaryOps.LOG: np.log, UnaryOps.LOG2: np.log2, UnaryOps.SIN: np.sin,
   UnaryOps.COS: np.cos, UnaryOps.TAN: np.tan, UnaryOps.TANH: np.tanh, UnaryOps.ERF: _erf, UnaryOps.FLOOR: np.floor,
-  UnaryOps.CEIL: np.ceil, UnaryOps.TRUNC: np.trunc, UnaryOps.ROUND: np.rint, UnaryOps.NOT: np.invert, UnaryOps.ABS: np.abs, UnaryOps.ISNAN: np.isnan}
+  UnaryOps.CEIL: np.ceil, UnaryOps.TRUNC: np.trunc, UnaryOps.ROUND: np.rint, UnaryOps.NOT: np.invert, UnaryOps.ABS: np.abs,
+  UnaryOps.ISNAN: np.isnan}
 BINARY = {
   BinaryOps.ADD: np.add, BinaryOps.SUB: np.subtract, BinaryOps.MUL: np.multiply, BinaryOps.DIV: np.divide,
-  BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod, BinaryOps.MAX: np.maximum, BinaryOps.MIN: np.minimum, BinaryOps.POW: np.power, BinaryOps.CMPLT: np.less,
-  BinaryOps.CMPLE: np.less_equal, BinaryOps.CMPEQ: np.equal, BinaryOps.CMPNE: np.not_equal,
-  BinaryOps.AND: np.bitwise_and, BinaryOps.OR: np.bitwise_or, BinaryOps.XOR: np.bitwise_xor, BinaryOps.SHL: np.left_shift, BinaryOps.SHR: np.right_shift, BinaryOps.THREEFRY: threefry}
+  BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod, BinaryOps.MAX: np.maximum, BinaryOps.MIN: np.minimum,
+  BinaryOps.POW: np.power, BinaryOps.CMPLT: np.less, BinaryOps.CMPLE: np.less_equal, BinaryOps.CMPEQ: np.equal,
+  BinaryOps.CMPNE: np.not_equal, BinaryOps.AND: np.bitwise_and, BinaryOps.OR: np.bitwise_or, BinaryOps.XOR: np.bitwise_xor,
+  BinaryOps.SHL: np.left_shift, BinaryOps.SHR: np.right_shift, BinaryOps.THREEFRY: threefry}
 REDUCE = {BinaryOps.ADD: np.add, BinaryOps.MUL: np.multiply, BinaryOps.MAX: np.maximum, BinaryOps.MIN: np.minimum,
           BinaryOps.AND: np.bitwise_and, BinaryOps.OR: np.bitwise_or}
 

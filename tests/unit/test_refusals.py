@@ -138,6 +138,8 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("matmul number", lambda: f(2).dot(Tensor(2.0)), ShapeError, ["()"]),
   ("matmul batch", lambda: f(2, 1, 3) @ f(3, 3, 1), ShapeError, ["(2,)", "(3,)"]),
   ("matmul device", lambda: Tensor([1.0]) @ Tensor.zeros(1, device="CPU"), DeviceError, ["matmul"]),
+  ("einsum", lambda: Tensor.einsum("ij,jk->iz", f(2, 3), f(3, 4)), ArgumentError, ["einsum", "iz"]),
+  ("einsum shape", lambda: Tensor.einsum("ij,jk->ik", f(2, 3), f(4, 4)), ShapeError, ["(2, 3)", "(4, 4)"]),
   ("conv rank", lambda: f(3, 4, 4).conv2d(f(2, 3, 3, 3)), ShapeError, ["conv2d", "(3, 4, 4)"]),
   ("conv channels", lambda: f(1, 3, 4, 4).conv2d(f(2, 2, 3, 3)), ShapeError, ["conv2d", "(1, 3, 4, 4)", "(2, 2, 3, 3)"]),
   ("conv groups", lambda: f(1, 4, 4, 4).conv2d(f(3, 2, 3, 3), groups=2), ShapeError, ["groups 2"]),

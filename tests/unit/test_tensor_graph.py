@@ -472,6 +472,12 @@ def test_matmul_dtypes() -> None:
   same(Tensor([1.0, 2.0]).outer(Tensor([1.0, 3.0])), [[1, 3], [2, 6]])
 
 
+def test_einsum() -> None:
+  a, b, c = rng.standard_normal((2, 3)), rng.standard_normal((3, 4)), rng.standard_normal((4,))
+  for formula, xs in (("ij,jk->ik", (a, b)), ("ij,jk,k->i", (a, b, c)), ("ij->ji", (a,)), ("ij->", (a,)), ("ij,jk", (a, b)), ("ij,kl->jkil", (a, b))):
+    same(Tensor.einsum(formula, *[Tensor(x) for x in xs]), np.einsum(formula, *xs), tol=1e-12)
+
+
 def _conv(x: np.ndarray, w: np.ndarray, stride: Any, pads: Any, dilation: Any, groups: int) -> np.ndarray:
   x = np.pad(x, ((0, 0), (0, 0), *pads))
   k = [(s - 1) * d + 1 for s, d in zip(w.shape[2:], dilation)]
