@@ -5,6 +5,7 @@ expression, node for node. An index that is no chain of meta-operations (a gathe
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -136,13 +137,13 @@ class _Derivation:
         backwards.append(d)
         self.index[d] = ix.sub(ix.const(self.arr.shape[d] - 1), i)
     if backwards: self.arr = self.arr.flip(tuple(backwards))
-    while True:
-      group = self.entangled()
-      if not group: return
+    for d in range(len(self.index)): self.separate(d)
+    while group := self.entangled():
+      if len(group) == 1: group = self.repeat(group[0])
       for order in permutations(group):
         flat = self.index[order[0]]
-        for d in order[1:]: flat = _join(flat, self.index[d], self.arr.shape[d])
-        if all(t.op is Ops.RANGE for t, _ in ix.linear(flat)[0]): break
+        for d in order[1:]: flat = ix.add(ix.mul(flat, self.arr.shape[d]), self.index[d])
+        if _of_axes(flat): break
       else: raise _NoArrangement
       rest = [d for d in range(len(self.index)) if d not in group]
       place = sum(d < group[0] for d in rest)
@@ -151,17 +152,50 @@ class _Derivation:
       self.arr = self.arr.flatten(place, place + len(order) - 1)
       self.index = [self.index[d] for d in rest[:place]] + [flat] + [self.index[d] for d in rest[place:]]
 
+  def separate(self, d: int) -> None:
+    """k*(x // n) + y, where nothing else shares axes with y, is a dimension for each: x // n and y."""
+    i = self.index[d]
+    if _of_axes(i): return
+    terms, c = ix.linear(i)
+    elsewhere = {r for e, j in enumerate(self.index) if e != d for r in j.ranges} | {r for t, _ in terms if t.op is not Ops.RANGE for r in t.ranges}
+    alone = [(t, k) for t, k in terms if t.op is Ops.RANGE and t not in elsewhere]
+    shared = [(t, k) for t, k in terms if (t, k) not in alone]
+    stride = math.gcd(*(k for _, k in shared))
+    if not alone and stride == 1: return
+    if c or any(k < 0 for _, k in terms): raise _NoArrangement
+    reach = sum(ix.vmax(t) * k for t, k in alone)
+    ones = (1,) * len(self.index)
+    self.arr = self.arr.tile((*ones[:d], reach + 1, *ones[d + 1:]), (*ones[:d], stride, *ones[d + 1:])).ravel()
+    n = len(self.index)
+    gone = tuple(n + e for e in range(n) if e != d or not alone)
+    if gone: self.arr = self.arr.squeeze(gone)
+    self.index[d] = _sum([(t, k // stride) for t, k in shared])
+    if alone: self.index.append(_sum(alone))
+    if ix.vmax(self.index[d]) + 1 != self.arr.shape[d]: raise _NoArrangement
+
+  def repeat(self, d: int) -> list[int]:
+    """x // n alone is every element n times, x % n alone the whole again and again: an expanded dimension beside it makes x of both."""
+    i = self.index[d]
+    if i.op is not Ops.ALU or i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise _NoArrangement
+    x, n = i.src[0], i.src[1].arg
+    other = ix.mod(x, n) if i.arg is BinaryOps.IDIV else ix.fdiv(x, n)
+    at = d + (i.arg is BinaryOps.IDIV)
+    self.arr = self.arr.unsqueeze(at)
+    self.arr = self.arr.expand((*self.arr.shape[:at], ix.vmax(other) + 1, *self.arr.shape[at + 1:]))
+    self.index.insert(at, other)
+    return [d, d + 1]
+
   def entangled(self) -> list[int]:
     """Dimensions whose indices share axes, one of them by ``//`` or ``%``; empty when there are none."""
     for d, i in enumerate(self.index):
-      if all(t.op is Ops.RANGE for t, _ in ix.linear(i)[0]): continue
+      if _of_axes(i): continue
       group, shared = [d], set(i.ranges)
       grown = True
       while grown:
         more = [e for e, j in enumerate(self.index) if e not in group and shared & j.ranges]
         for e in more: shared |= self.index[e].ranges
         group, grown = sorted(group + more), bool(more)
-      if len(group) == 1 or len(group) > 5: raise _NoArrangement
+      if len(group) > 5: raise _NoArrangement
       return group
     return []
 
@@ -273,24 +307,15 @@ class _Derivation:
     if self.arr.levels[lv] != full: self.arr = self.arr.expand(full, level=lv)
 
 
-def _join(outer: UOp, inner: UOp, size: int) -> UOp:
-  """outer * size + inner, where (x // d) * d + x % d becomes x again."""
-  flat = ix.add(ix.mul(outer, size), inner)
-  again = True
-  while again:
-    again = False
-    terms, c = ix.linear(flat)
-    factor = dict(terms)
-    for t, k in terms:
-      if t.op is not Ops.ALU or t.arg is not BinaryOps.MOD: continue
-      d = t.src[1].arg
-      whole, wc = ix.linear(ix.fdiv(t.src[0], d))
-      if whole and all(factor.get(w, 0) == f * k * d for w, f in whole):
-        # k*(x % d) + k*d*(x // d) is k*x
-        flat = ix.add(ix.sub(ix.sub(flat, ix.mul(t, k)), ix.mul(ix.fdiv(t.src[0], d), k * d)), ix.mul(t.src[0], k))
-        again = True
-        break
-  return flat
+def _of_axes(i: UOp) -> bool:
+  """Whether an index is a sum of axes."""
+  return all(t.op is Ops.RANGE for t, _ in ix.linear(i)[0])
+
+
+def _sum(terms: list[tuple[UOp, int]]) -> UOp:
+  out = ix.const(0)
+  for t, k in terms: out = ix.add(out, ix.mul(t, k))
+  return out
 
 
 __all__ = ["Access", "accesses", "derive"]

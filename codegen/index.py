@@ -103,12 +103,12 @@ def _key(u: UOp) -> tuple[Any, ...]:
 def _build(terms: Mapping[UOp, int], c: int) -> UOp:
   terms = {t: k for t, k in terms.items() if k}
   for t in list(terms):  # (x//d)*(d*k) + (x%d)*k is x*k
-    if t.op is Ops.ALU and t.arg is BinaryOps.MOD and t in terms:
+    if t.op is Ops.ALU and t.arg is BinaryOps.MOD and len(terms) > 1:
       k, d = terms[t], t.src[1].arg
-      q = UOp(Ops.ALU, INT, t.src, BinaryOps.IDIV)
-      if terms.get(q) == k * d:
-        del terms[t], terms[q]
-        return add(_build(terms, c), mul(t.src[0], k))
+      whole, wc = linear(fdiv(t.src[0], d))
+      if whole and all(terms.get(w) == f * k * d for w, f in whole):
+        for w in (t, *(w for w, _ in whole)): del terms[w]
+        return add(_build(terms, c - wc * k * d), mul(t.src[0], k))
   out: UOp | None = None
   for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), _key(tk[0]))):
     term = t if k == 1 else UOp(Ops.ALU, INT, (t, const(k)), BinaryOps.MUL)
@@ -180,6 +180,11 @@ def least(a: UOp, b: int) -> UOp:
   return UOp(Ops.ALU, INT, (a, const(b)), BinaryOps.MIN)
 
 
+def _factors(terms: Mapping[UOp, int], d: int) -> list[int]:
+  """Factors that ``d`` shares with some of the terms, the greatest first."""
+  return sorted({g for k in terms.values() if (g := math.gcd(d, k)) > 1}, reverse=True)
+
+
 def fdiv(a: UOp, d: int) -> UOp:
   """floor(a / d) for a positive int ``d``."""
   if d == 1: return a
@@ -190,8 +195,10 @@ def fdiv(a: UOp, d: int) -> UOp:
     upper, low, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(low, rc_low)
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
-  g = math.gcd(d, *rest.values())
-  rest, rc, d = {t: k // g for t, k in rest.items()}, rc // g, d // g
+  for g in _factors(rest, d):  # (4*a + b) // 8 is a // 2 where 0 <= b < 4
+    big, small = {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}
+    lo, hi = _span(small, rc % g)
+    if 0 <= lo and hi < g: return add(_build(whole, wc), fdiv(_build(big, rc // g), d // g))
   if rc == 0 and len(rest) == 1:
     (t, k), = rest.items()
     if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV: return add(_build(whole, wc), fdiv(t.src[0], t.src[1].arg * d))
@@ -209,12 +216,13 @@ def mod(a: UOp, d: int) -> UOp:
     upper, lower, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(lower, rc_low)
     if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
-  g = math.gcd(d, *rest.values())
-  low = rc % g
-  rest, rc, d = {t: k // g for t, k in rest.items()}, rc // g, d // g
+  for g in _factors(rest, d):  # (4*a + b) % 8 is 4*(a % 2) + b where 0 <= b < 4
+    big, small = {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}
+    lo, hi = _span(small, rc % g)
+    if 0 <= lo and hi < g: return add(mul(mod(_build(big, rc // g), d // g), g), _build(small, rc % g))
   inner = _build(rest, rc)
-  if inner.op is Ops.ALU and inner.arg is BinaryOps.MOD and inner.src[1].arg % d == 0: return add(mul(mod(inner.src[0], d), g), low)
-  return add(mul(UOp(Ops.ALU, INT, (inner, const(d)), BinaryOps.MOD), g), low)
+  if inner.op is Ops.ALU and inner.arg is BinaryOps.MOD and inner.src[1].arg % d == 0: return mod(inner.src[0], d)
+  return UOp(Ops.ALU, INT, (inner, const(d)), BinaryOps.MOD)
 
 
 # ---- conditions

@@ -15,6 +15,7 @@ from .opt import Opt, apply_opt
 from .uop import BinaryOps, Ops, prod
 
 COPIES = (1, 2, 3, 4, 5, 6, 8)
+MOST_STATEMENTS = 128            # memory accesses written out in a kernel: more costs compile time and gains nothing
 PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
 
 
@@ -137,12 +138,15 @@ class Search:
       return n
     loads = alu = 0.0
     live = 0.0
+    statements = 0
     for x in self.info.accesses:
       n = trips(x.axes)
       if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
       elif x.steps.get(lane) == 1: price, extra = vec, 0.0
       elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
-      else: price, extra = float(width), 1.5 * width
+      else: price, extra = 1.5 * width, 1.5 * width
+      scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
+      statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
       if x.gated: extra += 2.0 * (width if lane in x.axes else 1)
       if x.write: price *= 1.5
       loads += price * n
@@ -150,6 +154,7 @@ class Search:
       if not x.write and lane in x.axes and x.axes & self.bound:
         live += vec * prod(c for a, c in copies.items() if a in x.axes)
     for w in self.info.work: alu += w.cost * trips(w.axes) * (vec if lane in w.axes else 1.0)
+    if statements > MOST_STATEMENTS: return float("inf")
     chain = 0.0
     for operand, bound in self.info.reduces:
       accumulators = prod(copies.values()) * (vec if lane in operand else 1)
@@ -211,10 +216,11 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
   for x in profile(kernel).accesses:
     step = x.steps.get(inner.id) or 0
     if x.write or lane.id not in x.axes or (x.steps.get(lane.id) == 1 and step * x.itemsize < 1024): continue
+    if _overlapping(kernel, x): continue
     rows = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in x.axes]
     columns = [a for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes]
     size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
-    if prod(a.size for a in rows) < 8 or size > min(PANEL_BYTES, target.local_memory): continue
+    if prod(a.size for a in rows) < 32 or size > min(PANEL_BYTES, target.local_memory): continue
     if columns:  # several sub-panels a program, as long as they fit and enough programs are left
       c = columns[-1]
       spare = prod(a.size for a in (*rows, *columns)) // 8
@@ -230,6 +236,16 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
       kernel = apply_opt(kernel, Opt("loop", r.id) if split == 1 else Opt("tile", r.id, r.size // split))
     return apply_opt(kernel, Opt("stage", lane.id, x.node.src[0].arg[0]))
   return None
+
+
+def _overlapping(kernel: Kernel, x: Access) -> bool:
+  """Whether different axis values reach the same element (a window): a staged copy would hold it many times."""
+  steps = sorted((abs(s), kernel.axis(a).size) for a, s in x.steps.items() if s)
+  reach = 1
+  for s, n in steps:
+    if s < reach: return True
+    reach = s * n
+  return any(s is None for s in x.steps.values())
 
 
 def _cycles(kernel: Kernel, u: Any) -> float:

@@ -5,7 +5,7 @@ Otherwise every read in the inner loop carries its bounds check. A product with 
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, prod, rewrite, toposort
 
 from .storage import stand_in
 
@@ -28,9 +28,22 @@ def pad_inputs(body: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[
         copies[copy] = (source, copy_body)
         gates[m] = frozenset(ix.conjuncts(u.src[2]))
     elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE and m.src[2].op is Ops.CONST and m.src[2].arg == 0:
-      if frozenset(ix.conjuncts(u.src[0])) <= _zeros(m.src[1], gates): m = m.src[1]
+      known = frozenset(ix.conjuncts(u.src[0]))
+      inner = _ungated(m.src[1], known)
+      gates.update({b: gates[a] for a, b in ((m.src[1], inner),) if a in gates})
+      m = inner if known <= _zeros(inner, gates) else m.replace((m.src[0], inner, m.src[2]))
     new[u] = m
   return tuple(new[b] for b in body), copies
+
+
+def _ungated(value: UOp, known: frozenset[UOp]) -> UOp:
+  """A value that is only looked at where ``known`` holds: reads that are in bounds anyway need no gate for it."""
+  def free(u: UOp) -> UOp | None:
+    if u.op is not Ops.LOAD or len(u.src) < 3 or not frozenset(ix.conjuncts(u.src[2])) <= known: return None
+    shape = tuple(u.src[0].arg.shape) or (1,)
+    inside = all(ix.vmin(i) >= 0 and ix.vmax(i) < n for i, n in zip(u.src[1].src, shape))
+    return u.replace(u.src[:2]) if inside else None
+  return value if value.op is Ops.LOAD else rewrite((value,), free)[0]
 
 
 def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
@@ -49,7 +62,7 @@ def _padded(u: UOp) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
   if frozenset(ix.conjuncts(u.src[2])) != frozenset(p for c in inside for p in ix.conjuncts(c)): return None
   pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(i) - (n - 1))) for i, n in zip(index, shape))
   size = prod(n + lo + hi for n, (lo, hi) in zip(shape, pads))
-  if prod(r.arg[1] for r in u.ranges) < REUSE * size or size > 2 * prod(shape) + 4096: return None
+  if prod(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * prod(shape) + 4096: return None
   copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (source,), pads),))
   at = tuple(ix.rng(d, n + lo + hi) for d, (n, (lo, hi)) in enumerate(zip(shape, pads)))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))

@@ -5,6 +5,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, identity, prod, rewrite
 
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
+CACHE_BYTES = 384 << 10   # what one program should read again and again
 
 
 def prepare(sinks: tuple[UOp, ...], cores: int) -> tuple[UOp, ...]:
@@ -42,33 +43,52 @@ def empty_reduce(u: UOp) -> UOp | None:
 
 
 def split_reduce(u: UOp, cores: int) -> UOp | None:
-  """sum over 64M elements -> sum over P of P partial sums, each its own program.
-
-  Only where the outputs are fewer than 4 a core and the reduction is long (DESIGN section 6, rule 1).
-  """
-  fn, axes = u.arg
-  shape = u.src[0].shape
-  count = prod(shape[a] for a in axes)
-  outputs = prod(u.shape)
-  if count <= SPLIT_FROM or outputs >= 4 * cores: return None
+  """sum over 64M elements -> sum over P of P partial sums, each its own program (DESIGN section 6, rule 1)."""
+  shape, axes = u.src[0].shape, u.arg[1]
+  count, outputs = prod(shape[a] for a in axes), prod(u.shape)
+  if count <= SPLIT_FROM // 2: return None
+  if outputs >= 4 * cores: return split_for_cache(u, count, outputs, cores)
+  if count <= SPLIT_FROM: return None
   want = min(max(16 * cores // max(outputs, 1), cores), 4096)
   axis = max(axes, key=lambda a: (shape[a], -a))
   n = shape[axis]
   parts = next((p for p in range(min(want, n), 1, -1) if n % p == 0), 1)
-  x = u.src[0]
-  if parts < cores:
-    if fn is not BinaryOps.ADD: return None
-    parts = min(want, n)
-    extra = -n % parts
-    x = UOp(Ops.PAD, x.dtype, (x,), tuple((0, extra) if d == axis else (0, 0) for d in range(len(shape))))
-    shape = x.shape
-    n = shape[axis]
-  split = (*shape[:axis], parts, n // parts, *shape[axis + 1:])
-  shifted = tuple(a + (a > axis) for a in axes if a != axis)
-  x = UOp(Ops.RESHAPE, x.dtype, (x,), split)
-  partial = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, tuple(sorted((*shifted, axis + 1)))))
-  whole = UOp(Ops.REDUCE_AXIS, x.dtype, (UOp(Ops.CONTIGUOUS, x.dtype, (partial,)),), (fn, (axis,)))
-  return UOp(Ops.RESHAPE, x.dtype, (whole,), u.shape)
+  if parts >= cores: return in_parts(u, u.src[0], axis, parts)
+  if u.arg[0] is not BinaryOps.ADD: return None
+  parts = min(want, n)
+  padding = tuple((0, -n % parts) if d == axis else (0, 0) for d in range(len(shape)))
+  return in_parts(u, UOp(Ops.PAD, u.dtype, (u.src[0],), padding), axis, parts)
+
+
+def split_for_cache(u: UOp, count: int, outputs: int, cores: int) -> UOp | None:
+  """A long sum that reads everything once for each of many outputs (a convolution's weight gradient): parts whose inputs stay in the cache."""
+  leaves: dict[UOp, None] = {}
+  stack, seen = [u.src[0]], {u.src[0]}
+  while stack and len(seen) < 64:
+    x = stack.pop()
+    if x.op in MOVEMENT or x.op in (Ops.ALU, Ops.CAST):
+      for s in x.src:
+        if s not in seen:
+          seen.add(s)
+          stack.append(s)
+    elif x.op is not Ops.CONST: leaves[x] = None
+  size = sum(prod(x.shape) * x.dtype.itemsize for x in leaves)
+  axis = min(u.arg[1])
+  n = u.src[0].shape[axis]
+  if size <= 4 * CACHE_BYTES or outputs * count < 64 * size: return None
+  parts = next((p for p in range(max(size // CACHE_BYTES, 2 * cores), n + 1) if n % p == 0), 0)
+  if not parts or parts * outputs * u.dtype.itemsize > size: return None
+  return in_parts(u, u.src[0], axis, parts)
+
+
+def in_parts(u: UOp, x: UOp, axis: int, parts: int) -> UOp:
+  """The reduction ``u`` of ``x`` in ``parts`` along ``axis``: the partial results get a buffer, then they are reduced."""
+  fn, axes = u.arg
+  shape = x.shape
+  x = UOp(Ops.RESHAPE, x.dtype, (x,), (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1:]))
+  inner = tuple(sorted((*(a + (a > axis) for a in axes if a != axis), axis + 1)))
+  partial = UOp(Ops.CONTIGUOUS, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, inner)),))
+  return UOp(Ops.RESHAPE, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))),), u.shape)
 
 
 def lower_scatter(u: UOp) -> UOp:
