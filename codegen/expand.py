@@ -132,20 +132,20 @@ class Expander:
       gate = self.at(u.src[3], env) if len(u.src) > 3 else ix.TRUE
       if gate is ix.FALSE: continue
       if self.lane is None or not (self.lane in at.ranges or v.dtype.count > 1 or self.lane in gate.ranges):
-        out.append(self._store(buffer, at, v, gate))
+        out.append(self._store(u, at, v, gate))
         continue
       ats, gates = self.lanes_of(at), self.lanes_of(gate)
       if all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats)):
         g = gates[0] if all(x is gates[0] for x in gates) else self.condition(u.src[3], env)
         if v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
-        out.append(self._store(buffer, ats[0], v, g))
+        out.append(self._store(u, ats[0], v, g))
       else:
         for i, (a, g) in enumerate(zip(ats, gates)):
-          if g is not ix.FALSE: out.append(self._store(buffer, a, lane_of(v, i), g))
+          if g is not ix.FALSE: out.append(self._store(u, a, lane_of(v, i), g))
     return out
 
-  def _store(self, buffer: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
-    return UOp(Ops.STORE, v.dtype, (buffer, at, v) if gate is ix.TRUE else (buffer, at, v, gate))
+  def _store(self, u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
+    return UOp(Ops.STORE, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg)
 
   def stage(self, u: UOp, env: Env) -> UOp:
     """An element of a staged value: STAGE(index, local array, stores that fill it), with the loops that the stores go through."""

@@ -13,16 +13,22 @@ KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.
 
 @dataclass(frozen=True)
 class Opt:
-  """``name`` (split, upcast, unroll, lane, local, tile, loop, grid, merge, pad, first, last) on axis id ``axis``, by ``amount``."""
+  """A step on axis id ``axis`` by ``amount``: split, upcast, unroll, lane, overlap, local, tile, loop, grid, merge (with axis ``amount``), pad, first, last.
+
+  ``stage`` takes the lane axis and a param's slot; ``stream`` a param's slot in place of the axis.
+  """
   name: str
   axis: int
   amount: int = 0
 
-  def __str__(self) -> str: return f"a{self.axis}.{self.name}({self.amount or ''})"
+  def __str__(self) -> str: return f"data{self.axis}.stream()" if self.name == "stream" else f"a{self.axis}.{self.name}({self.amount or ''})"
 
 
 def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
   """The kernel after one Opt. Raises OptError, saying why, where it cannot be applied."""
+  if opt.name == "stream":
+    body = tuple(UOp(Ops.STORE, s.dtype, s.src, "nt") if s.src[0].arg[0] == opt.axis else s for s in kernel.body)
+    return kernel.with_(body=body, applied=(*kernel.applied, opt))
   axis = next((a for a in kernel.axes if a.id == opt.axis), None)
   if axis is None: raise OptError(f"{opt}: the kernel has axes {', '.join(map(str, kernel.axes))}")
   out = _apply(kernel, axis, opt)
@@ -149,7 +155,7 @@ def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
       value = UOp.alu(TernaryOps.WHERE, inside, src[0], UOp.const(u.dtype, identity(u.arg[0], u.dtype)))
       new[u] = UOp(Ops.REDUCE, u.dtype, (value,), u.arg)
     elif u.op is Ops.STORE and axis.rng in u.ranges:
-      new[u] = UOp(Ops.STORE, u.dtype, (*src[:3], ix.both(inside, *src[3:4])))
+      new[u] = UOp(Ops.STORE, u.dtype, (*src[:3], ix.both(inside, *src[3:4])), u.arg)
     else:
       m = u.replace(src)
       new[u] = (ix.fold(m) or m) if src != u.src else m

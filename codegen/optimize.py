@@ -29,7 +29,17 @@ def optimize(kernel: Kernel, target: Any) -> Kernel:
       kernel = apply_opt(kernel, opt)
     except OptError:
       continue
-  return spread(kernel, target)
+  return stream(spread(kernel, target))
+
+
+STREAM_BYTES = 16 << 20          # outputs from this size on do not stay in a cache anyway
+
+
+def stream(kernel: Kernel) -> Kernel:
+  """Stores of large outputs go past the cache: what they would push out is worth more."""
+  for p in kernel.params:
+    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= STREAM_BYTES: kernel = apply_opt(kernel, Opt("stream", p.slot))
+  return kernel
 
 
 def split_axes(kernel: Kernel) -> Kernel:
@@ -117,6 +127,7 @@ class Search:
     useful = [a for a in self.out if any(a not in x.axes for x in loads)]
     yield {}
     if not loads: return
+    if lane in self.out and lane not in useful and any(self._long_step(x, lane) for x in loads): useful.append(lane)
     left = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in useful}
     options = {a: [c for c in COPIES if left[a] % c == 0 and c > 1] for a in useful}
     for a in useful:
@@ -124,6 +135,10 @@ class Search:
     for a, b in itertools.combinations(useful, 2):
       for c, d in itertools.product(options[a], options[b]):
         if c * d <= 16: yield {a: c, b: d}
+
+  def _long_step(self, x: Access, lane: int | None) -> bool:
+    """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read together."""
+    return lane is not None and x.steps.get(lane) == 1 and not any((x.steps.get(b) or 0) * x.itemsize < 256 for b in self.bound if b in x.steps)
 
   def cost(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
@@ -142,7 +157,9 @@ class Search:
     for x in self.info.accesses:
       n = trips(x.axes)
       if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
-      elif x.steps.get(lane) == 1: price, extra = vec, 0.0
+      elif x.steps.get(lane) == 1:
+        price, extra = vec, 0.0
+        if x.axes & self.bound and self._long_step(x, lane): price += 4.0 / copies.get(lane, 1)
       elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
       else: price, extra = 1.5 * width, 1.5 * width
       scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
