@@ -55,6 +55,10 @@ class Program:
     """Launch with one raw device allocation a param, in slot order."""
     raise NotImplementedError
 
+  def clone(self) -> Program:
+    """The same kernel with arguments of its own: a place in a captured schedule, whose buffers hardly change from launch to launch."""
+    return self
+
 
 class Device:
   """One device: memory, compiler, launches. Raw allocations are opaque to the engine."""
@@ -67,6 +71,10 @@ class Device:
 
   def free(self, raw: Any, nbytes: int) -> None:
     """Give an allocation back (kept for reuse). Work already launched on it still completes."""
+    raise NotImplementedError
+
+  def part(self, raw: Any, offset: int, nbytes: int) -> Any:
+    """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""
     raise NotImplementedError
 
   def copyin(self, raw: Any, data: np.ndarray) -> None:

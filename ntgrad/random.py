@@ -34,6 +34,11 @@ def manual_seed(seed: int = 0) -> None:
   _generator.seed, _generator.counter = seed, 0
 
 
+def place() -> tuple[int, int]:
+  """The seed and how many numbers have been drawn since it was set."""
+  return _generator.seed, _generator.counter
+
+
 def next_state(n: int) -> np.ndarray[Any, Any]:
   """The place of the next n numbers, uint64 ``(counter, seed)``; the counter moves on by n."""
   state = np.array([_generator.counter, _generator.seed], np.uint64)

@@ -68,6 +68,10 @@ class NumpyDevice(Device):
   def free(self, raw: Any, nbytes: int) -> None:
     """Nothing to do: the array goes when nobody holds it."""
 
+  def part(self, raw: Any, offset: int, nbytes: int) -> Any:
+    """A slice."""
+    return raw[offset:offset + nbytes]
+
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host bytes into an allocation that is at least as large."""
     raw[:data.nbytes] = data

@@ -123,6 +123,10 @@ class OpenCLProgram(Program):
     self._kernel._set_arg_multi(tuple(flat))  # a tenth of what set_args takes
     self._args = list(buffers)
 
+  def clone(self) -> OpenCLProgram:
+    """Another kernel object of the same program."""
+    return OpenCLProgram(self._device, self.spec, self.unit, self._device.cl.Kernel(self.unit.program, self._kernel.function_name))
+
   def forget(self) -> None:
     """Let go of the buffers of the last launch, which must have ended."""
     self._args = []
@@ -180,6 +184,10 @@ class OpenCLDevice(Device):
     if self.pooled + size > self._keep: return self.trim()
     self._pool.setdefault(size, []).append(raw)
     self.pooled += size
+
+  def part(self, raw: Any, offset: int, nbytes: int) -> Any:
+    """A sub-buffer."""
+    return raw.get_sub_region(offset, nbytes)
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""

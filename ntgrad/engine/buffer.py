@@ -1,6 +1,7 @@
 """Memory of a tensor: allocated on first use, given back when nobody holds it."""
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 from weakref import ref
 
@@ -10,12 +11,20 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.uop import Ops, UOp, prod
 
 
+_serials = count()
+watchers: list[Any] = []   # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
+
+
 class Storage:
-  """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone."""
-  __slots__ = ("device", "nbytes", "_raw", "_owner", "__weakref__")
+  """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
+
+  ``serial`` is its number in the order of making, ``version`` how often it has been written in place.
+  """
+  __slots__ = ("device", "nbytes", "serial", "version", "_raw", "_owner", "__weakref__")
 
   def __init__(self, device: str, nbytes: int):
-    self.device, self.nbytes = device, max(nbytes, 1)
+    self.device, self.nbytes, self.serial = device, max(nbytes, 1), next(_serials)
+    self.version = 0
     self._raw: Any = None
     self._owner: Any = None
 
@@ -44,14 +53,24 @@ class Buffer:
 
   Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that reads the new.
   """
-  __slots__ = ("device", "shape", "dtype", "storage", "rng_count", "node_ref", "stale", "__weakref__")
+  __slots__ = ("device", "shape", "dtype", "storage", "version", "rng_count", "node_ref", "__weakref__")
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
     self.storage = Storage(device, prod(shape) * dtype.itemsize) if storage is None else storage
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
+    self.version = self.storage.version
     self.node_ref: ref[UOp] | None = None
-    self.stale = False                  # a later version has been written over it
+
+  @property
+  def stale(self) -> bool:
+    """Whether a later version has been written over it."""
+    return self.version != self.storage.version
+  def again(self) -> Buffer:
+    """The same memory as it is now, as another Buffer."""
+    b = Buffer(self.device, self.shape, self.dtype, self.storage)
+    b.rng_count = self.rng_count
+    return b
 
   @property
   def size(self) -> int: return prod(self.shape)
@@ -80,6 +99,11 @@ class Buffer:
 
   def write(self, array: np.ndarray) -> None:
     """Replace the contents; the array's bytes must be as many as the buffer's."""
+    for w in watchers: w.wrote(self, array)
+    self.put(array)
+
+  def put(self, array: np.ndarray) -> None:
+    """``write`` that nobody is told of."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if flat.nbytes:
       raw = self.raw
@@ -87,6 +111,11 @@ class Buffer:
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
+    for w in watchers: w.read(self)
+    return self.get()
+
+  def get(self) -> np.ndarray:
+    """``numpy`` that nobody is told of."""
     if not self.nbytes: return np.empty(self.shape, self.dtype.np)
     raw = self.raw
     out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)

@@ -10,7 +10,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
-from ntgrad.schedule import schedule_graph
+from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
 
 from . import report
@@ -21,9 +21,11 @@ from .device import default_device, get_device
 
 @dataclass(frozen=True)
 class Step:
-  """One launch, or a copy between devices (``program`` None): which slots it takes, and which slots are not needed after it."""
+  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and which
+  slots are not needed after it."""
   program: Program | None
   slots: tuple[int, ...]
+  writes: tuple[int, ...]
   last_use: tuple[int, ...]
 
 
@@ -123,7 +125,7 @@ def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], a
     for n in walk((u,)):
       if n not in touches:
         # what this schedule computes (ASSIGNs among it) will be there afterwards
-        touches[n] = n in written or (n not in done and any(touches[resolved(s)] for s in n.src))
+        touches[n] = n in written or (n not in done and any([touches[resolved(s)] for s in n.src]))
     if touches[resolved(u)]:
       if is_view(u):
         t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))   # a view keeps the value it showed
@@ -172,14 +174,14 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
   if plan is None: plan = _plans[full] = make_plan(sinks, order, inputs)
   report.scheduled(len(plan.steps), hit, time.perf_counter() - started)
   made = run_plan(plan, [u.arg for u in inputs])
+  current = {u.arg for u in inputs}
   for sink, (slot, in_place) in zip(sinks, plan.outputs):
     if in_place:
       old = inputs[slot].arg
-      if not old.stale:
-        old.stale = True
-        new = Buffer(old.device, old.shape, old.dtype, old.storage)
-        new.rng_count = old.rng_count
-        inputs[slot] = new.node
+      if old in current:
+        old.storage.version += 1
+        current.discard(old)
+        inputs[slot] = old.again().node
       node = inputs[slot]
       for m in _target_views(sink): node = UOp(m.op, m.dtype, (node,), m.arg)
       sink.__dict__["_realized"] = node
@@ -228,9 +230,14 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
   for name, numbers in by_device.items():
     found = programs([items[i].ast for i in numbers], get_device(name))  # type: ignore[misc]
     ready_programs.update(zip(numbers, found))
-  steps = tuple(Step(ready_programs.get(i), ss, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep))
-                for i, ss in enumerate(placed))
+  steps = tuple(Step(ready_programs.get(i), ss, written(items[i]),
+                     tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep)) for i, ss in enumerate(placed))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs))
+
+
+def written(item: ScheduleItem) -> tuple[int, ...]:
+  """The positions of the buffers that an item writes."""
+  return (0,) if item.ast is None else tuple([p.slot for p in item.ast.params if p.written])
 
 
 def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
@@ -240,8 +247,7 @@ def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
   wait = config.debug >= 2
   for step in plan.steps:
     run_step(step, [buffers[s] for s in step.slots], wait)
-    for s in step.last_use:
-      if not captures: buffers[s].storage.release()
+    for s in step.last_use: buffers[s].storage.release()
   return made
 
 
@@ -250,7 +256,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
   for note in captures: note(step, buffers)
   if step.program is None:
     to, source = buffers
-    to.write(source.numpy())
+    to.put(source.get())
     return
   seconds = step.program([b.raw for b in buffers], wait)
   if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
