@@ -15,7 +15,7 @@ KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.
 class Opt:
   """A step on axis id ``axis`` by ``amount``: split, upcast, unroll, lane, overlap, local, tile, loop, grid, merge (with axis ``amount``), pad, first, last.
 
-  ``stage`` takes the lane axis and a param's slot; ``stream`` a param's slot in place of the axis.
+  ``stage`` and ``pack`` take an axis and a param's slot; ``stream`` a param's slot in place of the axis.
   """
   name: str
   axis: int
@@ -38,7 +38,7 @@ def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
 def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.name == "pad": return _pad(kernel, axis, opt)
   if opt.name == "merge": return _merge(kernel, axis, opt)
-  if opt.name == "stage": return _stage(kernel, opt)
+  if opt.name in ("stage", "pack"): return _stage(kernel, opt)
   if opt.name == "overlap": return _overlap(kernel, axis, opt)
   if opt.name in ("loop", "grid"):
     kind = AxisKind.LOOP if opt.name == "loop" else AxisKind.GRID
@@ -125,9 +125,13 @@ def _merge(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
 
 
 def _stage(kernel: Kernel, opt: Opt) -> Kernel:
-  """Copy what a program reads of param ``amount`` to local memory first, laid out loops, copies, lanes. Comes after every split."""
+  """Copy what a program reads of param ``amount`` along ``axis`` to local memory first, laid out loops, copies, lanes. Comes after every split.
+
+  ``pack`` copies what one turn of the output loops reads (a few rows), ``stage`` what all of them do (a panel).
+  """
   if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{opt}: staging with work-items needs barriers, which are not made yet")
-  here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID}
+  here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
+          not (opt.name == "pack" and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
   order = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
   new: dict[UOp, UOp] = {}
   for u in kernel.nodes:

@@ -251,7 +251,15 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
       programs *= split
       if split == r.size: continue
       kernel = apply_opt(kernel, Opt("loop", r.id) if split == 1 else Opt("tile", r.id, r.size // split))
-    return apply_opt(kernel, Opt("stage", lane.id, x.node.src[0].arg[0]))
+    slot = x.node.src[0].arg[0]
+    kernel = apply_opt(kernel, Opt("stage", lane.id, slot))
+    for y in profile(kernel).accesses:  # the other side, where each step goes to another line: pack the rows of one turn
+      again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in y.axes)
+      size = y.itemsize * prod(a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
+      other = y.node.src[0].arg[0]
+      if y.write or other == slot or lane.id in y.axes or not y.axes & kernel.bound or again < 2 or size > 64 << 10: continue
+      if (y.steps.get(inner.id) or 0) * y.itemsize >= 256: kernel = apply_opt(kernel, Opt("pack", inner.id, other))
+    return kernel
   return None
 
 
