@@ -73,7 +73,24 @@ class Expander:
   def lanes_of(self, u: UOp) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane."""
     assert self.lane is not None
+    step = self.step_of(u) if u.dtype is dtypes.index else None
+    if step is not None:
+      first = ix.sub(u, ix.mul(self.lane, step))
+      return [ix.add(first, i * step) for i in range(self.width)]
     return [ix.substitute((u,), {self.lane: ix.const(i)})[0] for i in range(self.width)]
+
+  def step_of(self, u: UOp) -> int | None:
+    """What an index moves by from lane to lane; None where that is not the same everywhere."""
+    step = 0
+    for atom, k in ix.linear(u)[0]:
+      if atom is self.lane: step += k
+      elif self.lane in atom.ranges: return None
+    return step
+
+  def contiguous(self, at: UOp, ats: list[UOp]) -> bool:
+    """Whether the lanes of an index follow one another (a step that depends on ranges, as in (8*i + lane) // 8, shows lane by lane)."""
+    step = self.step_of(at)
+    return step == 1 if step is not None else all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats))
 
   def index_lanes(self, u: UOp) -> UOp:
     """An index as a value: a vector where it depends on the lane axis."""
@@ -118,7 +135,7 @@ class Expander:
     if self.lane is None or not (self.lane in at.ranges or self.lane in gate.ranges): return self._load(u, at, gate)
     ats = self.lanes_of(at)
     gates = self.lanes_of(gate)
-    if all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats)):
+    if self.contiguous(at, ats):
       if all(g is ix.FALSE for g in gates): return UOp.const(u.dtype, 0)
       return self._load(u, ats[0], gates[0] if all(g is gates[0] for g in gates) else self.condition(u.src[2], env), self.width)
     return UOp(Ops.VECTORIZE, u.dtype.vec(self.width), tuple(self._load(u, a, g) for a, g in zip(ats, gates)))
@@ -135,7 +152,7 @@ class Expander:
         out.append(self._store(u, at, v, gate))
         continue
       ats, gates = self.lanes_of(at), self.lanes_of(gate)
-      if all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats)):
+      if self.contiguous(at, ats):
         g = gates[0] if all(x is gates[0] for x in gates) else self.condition(u.src[3], env)
         if v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
         out.append(self._store(u, ats[0], v, g))

@@ -64,7 +64,7 @@ class Lowering:
     key = (axis, phase, around)
     found = self.loops.get(key)
     if found is None:
-      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, (ix.const(0), ix.const(self.size[axis])))
+      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, (self._track(ix.const(0)), self._track(ix.const(self.size[axis]))))
       self.inside[found] = self.outside[found] = around | {found}
       self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))  # surrounding loops come first
     return found
@@ -114,8 +114,9 @@ class Lowering:
     return self._track(folded or new)
 
   def _track(self, u: UOp) -> UOp:
-    for n in u.toposort() if u not in self.outside else ():
-      if n not in self.outside: self.inside[n] = self.outside[n] = NONE.union(*(self.outside[s] for s in n.src))
+    if u not in self.outside:
+      for n in toposort((u,), stop=self.outside.__contains__):
+        if n not in self.outside: self.inside[n] = self.outside[n] = NONE.union(*(self.outside[s] for s in n.src))
     return u
 
   def reduce(self, u: UOp, env: dict[int, UOp]) -> UOp:
