@@ -56,23 +56,23 @@ def put(value: Any, tensor: Callable[[], Any]) -> Any:
     if all([a is b for a, b in zip(items, value)]): return value
     if type(value) in (tuple, list): return type(value)(items)
     if isinstance(value, tuple): return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    new = copy.copy(value)
-    new[:] = items
-    return new
+    rebuilt: Any = copy.copy(value)
+    rebuilt[:] = items
+    return rebuilt
   if isinstance(value, dict):
     changed = {k: put(v, tensor) for k, v in value.items()}
     if all([changed[k] is v for k, v in value.items()]): return value
     if type(value) is dict: return changed
-    new = copy.copy(value)
-    for k, v in changed.items(): new[k] = v
-    return new
+    rebuilt = copy.copy(value)
+    for k, v in changed.items(): rebuilt[k] = v
+    return rebuilt
   if dataclasses.is_dataclass(value) and not isinstance(value, type) and not isinstance(value, VALUES):
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
     changed = {n: put(v, tensor) for n, v in fields.items()}
     if all([changed[n] is v for n, v in fields.items()]): return value
-    new = copy.copy(value)
-    for n, v in changed.items(): object.__setattr__(new, n, v)
-    return new
+    rebuilt = copy.copy(value)
+    for n, v in changed.items(): object.__setattr__(rebuilt, n, v)
+    return rebuilt
   return value
 
 

@@ -14,7 +14,7 @@ from ntgrad.codegen.uop import UOp, prod
 from . import report
 
 _programs: dict[tuple[Any, ...], Program] = {}
-_names: dict[str, int] = {}
+_by_spec: dict[tuple[Any, ...], Program] = {}
 
 
 def kernel_name(kernel: Kernel) -> str:
@@ -33,7 +33,8 @@ def program_spec(kernel: Kernel, device: Device) -> tuple[ProgramSpec, Kernel]:
     verify_linear(uops, kernel_name(kernel))
   name = kernel_name(kernel)
   source = device.renderer.render(name, uops)
-  return ProgramSpec(name, source, extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL), len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised
+  grid, local = extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL)
+  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised
 
 
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:
@@ -51,9 +52,16 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
     spec, optimised = program_spec(kernel, device)
     specs[key] = spec
     report.compiled(spec, optimised)
-  if specs:
-    for key, program in zip(specs, device.compile(list(specs.values()))): _programs[key] = program
+  _programs.update(zip(specs, from_specs(list(specs.values()), device)))
   return [_programs[k] for k in keys]
+
+
+def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
+  """A program for each rendered kernel; those that are not there yet are compiled together."""
+  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams) for s in specs]
+  new = {k: s for k, s in zip(keys, specs) if k not in _by_spec}
+  if new: _by_spec.update(zip(new, device.compile(list(new.values()))))
+  return [_by_spec[k] for k in keys]
 
 
 def plain(text: str) -> str:

@@ -42,8 +42,8 @@ class Signature:
         raise CaptureError(f"jit {self.name}: {place} is {text(value)}, captured with {text(old)}, which is part of the captured kernels; "
                            f"pass what changes as a Tensor, or {_ANOTHER}")
     if (mode.training, mode.grad) != self.modes:
-      what, now, then = ("Tensor.training", mode.training, self.modes[0]) if mode.training != self.modes[0] else ("gradient mode", mode.grad, self.modes[1])
-      raise CaptureError(f"jit {self.name}: called with {what} {now}, captured with {then}; {_ANOTHER}")
+      now, then = (f"Tensor.training {training}, gradients {'on' if grad else 'off'}" for training, grad in ((mode.training, mode.grad), self.modes))
+      raise CaptureError(f"jit {self.name}: called with {now}, captured with {then}; {_ANOTHER}")
 
 
 _ANOTHER = "give each its own ntgrad.jit, or reset() this one"
@@ -162,7 +162,7 @@ class TinyJit:
     recorder = Recorder(name)
     # the function gets copies: what it computes from them is new, and none is memory that it writes
     copies = [Buffer(b.device, b.shape, b.dtype) for b in buffers]
-    for b, c in zip(buffers, copies): c.put(b.get())
+    for copied, b in zip(copies, buffers): copied.put(b.get())
     stand_ins = [_stand_in(t, b) for t, b in zip(pieces.tensors, copies)]
     unrealised = [ref(t) for t in live_tensors if base_of(t.lazydata).op not in (Ops.BUFFER, Ops.CONST)]
     seed, count = random.place()
@@ -189,8 +189,8 @@ class TinyJit:
                            "(loss.gradient(x)), or detach() the argument")
       if any([serial in launch.writes for launch in recorder.launches]):
         raise CaptureError(f"jit {name}: {place} is assigned inside; assign to a tensor that the function holds, or return the new value")
-    copied = [ref(c.storage) for c in copies]
-    given = call = x = c = None  # type: ignore[assignment]
+    gone = [ref(b.storage) for b in copies]
+    given = call = x = copied = None  # type: ignore[assignment]
     stand_ins.clear()
     copies.clear()
     for t in live_tensors:   # a kept result would keep the whole graph that it came from
@@ -205,10 +205,10 @@ class TinyJit:
     if late:
       raise CaptureError(f"jit {name}: a tensor of shape {late[0].shape} that was made before each call is computed in it; realize() it before, "
                          "or make it inside")
-    for r, place in zip(copied, pieces.places):
+    for r, place in zip(gone, pieces.places):
       if r() is not None:
-        raise CaptureError(f"jit {name}: {place} is kept after the call (in an attribute, a list, or by a tensor that was not realised), where replays "
-                           "would not renew it; return it, or assign it to a tensor that exists before the call")
+        raise CaptureError(f"jit {name}: {place} is kept after the call (in an attribute, a list, or by a tensor that was not realised), where "
+                           "replays would not renew it; return it, or assign it to a tensor that exists before the call")
     host = [b for b, _ in recorder.host if not b.rng_count]
     self._replay = Replay(recorder, serials, outputs, rng, host)
     self._signature, self._result = signature, result

@@ -13,7 +13,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
 
-from . import report
+from . import memory, plan_cache, report
 from .buffer import Buffer
 from .compile import programs
 from .device import default_device, get_device
@@ -27,6 +27,7 @@ class Step:
   slots: tuple[int, ...]
   writes: tuple[int, ...]
   last_use: tuple[int, ...]
+  device: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,13 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
   full = (tuple(key), tuple([number[s] for s in sinks]), config.key(), default_device())
   plan = _plans.get(full)
   hit = plan is not None
-  if plan is None: plan = _plans[full] = make_plan(sinks, order, inputs)
+  if plan is None:
+    name = plan_cache.key_of(full, [default_device(), *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
+    plan = plan_cache.load(name) if name is not None else None
+    if plan is None:
+      plan = make_plan(sinks, order, inputs)
+      if name is not None: plan_cache.store(name, plan)
+    _plans[full] = plan
   report.scheduled(len(plan.steps), hit, time.perf_counter() - started)
   made = run_plan(plan, [u.arg for u in inputs])
   current = {u.arg for u in inputs}
@@ -205,6 +212,7 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
   device = next((u.device for u in order if u.device is not None), None) or default_device()
   cores = get_device(device).renderer.target.cores
   ready, items = schedule_graph([clean[s] for s in sinks], cores)
+  items = frugal(items, {*inputs, *(storage(r) for r in ready)})
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
   def slot(u: UOp) -> int:
@@ -220,8 +228,7 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
     outputs.append((at, s.op is Ops.ASSIGN))
   keep = {s for s, _ in outputs}
   last: dict[int, int] = {}
-  for i, ss in enumerate(placed):
-    for s in ss: last[s] = i
+  for i, ss in enumerate(placed): last.update(dict.fromkeys(ss, i))
   by_device: dict[str, list[int]] = {}
   where = [(item.nodes[0].device or device) for item in items]
   for i, item in enumerate(items):
@@ -231,8 +238,16 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
     found = programs([items[i].ast for i in numbers], get_device(name))  # type: ignore[misc]
     ready_programs.update(zip(numbers, found))
   steps = tuple(Step(ready_programs.get(i), ss, written(items[i]),
-                     tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep)) for i, ss in enumerate(placed))
+                     tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep), where[i])
+                for i, ss in enumerate(placed))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs))
+
+
+def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
+  """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
+  steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
+  sizes = {n: memory.rounded(prod(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept}
+  return [items[i] for i in memory.order(steps, sizes)]
 
 
 def written(item: ScheduleItem) -> tuple[int, ...]:

@@ -42,4 +42,5 @@ def ran(spec: Any, seconds: float) -> None:
   _count[0] += 1
   grid = "x".join(str(g) for g in spec.grid if g > 1) or "1"
   name = color(f"{spec.name:40s}", "green")
-  print(f"*** {_count[0]:5d} {name} grid {grid:12s} {seconds * 1e6:10.1f} us {spec.flops / seconds * 1e-9:9.2f} GFLOP/s {spec.bytes / seconds * 1e-9:8.2f} GB/s")
+  speed = f"{spec.flops / seconds * 1e-9:9.2f} GFLOP/s {spec.bytes / seconds * 1e-9:8.2f} GB/s"
+  print(f"*** {_count[0]:5d} {name} grid {grid:12s} {seconds * 1e6:10.1f} us {speed}")

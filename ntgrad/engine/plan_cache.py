@@ -1,0 +1,91 @@
+"""Whole schedules on disk: a structure that any process has met before is neither scheduled nor rendered again, only loaded.
+
+An entry's key is the structure of the graph (no addresses, nothing that differs between processes), the settings and devices that the
+generated code depends on, and the state of ntgrad's own sources.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+import time
+from functools import cache as once
+from typing import TYPE_CHECKING, Any, Hashable, Iterable
+
+from ntgrad.backends import cache
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.codegen.config import config
+
+from .compile import from_specs
+from .device import get_device
+
+if TYPE_CHECKING: from .realize import Plan
+
+TABLE = "plan"
+
+
+_loaded = time.time_ns()
+
+
+@once
+def version() -> str | None:
+  """Stands for ntgrad's sources: names, sizes and times of change (reading them all would take longer than what it saves).
+
+  None where a file has changed since this process began: what runs here is not what lies there.
+  """
+  import ntgrad
+  import ntgrad.backends
+  import ntgrad.codegen
+  h = hashlib.sha256(sys.version.encode())
+  for package in (ntgrad, ntgrad.codegen, ntgrad.backends):
+    for root in package.__path__:
+      for folder, _, files in sorted(os.walk(root)):
+        for name in sorted(files):
+          if not name.endswith(".py"): continue
+          found = os.stat(os.path.join(folder, name))
+          if found.st_mtime_ns > _loaded: return None
+          h.update(f"{os.path.relpath(folder, root)}/{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+  return h.hexdigest()
+
+
+def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
+  """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how kernels come
+  about, passes to verify, or a device that runs UOps.
+  """
+  if not config.cache or config.debug >= 3 or config.verify: return None
+  targets = [(d, get_device(d).renderer.target) for d in sorted(set(devices))]
+  if any([t.name == "numpy" for _, t in targets]): return None
+  text = repr((structure, targets, version()))
+  return None if version() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(key: str) -> Plan | None:
+  """The plan kept under a key, its programs ready. None where there is none; a damaged one is removed."""
+  from .realize import Plan, Step
+  raw = cache.load(TABLE, key)
+  if raw is None: return None
+  try:
+    inputs, made, outputs, steps, specs = pickle.loads(raw)
+    rows = [(p, tuple(slots), tuple(writes), tuple(last_use)) for p, slots, writes, last_use in steps]
+    kernels = {device: [ProgramSpec(*s) for s in found] for device, found in specs.items()}
+  except Exception:   # whatever is in there, it is no plan
+    cache.remove(TABLE, key)
+    return None
+  programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
+  return Plan(inputs, made, tuple([Step(None if p is None else programs[p[0]][p[1]], *rest) for p, *rest in rows]), outputs)
+
+
+def store(key: str, plan: Plan) -> None:
+  """Keep a plan."""
+  specs: dict[str, list[Any]] = {}
+  steps: list[Any] = []
+  for s in plan.steps:
+    where = None
+    if s.program is not None:
+      spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
+      mine = specs.setdefault(s.device, [])
+      where = (s.device, len(mine))
+      mine.append((spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.flops, spec.bytes))
+    steps.append((where, s.slots, s.writes, s.last_use))
+  cache.store(TABLE, key, pickle.dumps((plan.inputs, plan.made, plan.outputs, steps, specs), pickle.HIGHEST_PROTOCOL))
