@@ -51,8 +51,7 @@ def resolved(u: UOp) -> UOp:
 
 def is_view(u: UOp) -> bool:
   """Whether a node is a BUFFER, or movement of one: nothing is left to compute."""
-  while u.op in MOVEMENT: u = resolved(u.src[0])
-  return resolved(u).op is Ops.BUFFER
+  return resolved(_base(resolved(u))).op is Ops.BUFFER
 
 
 def walk(sinks: Iterable[UOp]) -> list[UOp]:
@@ -86,12 +85,12 @@ def realize(tensors: Sequence[Any]) -> None:
   bases: list[tuple[Any, UOp]] = []
   def want(t: Any, node: UOp) -> None:
     base = resolved(node)
-    while base.op is Ops.RESHAPE or (base.op in MOVEMENT and _base_op(base) in (Ops.BUFFER, Ops.ASSIGN)): base = resolved(base.src[0])
+    while base.op in (Ops.RESHAPE, Ops.DETACH) or (base.op in MOVEMENT and _base(base).op in (Ops.BUFFER, Ops.ASSIGN)): base = resolved(base.src[0])
     bases.append((t, base))
     if base.op is not Ops.BUFFER: sinks[base] = None
   for t in wanted: want(t, t.lazydata)
   if not sinks:
-    for t, _ in bases: t.lazydata = _rebase(t.lazydata)
+    for t, _ in bases: _repoint(t)
     return
   order = walk(sinks)
   assigns = [u for u in order if u.op is Ops.ASSIGN]
@@ -99,23 +98,31 @@ def realize(tensors: Sequence[Any]) -> None:
     order = _with_readers(wanted, bases, sinks, assigns, order, want)
     for a in assigns: sinks[a] = None
   _run_graph(list(sinks), order, started)
-  for t, _ in bases: t.lazydata = _rebase(t.lazydata)
+  for t, _ in bases: _repoint(t)
   if assigns:
     from ntgrad.core import live_tensors
     for t in live_tensors:
-      if t.lazydata.op is not Ops.BUFFER: t.lazydata = _rebase(t.lazydata)
+      if t.lazydata.op is not Ops.BUFFER: _repoint(t)
 
 
-def _base_op(u: UOp) -> Ops:
-  while u.op in MOVEMENT: u = resolved(u.src[0])
-  return u.op
+def _repoint(t: Any) -> None:
+  """Make a tensor a view of the memory that holds its value; one that needs a gradient remembers its graph."""
+  node = _rebase(t.lazydata)
+  if node is not t.lazydata: getattr(t, "_become", lambda n: setattr(t, "lazydata", n))(node)
+
+
+def _base(u: UOp) -> UOp:
+  """What a view is a view of."""
+  while u.op in MOVEMENT or u.op is Ops.DETACH: u = resolved(u.src[0])
+  return u
 
 
 def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], assigns: list[UOp], order: list[UOp], want: Any) -> list[UOp]:
   """Add every live tensor that reads the old contents of a buffer that is about to be written."""
   from ntgrad.core import live_tensors
-  written = {storage_node(a) for a in assigns}
-  done = {*sinks, *assigns}
+  # the BUFFERs that are written, and values of assignments that later ones write over
+  written = {storage_node(a) for a in assigns} | {b for a in assigns if (b := _base(a.src[0])).op is Ops.ASSIGN}
+  done = {*sinks, *assigns} - written
   have = {id(t) for t in wanted}
   touches: dict[UOp, bool] = {}
   for t in live_tensors:
@@ -128,7 +135,7 @@ def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], a
         # what this schedule computes (ASSIGNs among it) will be there afterwards
         touches[n] = n in written or (n not in done and any([touches[resolved(s)] for s in n.src]))
     if touches[resolved(u)]:
-      if is_view(u):
+      if _base(u).op in (Ops.BUFFER, Ops.ASSIGN):
         t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))   # a view keeps the value it showed
       want(t, t.lazydata)
   return walk(sinks)
@@ -146,10 +153,10 @@ def _rebase(u: UOp) -> UOp:
   chain: list[UOp] = []
   while True:
     r = resolved(u)
-    if r is not u or u.op not in MOVEMENT:
+    if r is not u or not (u.op in MOVEMENT or u.op is Ops.DETACH):
       u = r
       break
-    chain.append(u)
+    if u.op in MOVEMENT: chain.append(u)
     u = u.src[0]
   for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
   return u

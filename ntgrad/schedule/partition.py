@@ -14,7 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.view import pull
 
-from .storage import Idx, load
+from .storage import Idx, load, storage
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
@@ -235,12 +235,19 @@ class Partition:
   def _hosts(self, u: UOp, d: Demand, ds: list[Demand]) -> bool:
     """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not self._whole(idx, u): return False
+    if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g): return False
     if any(o[0] is g and o != d for o in ds): return False
-    if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     if any(o[0] is not g and self.depends(g, [o[0]]) for o in ds): return False
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
+
+  def _may_join(self, u: UOp, g: Group) -> bool:
+    """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no reader of it must run first."""
+    if any(r.op is Ops.CAT for r in g.roots) and u.op is Ops.ASSIGN: return False
+    if u in g.reads or any(u in o.reads and self.depends(g, [o]) for o in self.groups if o is not g): return False
+    if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
+    # two versions of one buffer are written one after the other
+    return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
 
   def _sibling(self, u: UOp, ds: list[Demand]) -> Demand | None:
     """A kernel over the same space that reads something that ``u`` reads too, neither needing the other: it can store ``u`` as well."""
@@ -251,7 +258,7 @@ class Partition:
       if u.op is Ops.REDUCE_AXIS and not any(r.op is Ops.REDUCE_AXIS and r.src[0].shape == u.src[0].shape and r.arg[1] == u.arg[1] for r in g.roots): continue
       if u.op is not Ops.REDUCE_AXIS and any(r.op is Ops.REDUCE_AXIS for r in g.roots): continue
       if not small and not any(self.near[u] & self.near[r] for r in g.roots): continue
-      if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): continue
+      if not self._may_join(u, g): continue
       if any(self.beneath[u] >> self.position[r] & 1 for r in g.roots) or self._needs(u, g): continue
       if any(self.depends(g, [d[0]]) for d in ds if d[0] is not g) or any(d[0] is g for d in ds): continue
       here = (g, g.at, ix.TRUE)

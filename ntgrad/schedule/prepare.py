@@ -75,7 +75,7 @@ def split_for_cache(u: UOp, count: int, outputs: int, cores: int) -> UOp | None:
   size = sum(prod(x.shape) * x.dtype.itemsize for x in leaves)
   axis = min(u.arg[1])
   n = u.src[0].shape[axis]
-  if size <= 4 * CACHE_BYTES or outputs * count < 64 * size: return None
+  if size <= 4 * CACHE_BYTES or outputs * count < 16 * size: return None
   parts = next((p for p in range(max(size // CACHE_BYTES, 2 * cores), n + 1) if n % p == 0), 0)
   if not parts or parts * outputs * u.dtype.itemsize > size: return None
   return in_parts(u, u.src[0], axis, parts)
