@@ -163,9 +163,8 @@ def _span(terms: Mapping[UOp, int], c: int) -> tuple[int, int]:
 
 
 def _factors(rest: Mapping[UOp, int], d: int) -> list[int]:
-  """Factors of terms that divide ``d``, largest first, where not all terms have them."""
-  found = {abs(k) for k in rest.values() if 1 < abs(k) < d and d % abs(k) == 0}
-  return sorted((g for g in found if any(k % g for k in rest.values())), reverse=True)
+  """Factors that ``d`` shares with some of the terms, the greatest first."""
+  return sorted({g for k in rest.values() if (g := math.gcd(d, k)) > 1}, reverse=True)
 
 
 def _part(rest: Mapping[UOp, int], c: int, g: int) -> tuple[dict[UOp, int], dict[UOp, int], int, int]:
@@ -180,11 +179,6 @@ def least(a: UOp, b: int) -> UOp:
   return UOp(Ops.ALU, INT, (a, const(b)), BinaryOps.MIN)
 
 
-def _factors(terms: Mapping[UOp, int], d: int) -> list[int]:
-  """Factors that ``d`` shares with some of the terms, the greatest first."""
-  return sorted({g for k in terms.values() if (g := math.gcd(d, k)) > 1}, reverse=True)
-
-
 def fdiv(a: UOp, d: int) -> UOp:
   """floor(a / d) for a positive int ``d``."""
   if d == 1: return a
@@ -195,10 +189,6 @@ def fdiv(a: UOp, d: int) -> UOp:
     upper, low, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(low, rc_low)
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
-  for g in _factors(rest, d):  # (4*a + b) // 8 is a // 2 where 0 <= b < 4
-    big, small = {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}
-    lo, hi = _span(small, rc % g)
-    if 0 <= lo and hi < g: return add(_build(whole, wc), fdiv(_build(big, rc // g), d // g))
   if rc == 0 and len(rest) == 1:
     (t, k), = rest.items()
     if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV: return add(_build(whole, wc), fdiv(t.src[0], t.src[1].arg * d))
@@ -216,10 +206,6 @@ def mod(a: UOp, d: int) -> UOp:
     upper, lower, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(lower, rc_low)
     if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
-  for g in _factors(rest, d):  # (4*a + b) % 8 is 4*(a % 2) + b where 0 <= b < 4
-    big, small = {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}
-    lo, hi = _span(small, rc % g)
-    if 0 <= lo and hi < g: return add(mul(mod(_build(big, rc // g), d // g), g), _build(small, rc % g))
   inner = _build(rest, rc)
   if inner.op is Ops.ALU and inner.arg is BinaryOps.MOD and inner.src[1].arg % d == 0: return mod(inner.src[0], d)
   return UOp(Ops.ALU, INT, (inner, const(d)), BinaryOps.MOD)

@@ -9,7 +9,6 @@ import itertools
 from typing import Any, Iterator
 
 from .costs import Access, Profile, profile
-from .errors import OptError
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
 from .uop import BinaryOps, Ops, prod
@@ -23,12 +22,7 @@ def optimize(kernel: Kernel, target: Any) -> Kernel:
   """The kernel after the Opts chosen for a target."""
   kernel = merge_axes(split_axes(kernel))
   if target.lanes == 1 or not kernel.axes: return kernel
-  plan = Search(kernel, target).best()
-  for opt in plan:
-    try:
-      kernel = apply_opt(kernel, opt)
-    except OptError:
-      continue
+  for opt in Search(kernel, target).best(): kernel = apply_opt(kernel, opt)
   return stream(spread(kernel, target))
 
 
