@@ -59,7 +59,8 @@ def join(specs: Sequence[ProgramSpec]) -> tuple[str, list[str]]:
   kernels: list[str] = []
   for spec in specs:
     name = spec.name if spec.name not in RESERVED else f"{spec.name}_kernel"
-    while name in names: name = f"{spec.name}_{len(names)}"
+    n = len(names)
+    while name in names: name, n = f"{spec.name}_{n}", n + 1   # r_4 with 6 before it must not become an r_4_6 that is there
     names.append(name)
     *helpers, kernel = spec.source.strip("\n").split("\n\n")
     for h in helpers:
