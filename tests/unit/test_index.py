@@ -1,0 +1,122 @@
+"""Index arithmetic: the canonical form keeps values, bounds hold, equal indices are the same node."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.uop import Ops, UOp
+from support.indices import at_points
+
+SIZES = (2, 3, 4, 6)
+AXES = [ix.rng(i, n) for i, n in enumerate(SIZES)]
+POINTS = {r: np.arange(n).reshape([-1 if i == d else 1 for i in range(len(SIZES))]) for d, (r, n) in enumerate(zip(AXES, SIZES))}
+A, B, C, D = AXES
+
+
+@dataclass
+class Both:
+  """An index and what it means."""
+  node: UOp
+  value: Any
+  text: str
+
+
+def _build(draw: Callable[..., Any], depth: int) -> Both:
+  if depth == 0 or draw(st.integers(0, 5)) == 0:
+    if draw(st.booleans()):
+      i = draw(st.integers(0, 3))
+      return Both(AXES[i], POINTS[AXES[i]], f"a{i}")
+    n = draw(st.integers(-9, 9))
+    return Both(ix.const(n), np.asarray(n), str(n))
+  kind = draw(st.sampled_from(("add", "add", "sub", "mul", "fdiv", "mod")))
+  x = _build(draw, depth - 1)
+  if kind in ("add", "sub"):
+    y = _build(draw, depth - 1)
+    if kind == "add": return Both(ix.add(x.node, y.node), x.value + y.value, f"({x.text} + {y.text})")
+    return Both(ix.sub(x.node, y.node), x.value - y.value, f"({x.text} - {y.text})")
+  n = draw(st.integers(-6, 12) if kind == "mul" else st.sampled_from((1, 2, 3, 4, 6, 8, 12)))
+  if kind == "mul": return Both(ix.mul(x.node, n), x.value * n, f"({x.text} * {n})")
+  if kind == "fdiv": return Both(ix.fdiv(x.node, n), x.value // n, f"({x.text} // {n})")
+  return Both(ix.mod(x.node, n), x.value % n, f"({x.text} % {n})")
+
+
+@st.composite
+def indices(draw: Callable[..., Any]) -> Both: return _build(draw, draw(st.integers(1, 5)))
+
+
+@given(indices())
+def test_values_and_bounds(x: Both) -> None:
+  got = at_points(x.node, POINTS)
+  assert (got == x.value).all(), x.text
+  lo, hi = ix.bounds(x.node)
+  assert lo <= np.min(got) and np.max(got) <= hi, x.text
+
+
+@given(indices())
+def test_canonical_form_is_a_fixed_point(x: Both) -> None:
+  again = x.node
+  for n in x.node.toposort():  # rebuilding a canonical node changes nothing
+    if n.op is Ops.ALU: assert ix.fold(n) in (None, n), x.text
+  terms, c = ix.linear(again)
+  assert len({t for t, _ in terms}) == len(terms) and all(k for _, k in terms), x.text
+  total = ix.const(c)
+  for t, k in reversed(terms): total = ix.add(total, ix.mul(t, k))
+  assert total is x.node, x.text
+
+
+@given(indices(), st.integers(-20, 20))
+def test_conditions(x: Both, n: int) -> None:
+  for fn, want in ((ix.lt, x.value < n), (ix.ge, x.value >= n), (ix.eq, x.value == n)):
+    assert (at_points(fn(x.node, n), POINTS) == want).all(), f"{fn.__name__}({x.text}, {n})"
+
+
+@given(indices(), st.integers(0, 3), indices())
+def test_substitute(x: Both, axis: int, by: Both) -> None:
+  out, = ix.substitute((x.node,), {AXES[axis]: by.node})
+  env = {**POINTS, AXES[axis]: at_points(by.node, POINTS)}
+  assert (at_points(out, POINTS) == at_points(x.node, env)).all(), f"{x.text} with a{axis} = {by.text}"
+
+
+X = ix.rng(9, 24)
+EQUAL: list[tuple[str, UOp, UOp]] = [
+  ("sums in any order", ix.add(ix.add(A, B), A), ix.add(B, ix.mul(A, 2))),
+  ("terms cancel", ix.sub(ix.add(A, B), B), A),
+  ("whole parts of //", ix.fdiv(ix.add(ix.mul(A, 8), B), 8), A),
+  ("whole parts of %", ix.mod(ix.add(ix.mul(A, 8), B), 8), B),
+  ("// of //", ix.fdiv(ix.fdiv(X, 3), 4), ix.fdiv(X, 12)),
+  ("% of %", ix.mod(ix.mod(X, 12), 4), ix.mod(X, 4)),
+  ("split and joined", ix.add(ix.mul(ix.fdiv(X, 4), 4), ix.mod(X, 4)), X),
+  ("split in three and joined", ix.add(ix.add(ix.mul(ix.fdiv(X, 12), 12), ix.mul(ix.mod(ix.fdiv(X, 4), 3), 4)), ix.mod(X, 4)), X),
+  ("joined in the other order", ix.add(ix.mul(ix.add(ix.mul(ix.fdiv(X, 12), 3), ix.mod(ix.fdiv(X, 4), 3)), 4), ix.mod(X, 4)), X),
+  ("a small part does not carry", ix.fdiv(ix.add(ix.mul(D, 4), C), 8), ix.fdiv(D, 2)),
+  ("nor into a %", ix.mod(ix.add(ix.mul(D, 4), C), 8), ix.add(ix.mul(ix.mod(D, 2), 4), C)),
+  ("with a constant", ix.fdiv(ix.add(ix.add(ix.mul(D, 4), A), 2), 8), ix.fdiv(D, 2)),
+  ("common factors", ix.mod(ix.mul(X, 2), 8), ix.mul(ix.mod(X, 4), 2)),
+  ("negative", ix.fdiv(ix.sub(ix.mul(A, -4), 1), 4), ix.sub(ix.mul(A, -1), 1)),
+  ("axis of one", ix.rng(7, 1), ix.const(0))]
+
+
+@pytest.mark.parametrize("name, one, other", EQUAL, ids=[n for n, _, _ in EQUAL])
+def test_same_node(name: str, one: UOp, other: UOp) -> None: assert one is other
+
+
+def test_conditions_that_ranges_prove() -> None:
+  assert ix.lt(ix.add(A, B), 4) is ix.TRUE and ix.lt(A, 0) is ix.FALSE and ix.ge(ix.add(C, 1), 1) is ix.TRUE
+  assert ix.eq(ix.mod(ix.mul(X, 2), 2), 0) is ix.TRUE and ix.eq(A, 5) is ix.FALSE
+  assert ix.lt(ix.add(X, 3), 10) is ix.lt(X, 7) and ix.ge(ix.sub(X, 2), 1) is ix.ge(X, 3)
+
+
+def test_both_is_a_set() -> None:
+  p, q = ix.lt(A, 1), ix.lt(B, 2)
+  assert ix.both(p, q, p) is ix.both(q, p) and ix.both() is ix.TRUE and ix.both(p, ix.FALSE) is ix.FALSE and ix.both(p, None, ix.TRUE) is p
+  assert set(ix.conjuncts(ix.both(p, q))) == {p, q}
+
+
+def test_product_of_unknowns_stays() -> None:
+  p = ix.mul(A, B)
+  assert p is ix.mul(B, A) and (at_points(p, POINTS) == POINTS[A] * POINTS[B]).all() and ix.bounds(p) == (0, 2)
