@@ -357,6 +357,13 @@ def machine() -> str:
   return f"{datetime.date.today()}, {cpu}, {cores()} cores, device {Device.DEFAULT}, {', '.join(versions)}"
 
 
+def busy() -> str:
+  """A warning if something else runs here: torch's threads wait for one another and lose far more by it than ntgrad's."""
+  load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+  if load < 0.5: return ""
+  return f"\n\n**The machine was busy before the run (load {load:.1f}): the ratios, those against torch above all, are not to be relied on.**"
+
+
 def table(rows: list[Row]) -> str:
   """The rows as markdown, and the kernels that were timed."""
   head = ["work", "ntgrad", "reference", "ratio", "must reach", "ok"]
@@ -380,10 +387,11 @@ def main() -> None:
     print(first_step(args.width))
     return
   if torch is not None: torch.set_num_threads(cores())
+  warning = busy()
   words = [w for w in args.only.lower().split(",") if w]
   def wanted(name: str) -> bool: return not words or any(w in name.lower() for w in words)
   rows = operations(args.rounds, wanted) + network(args.rounds, args.width, wanted)
-  text = f"{machine()}\n\n{table(rows)}\n"
+  text = f"{machine()}{warning}\n\n{table(rows)}\n"
   print(text)
   if args.write:
     (HERE / "RESULTS.md").write_text(f"# What `bench/cpu.py` measured\n\n{text}")
