@@ -143,7 +143,7 @@ class _Derivation:
       for order in permutations(group):
         flat = self.index[order[0]]
         for d in order[1:]: flat = ix.add(ix.mul(flat, self.arr.shape[d]), self.index[d])
-        if _of_axes(flat): break
+        if _of_axes(flat, BinaryOps.MIN): break
       else: raise _NoArrangement
       rest = [d for d in range(len(self.index)) if d not in group]
       place = sum(d < group[0] for d in rest)
@@ -151,11 +151,38 @@ class _Derivation:
       if full != tuple(range(len(full))): self.arr = self.arr.permute(full)
       self.arr = self.arr.flatten(place, place + len(order) - 1)
       self.index = [self.index[d] for d in rest[:place]] + [flat] + [self.index[d] for d in rest[place:]]
+    for d in range(len(self.index)): self.move_back(d)
+
+  def move_back(self, d: int) -> None:
+    """min(8*x, n - 8) + y, a last tile that is moved back inside, is a dimension for each: x and y."""
+    i = self.index[d]
+    found = [t for t, k in ix.linear(i)[0] if t.op is Ops.ALU and t.arg is BinaryOps.MIN and k == 1]
+    if _of_axes(i): return
+    if len(found) != 1 or found[0].src[1].op is not Ops.CONST: raise _NoArrangement
+    x, most = found[0].src[0], found[0].src[1].arg
+    rest = ix.sub(i, found[0])
+    terms, c = ix.linear(x)
+    if c or not (_of_axes(x) and _of_axes(rest)) or x.ranges & rest.ranges or any(k < 0 for _, k in terms): raise _NoArrangement
+    lo, hi = ix.bounds(rest)
+    n, size = len(self.index), hi - lo + 1
+    front, begin = max(-lo, 0), max(lo, 0)
+    back = max(most + hi + 1 - self.arr.shape[d], 0)
+    if front or back: self.arr = self.arr.pad(tuple((front, back) if e == d else (0, 0) for e in range(n)))
+    whole = (begin, begin + most + size)
+    if whole != (0, self.arr.shape[d]): self.arr = self.arr.shrink(tuple(whole if e == d else (0, m) for e, m in enumerate(self.arr.shape)))
+    stride = math.gcd(*(k for _, k in terms))
+    ones = (1,) * n
+    self.arr = self.arr.tile((*ones[:d], size, *ones[d + 1:]), (*ones[:d], stride, *ones[d + 1:]), moved=True).ravel()
+    gone = tuple(n + e for e in range(n) if e != d)
+    if gone: self.arr = self.arr.squeeze(gone)
+    self.index[d] = _sum([(t, k // stride) for t, k in terms])
+    self.index.append(ix.sub(rest, lo))
+    if ix.vmax(self.index[d]) + 1 != self.arr.shape[d]: raise _NoArrangement
 
   def separate(self, d: int) -> None:
     """k*(x // n) + y, where nothing else shares axes with y, is a dimension for each: x // n and y."""
     i = self.index[d]
-    if _of_axes(i): return
+    if _of_axes(i, BinaryOps.MIN): return
     terms, c = ix.linear(i)
     elsewhere = {r for e, j in enumerate(self.index) if e != d for r in j.ranges} | {r for t, _ in terms if t.op is not Ops.RANGE for r in t.ranges}
     alone = [(t, k) for t, k in terms if t.op is Ops.RANGE and t not in elsewhere]
@@ -188,7 +215,7 @@ class _Derivation:
   def entangled(self) -> list[int]:
     """Dimensions whose indices share axes, one of them by ``//`` or ``%``; empty when there are none."""
     for d, i in enumerate(self.index):
-      if _of_axes(i): continue
+      if _of_axes(i, BinaryOps.MIN): continue
       group, shared = [d], set(i.ranges)
       grown = True
       while grown:
@@ -266,7 +293,7 @@ class _Derivation:
       strides = tuple(w[1] if w[2] == -1 or w[0] == 1 else w[2] for w in spec)
       dilation = tuple(w[3] for w in spec)
       floor = self.floor and s == 0
-      self.arr = self.arr.tile(sizes, None if strides == sizes else strides, None if set(dilation) == {1} else dilation, floor, s)
+      self.arr = self.arr.tile(sizes, None if strides == sizes else strides, None if set(dilation) == {1} else dilation, floor, level=s)
       if last == 0: self.arr = self.arr.ravel()
 
   # ---- last: each level has its axes, in the kernel's order
@@ -307,9 +334,9 @@ class _Derivation:
     if self.arr.levels[lv] != full: self.arr = self.arr.expand(full, level=lv)
 
 
-def _of_axes(i: UOp) -> bool:
-  """Whether an index is a sum of axes."""
-  return all(t.op is Ops.RANGE for t, _ in ix.linear(i)[0])
+def _of_axes(i: UOp, also: BinaryOps | None = None) -> bool:
+  """Whether an index is a sum of axes (and of one other function, where ``also`` allows it)."""
+  return all(t.op is Ops.RANGE or also is not None and t.arg is also for t, _ in ix.linear(i)[0])
 
 
 def _sum(terms: list[tuple[UOp, int]]) -> UOp:

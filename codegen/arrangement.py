@@ -90,11 +90,12 @@ class Arrangement:
   # ---- meta-operations
 
   def tile(self, shape: Ints, strides: Ints | None = None, dilation: Ints | None = None, floor_mode: bool = False,
-           level: int = 0) -> Arrangement:
+           moved: bool = False, level: int = 0) -> Arrangement:
     """(d, …) -> (tiles, …) and within it (shape, …): a new level of windows.
 
     ``shape`` -1 takes a whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation`` from an
-    element to the next (default 1). A partial last window counts, its outside elements not being valid, unless ``floor_mode``.
+    element to the next (default 1). A partial last window counts, its outside elements not being valid. With ``floor_mode`` it does not
+    count; with ``moved`` it is moved back until it lies inside, over elements that the window before it has too.
     """
     start, dims = self._span("tile", level)
     n = len(dims)
@@ -103,17 +104,19 @@ class Arrangement:
     gaps = (1,) * n if dilation is None else _ints("tile", dilation, n, "dilation")
     if any(v < 1 for v in (*sizes, *steps, *gaps)):
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {sizes}, {steps}, {gaps}")
+    if floor_mode and moved: raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (moved), not both")
     counts, pads, text = [], [], [f"tile({sizes}"]
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       rest = d - (size - 1) * gap - 1
       count = rest // stride + 1 if floor_mode else max(-(-rest // stride) + 1, min(d, 1))
       if count < 1: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       counts.append(count)
-      pads.append(max((count - 1) * stride - rest, 0))
+      if moved and rest < 0: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
+      pads.append(0 if moved else max((count - 1) * stride - rest, 0))
     view = self.view
     before, after = start, len(view.shape) - start - n
     if any(pads): view = view.then(Ops.PAD, ((0, 0),) * before + tuple((0, p) for p in pads) + ((0, 0),) * after)
-    spec = tuple((1, 1, 1) for _ in range(before)) + tuple(zip(sizes, steps, gaps)) + tuple((1, 1, 1) for _ in range(after))
+    spec = ((1, 1, 1),) * before + tuple((*z, *((True,) if moved else ())) for z in zip(sizes, steps, gaps)) + ((1, 1, 1),) * after
     view = view.then(Ops.TILE, spec)
     if before or after:  # the new level stands after its outer part, and dims of other levels have no inner one
       rank = before + n + after
@@ -124,6 +127,7 @@ class Arrangement:
     if strides is not None and steps != sizes: text.append(f"strides={steps}")
     if dilation is not None and set(gaps) != {1}: text.append(f"dilation={gaps}")
     if floor_mode: text.append("floor_mode=True")
+    if moved: text.append("moved=True")
     out = self._step(view, level, tuple(counts), ", ".join(text))
     return Arrangement(out.source, out.view, (*out.levels[:level + 1], sizes, *out.levels[level + 1:]), out.chain)
 

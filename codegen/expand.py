@@ -55,8 +55,8 @@ class Expander:
     if u.op is Ops.REDUCE: return self.reduce(u, env)
     if u.op is Ops.STAGE: return self.stage(u, env)
     if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST):
-      if u.op is Ops.ALU and u.dtype is dtypes.bool and not any(r is self.lane for r in u.ranges) and all(s.dtype is dtypes.index for s in u.src):
-        return self.at(u, env)
+      if u.op is Ops.ALU and u.dtype is dtypes.bool and all(s.dtype is dtypes.index for s in u.src):
+        return self.compared(self.at(u, env))
       src = tuple(self.value(s, env) for s in u.src)
       n = max(s.dtype.count for s in src)
       out = UOp(u.op, u.dtype.vec(n), src, u.arg)
@@ -100,6 +100,14 @@ class Expander:
     if all(s.op is Ops.CONST for s in steps):
       return UOp(Ops.ALU, dtypes.index.vec(self.width), (lanes[0], UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(steps))), BinaryOps.ADD)
     return UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(lanes))
+
+  def compared(self, c: UOp) -> UOp:
+    """A comparison of indices: scalar where all lanes agree, else a vector."""
+    if self.lane is None or self.lane not in c.ranges: return c
+    lanes = self.lanes_of(c)
+    if all(x is lanes[0] for x in lanes): return lanes[0]
+    if any(x.op is Ops.CONST for x in lanes): return UOp(Ops.VECTORIZE, dtypes.bool.vec(self.width), tuple(lanes))
+    return UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(self.index_lanes(s) for s in c.src), c.arg)
 
   def condition(self, u: UOp | None, env: Env) -> UOp:
     """A gate: scalar where all lanes agree, else a bool vector."""

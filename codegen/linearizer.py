@@ -31,6 +31,7 @@ class Lowering:
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
     self.outside: dict[UOp, Loops] = {}                         # the loops that its value varies with, seen from its users
     self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
+    self.step: dict[UOp, int] = {}                              # the copy of a reduced axis that a node first serves
     self.phase: dict[UOp, int] = {}
     for u in toposort(stores):
       below = max((self.phase[s] for s in u.src), default=0)
@@ -133,8 +134,10 @@ class Lowering:
     self.inside[acc] = around
     self.outside[acc] = around.union(nest)
     total = acc
-    for p in parts:
+    for j, p in enumerate(parts):
       total = UOp.alu(fn, p, acc, dtype=u.dtype) if total is acc else UOp.alu(fn, total, p, dtype=u.dtype)
+      # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
+      for n in toposort((total,), stop=lambda n: self.step.get(n, j + 1) <= j): self.step[n] = min(self.step.get(n, j), j)
       self.inside[total] = self.outside[total] = self.outside[p] | self.outside[acc]
     phi = UOp.fresh(Ops.PHI, u.dtype, (acc, total, *nest))
     self.inside[phi] = around.union(nest)
@@ -227,10 +230,10 @@ class Emitter:
           if o is not None and o is not u and o not in waits[u] and o in waits:
             waits[u].add(o)
             users[o].append(u)
-    def priority(u: UOp) -> tuple[int, int]:
-      if u.op is Ops.PHI: return (3, self.rank[u])
-      if u.op is Ops.LOOP: return (1, self.rank[u])
-      return (self.FIRST.get(u.op, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else self.rank[u])
+    def priority(u: UOp) -> tuple[int, int, int]:
+      if u.op is Ops.PHI: return (3, 0, self.rank[u])
+      if u.op is Ops.LOOP: return (1, 0, self.rank[u])
+      return (self.FIRST.get(u.op, 0), self.low.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else self.rank[u])
     heap = [(*priority(u), i) for i, u in enumerate(members) if not waits[u]]
     heapq.heapify(heap)
     number = {u: i for i, u in enumerate(members)}

@@ -73,18 +73,36 @@ def split(kernel: Kernel, axis: Axis, amount: int, kind: AxisKind) -> Kernel:
 
 
 def _overlap(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
-  """Lanes along an output axis that they do not divide: the last vector starts earlier and computes some elements again.
+  """Lanes along an axis that they do not divide: the last vector starts earlier and computes some elements again.
 
-  a -> min(a_outer * amount, size - amount) + a_inner. Not where a buffer is read and written: there again is not the same.
+  a -> min(a_outer * amount, size - amount) + a_inner. A reduction leaves out what it has had (in a product, one factor is zero
+  there). Not where a buffer is read and written: there again is not the same.
   """
-  if axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis must be gone through once; pad it")
   if axis.size < opt.amount: raise OptError(f"{opt}: the axis {axis} is shorter than {opt.amount}")
   if kernel.in_place: raise OptError(f"{opt}: the kernel writes what it reads, no element may be computed twice")
   inner = Axis(max(a.id for a in kernel.axes) + 1, opt.amount, AxisKind.LANE)
   outer = Axis(axis.id, -(-axis.size // opt.amount), axis.kind)
   start = ix.least(ix.mul(outer.rng, opt.amount), axis.size - opt.amount)
+  fresh = ix.ge(ix.sub(ix.add(start, inner.rng), ix.mul(outer.rng, opt.amount)), 0)
+  if axis.id in kernel.bound: kernel = kernel.with_(body=mask_reduced(kernel, axis, UOp(Ops.DETACH, fresh.dtype, (axis.rng,))))
   body = substitute_axis(kernel, axis, ix.add(start, inner.rng), (outer, inner))
+  body = ix.substitute(body, {u: fresh for b in body for u in b.toposort() if u.op is Ops.DETACH})
   return kernel.with_(axes=tuple(x for a in kernel.axes for x in ((outer, inner) if a is axis else (a,))), body=body)
+
+
+def mask_reduced(kernel: Kernel, axis: Axis, keep: UOp) -> tuple[UOp, ...]:
+  """The body with reductions over ``axis`` taking the identity where ``keep`` is false."""
+  new: dict[UOp, UOp] = {}
+  for u in kernel.nodes:
+    src = tuple(new[s] for s in u.src)
+    if u.op is Ops.REDUCE and axis.id in u.arg[1]:
+      value, zero = src[0], UOp.const(u.dtype, identity(u.arg[0], u.dtype))
+      if u.arg[0] is BinaryOps.ADD and value.op is Ops.ALU and value.arg is BinaryOps.MUL:
+        few, many = sorted(value.src, key=lambda s: len(s.ranges))
+        src = (UOp.alu(BinaryOps.MUL, UOp.alu(TernaryOps.WHERE, keep, few, zero), many),)
+      else: src = (UOp.alu(TernaryOps.WHERE, keep, value, zero),)
+    new[u] = u.replace(src)
+  return tuple(new[b] for b in kernel.body)
 
 
 def substitute_axis(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...]) -> tuple[UOp, ...]:

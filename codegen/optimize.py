@@ -14,7 +14,7 @@ from .opt import Opt, apply_opt
 from .uop import BinaryOps, Ops, prod
 
 COPIES = (1, 2, 3, 4, 5, 6, 8)
-MOST_STATEMENTS = 128            # memory accesses written out in a kernel: more costs compile time and gains nothing
+MOST_STATEMENTS = 192            # memory accesses written out in a kernel: more costs compile time and gains nothing
 PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
 
 
@@ -83,12 +83,13 @@ class Search:
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
     self.in_place = kernel.in_place
+    self._overlap: dict[tuple[int, int], bool] = {}
 
   def best(self) -> list[Opt]:
     """The cheapest choice as Opts."""
     best: tuple[float, list[Opt]] = (float("inf"), [])
     for lane, width in self.lanes():
-      for unroll in self.unrolls(lane):
+      for unroll in self.unrolls(lane, width):
         for copies in self.copies(lane, width):
           c = self.cost(lane, width, copies, unroll)
           if lane is not None and self.sizes[lane] % width: c *= -(-self.sizes[lane] // width) * width / self.sizes[lane]
@@ -100,16 +101,18 @@ class Search:
     full = max(self.target.lanes * 4 // max(self.item, 4), 2)
     for a, n in self.sizes.items():
       for w in (2 * full, full, full // 2):
-        if 1 < w <= 16 and (n % w == 0 or (n > w and w == full and a not in self.bound and not self.in_place)): yield a, w
+        if 1 < w <= 16 and (n % w == 0 or (n > w and w == full and not self.in_place)): yield a, w
 
-  def unrolls(self, lane: int | None) -> Iterator[dict[int, int]]:
+  def unrolls(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
     out: dict[int, int] = {}
     n = 1
     for a in reversed(self.kernel.axes):
-      if a.id in self.bound and a.id != lane and a.size <= 8 and n * a.size <= 16:
-        out[a.id] = a.size
-        n *= a.size
+      size = -(-a.size // width) if a.id == lane else a.size  # with lanes: what is left of the axis
+      if a.id not in self.bound or (a.id == lane and a.size % width == 0): continue
+      if size > 8 or n * size > 16: break
+      if size > 1: out[a.id] = size
+      n *= size
     yield out
     if not out:
       inner = [a for a in self.kernel.axes if a.id in self.bound and a.id != lane]
@@ -129,6 +132,15 @@ class Search:
     for a, b in itertools.combinations(useful, 2):
       for c, d in itertools.product(options[a], options[b]):
         if c * d <= 16: yield {a: c, b: d}
+
+  def stageable(self, x: Access, lane: int, width: int, copies: dict[int, int]) -> bool:
+    """Whether :func:`stage_panel` would copy this gather to local memory."""
+    if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound: return False
+    key = (id(x), lane)
+    if key not in self._overlap: self._overlap[key] = _overlapping(self.kernel, x)
+    rows = prod(n // copies.get(a, 1) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes)
+    size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
+    return not self._overlap[key] and rows >= 256 and size <= min(PANEL_BYTES, self.target.local_memory)
 
   def _long_step(self, x: Access, lane: int | None) -> bool:
     """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read together."""
@@ -155,6 +167,7 @@ class Search:
         price, extra = vec, 0.0
         if x.axes & self.bound and self._long_step(x, lane): price += 4.0 / copies.get(lane, 1)
       elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
+      elif self.stageable(x, lane, width, copies): price, extra = vec, 0.0   # gathered once into local memory
       else: price, extra = 1.5 * width, 1.5 * width
       scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
       statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)

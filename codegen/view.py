@@ -56,12 +56,22 @@ def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
 
 def tile_shape(shape: Shape, arg: Any) -> Shape:
   """Outer counts, then inner sizes, of windows that lie wholly inside."""
-  return (*((d - (size - 1) * dil - 1) // stride + 1 for d, (size, stride, dil) in zip(shape, arg)), *(size for size, _, _ in arg))
+  return (*(windows(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
+
+
+def windows(d: int, size: int, stride: int, dilation: int, moved: bool = False) -> int:
+  """How many windows a dimension has; with ``moved`` one more for a rest, moved back until it lies inside."""
+  rest = d - (size - 1) * dilation - 1
+  return (-(-rest // stride) if moved else rest // stride) + 1
 
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
-  n = len(shape)
-  return tuple(ix.add(ix.mul(idx[d], arg[d][1]), ix.mul(idx[n + d], arg[d][2])) for d in range(n)), ix.TRUE
+  n, out = len(shape), []
+  for d, (size, stride, dilation, *moved) in enumerate(arg):
+    start = ix.mul(idx[d], stride)
+    if moved and moved[0]: start = ix.least(start, shape[d] - (size - 1) * dilation - 1)
+    out.append(ix.add(start, ix.mul(idx[n + d], dilation)))
+  return tuple(out), ix.TRUE
 
 
 def _pull_untile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
