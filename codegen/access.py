@@ -137,14 +137,18 @@ class _Derivation:
         backwards.append(d)
         self.index[d] = ix.sub(ix.const(self.arr.shape[d] - 1), i)
     if backwards: self.arr = self.arr.flip(tuple(backwards))
-    for d in range(len(self.index)): self.separate(d)
+    separated = False
     while group := self.entangled():
-      if len(group) == 1: group = self.repeat(group[0])
+      if separated and len(group) == 1: group = self.repeat(group[0])
       for order in permutations(group):
         flat = self.index[order[0]]
         for d in order[1:]: flat = ix.add(ix.mul(flat, self.arr.shape[d]), self.index[d])
         if _of_axes(flat, BinaryOps.MIN): break
-      else: raise _NoArrangement
+      else:
+        if separated: raise _NoArrangement
+        for d in range(len(self.index)): self.separate(d)
+        separated = True
+        continue
       rest = [d for d in range(len(self.index)) if d not in group]
       place = sum(d < group[0] for d in rest)
       full = (*rest[:place], *order, *rest[place:])

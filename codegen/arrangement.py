@@ -105,18 +105,23 @@ class Arrangement:
     if any(v < 1 for v in (*sizes, *steps, *gaps)):
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {sizes}, {steps}, {gaps}")
     if floor_mode and moved: raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (moved), not both")
-    counts, pads, text = [], [], [f"tile({sizes}"]
+    counts: list[int] = []
+    pads: list[int] = []
+    specs: list[tuple[int, ...]] = []
+    text = [f"tile({sizes}"]
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       rest = d - (size - 1) * gap - 1
       count = rest // stride + 1 if floor_mode else max(-(-rest // stride) + 1, min(d, 1))
       if count < 1: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       counts.append(count)
       if moved and rest < 0: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
-      pads.append(0 if moved else max((count - 1) * stride - rest, 0))
+      over = max((count - 1) * stride - rest, 0)
+      pads.append(0 if moved else over)
+      specs.append((size, stride, gap, True) if moved and over else (size, stride, gap))
     view = self.view
     before, after = start, len(view.shape) - start - n
     if any(pads): view = view.then(Ops.PAD, ((0, 0),) * before + tuple((0, p) for p in pads) + ((0, 0),) * after)
-    spec = ((1, 1, 1),) * before + tuple((*z, *((True,) if moved else ())) for z in zip(sizes, steps, gaps)) + ((1, 1, 1),) * after
+    spec = ((1, 1, 1),) * before + tuple(specs) + ((1, 1, 1),) * after
     view = view.then(Ops.TILE, spec)
     if before or after:  # the new level stands after its outer part, and dims of other levels have no inner one
       rank = before + n + after

@@ -156,6 +156,9 @@ class Expander:
       at, v = self.flat(buffer, index, env), self.value(value, env)
       gate = self.at(u.src[3], env) if len(u.src) > 3 else ix.TRUE
       if gate is ix.FALSE: continue
+      if isinstance(u.arg, tuple) and u.arg[0] == "add":
+        old = self.load(UOp(Ops.LOAD, u.dtype, (buffer, index, *u.src[3:])), env)
+        v = UOp.alu(BinaryOps.ADD, old, v, dtype=u.dtype.vec(max(old.dtype.count, v.dtype.count)))
       if self.lane is None or not (self.lane in at.ranges or v.dtype.count > 1 or self.lane in gate.ranges):
         out.append(self._store(u, at, v, gate))
         continue
@@ -170,7 +173,7 @@ class Expander:
     return out
 
   def _store(self, u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
-    return UOp(Ops.STORE, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg)
+    return UOp(Ops.STORE, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg if isinstance(u.arg, str) else None)
 
   def stage(self, u: UOp, env: Env) -> UOp:
     """An element of a staged value: STAGE(index, local array, stores that fill it), with the loops that the stores go through."""

@@ -68,14 +68,19 @@ class Kernel:
 
   @cached_property
   def bound(self) -> frozenset[int]:
-    """Ids of the axes that some REDUCE binds."""
-    return frozenset(i for r in self.reduces for i in r.arg[1])
+    """Ids of the axes that one program goes through: those that some REDUCE binds, and the sequential ones."""
+    return self.sequential.union(i for r in self.reduces for i in r.arg[1])
+
+  @cached_property
+  def sequential(self) -> frozenset[int]:
+    """Ids of the axes that a scattering STORE goes through in order: later values are added to, or replace, earlier ones."""
+    return frozenset(i for s in self.body if isinstance(s.arg, tuple) for i in s.arg[1])
 
   @cached_property
   def in_place(self) -> bool:
     """Whether some parameter is both read and written."""
     written = {u.src[0] for u in self.body}
-    return any(u.op is Ops.LOAD and u.src[0] in written for u in self.nodes)
+    return bool(self.sequential) or any(u.op is Ops.LOAD and u.src[0] in written for u in self.nodes)
 
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 

@@ -53,6 +53,7 @@ def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.amount < 1 or axis.size % opt.amount: raise OptError(f"{opt}: {opt.amount} does not divide the axis {axis}; pad it first")
   if opt.name == "unroll" and axis.id not in kernel.bound: raise OptError(f"{opt}: only a reduced axis is unrolled; upcast an output axis")
   if opt.name == "upcast" and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis is unrolled, not upcast")
+  if opt.name != "split" and axis.id in kernel.sequential: raise OptError(f"{opt}: the axis {axis} is gone through in order")
   if opt.name == "local" and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis has no work-items")
   if opt.name == "lane" and kernel.of_kind(AxisKind.LANE): raise OptError(f"{opt}: the kernel has a LANE axis already")
   if opt.amount == axis.size: return kernel.with_(axes=tuple(Axis(a.id, a.size, kind) if a is axis else a for a in kernel.axes))
@@ -112,7 +113,7 @@ def substitute_axis(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...])
   for u in kernel.nodes:
     if u in table: continue
     arg = u.arg
-    if u.op is Ops.REDUCE and axis.id in arg[1]:
+    if (u.op is Ops.REDUCE or (u.op is Ops.STORE and isinstance(arg, tuple))) and axis.id in arg[1]:
       arg = (arg[0], tuple(j for i in arg[1] for j in (ids if i == axis.id else (i,))))
     src = tuple(table[s] for s in u.src)
     if src == u.src and arg == u.arg: table[u] = u

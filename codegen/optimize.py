@@ -100,6 +100,7 @@ class Search:
     yield None, 1
     full = max(self.target.lanes * 4 // max(self.item, 4), 2)
     for a, n in self.sizes.items():
+      if a in self.kernel.sequential: continue
       for w in (2 * full, full, full // 2):
         if 1 < w <= 16 and (n % w == 0 or (n > w and w == full and not self.in_place)): yield a, w
 
@@ -109,13 +110,13 @@ class Search:
     n = 1
     for a in reversed(self.kernel.axes):
       size = -(-a.size // width) if a.id == lane else a.size  # with lanes: what is left of the axis
-      if a.id not in self.bound or (a.id == lane and a.size % width == 0): continue
+      if a.id not in self.bound or a.id in self.kernel.sequential or (a.id == lane and a.size % width == 0): continue
       if size > 8 or n * size > 16: break
       if size > 1: out[a.id] = size
       n *= size
     yield out
     if not out:
-      inner = [a for a in self.kernel.axes if a.id in self.bound and a.id != lane]
+      inner = [a for a in self.kernel.axes if a.id in self.bound - self.kernel.sequential and a.id != lane]
       if inner and inner[-1].size % 4 == 0 and lane is None: yield {inner[-1].id: 4}
 
   def copies(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:

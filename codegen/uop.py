@@ -73,7 +73,7 @@ class Ops(Enum):
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written)
   LOAD = 51        # (buffer, index[, gate[, other]])
-  STORE = 52       # (buffer, index, value[, gate])
+  STORE = 52       # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), index form also ("add" | "set", axis ids gone through in order)
   # linear form
   DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private")
   DEFINE_ACC = 61  # arg: start value

@@ -77,7 +77,7 @@ def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
 def _pull_untile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   full, tile = arg
   n, outer, valid = len(full), [], []
-  for d, (size, stride, dil) in enumerate(tile):
+  for d, (_, stride, dil) in enumerate(tile):
     at = ix.sub(idx[d], ix.mul(idx[n + d], dil))
     o = ix.fdiv(at, stride)
     if stride > 1: valid.append(ix.eq(ix.mod(at, stride), 0))

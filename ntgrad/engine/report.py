@@ -1,46 +1,154 @@
-"""What ``DEBUG`` shows: schedules, a line per kernel, axes and arrangements, source, UOps."""
+"""What ``DEBUG`` shows, each level with those below it:
+
+1 devices and schedules · 2 a line per kernel that ran · 3 axes, Opts, arrangements and body of every new kernel · 4 its source ·
+5 its linear UOps · 6 its machine code, once it has run.
+
+A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of what runs.
+"""
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.printing import body_lines, dtype_name
+from ntgrad.codegen.uop import UOpList
+
+if TYPE_CHECKING:
+  from .realize import Step
+
+WIDTH = 120
+_COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
+_waiting: dict[tuple[str, str], tuple[ProgramSpec, Kernel, Device]] = {}   # new kernels that no schedule has shown yet
+_unseen: dict[tuple[str, str], Device] = {}                                 # kernels whose machine code has not been shown
+_count = [0, 0]                                                             # schedules, launches
 
 
 def color(text: str, name: str) -> str:
   """Coloured text on a terminal (or as ``config.color`` says), plain elsewhere."""
   on = sys.stdout.isatty() if config.color < 0 else bool(config.color)
-  code = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}[name]
-  return f"\x1b[{code}m{text}\x1b[0m" if on else text
+  return f"\x1b[{_COLORS[name]}m{text}\x1b[0m" if on else text
 
 
-def scheduled(count: int, hit: bool, seconds: float) -> None:
-  """Level 1: a schedule."""
-  if config.debug >= 1: print(f"{color('schedule', 'cyan')} {count} kernels, {'found again' if hit else 'new'}, {seconds * 1e3:.1f} ms")
+def scaled(value: float, unit: str) -> str:
+  """A number with a prefix, in 8 columns and the unit: ``  12.3 µs``, `` 203 kFLOP``."""
+  if not value: return f"{0:5d}  {unit}"
+  for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ")):
+    if value >= factor * 0.9995: return f"{value / factor:5.{max(0, 2 - len(str(int(value / factor))) + 1)}f} {prefix}{unit}"
+  return f"{value * 1e9:5.1f} n{unit}"
 
 
-def compiled(spec: ProgramSpec, kernel: Kernel) -> None:
-  """Levels 3 to 5: what a new kernel looks like."""
-  if config.debug < 3: return
-  print(color(f"kernel {spec.name}", "yellow"))
-  print("  axes  " + ", ".join(map(str, kernel.axes)))
-  if kernel.applied: print("  opts  " + ", ".join(map(str, kernel.applied)))
-  for p in kernel.params: print(f"  data{p.slot}  {p.shape} {p.dtype}{' written' if p.written else ''}")
-  if config.debug >= 4: print(spec.source)
-  if config.debug >= 5 and spec.uops:
-    from ntgrad.codegen.uop import UOpList
-    print(UOpList(spec.uops))
+def grid_text(spec: ProgramSpec) -> str:
+  """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
+  def sizes(dims: Sequence[int]) -> str: return "x".join(str(d) for d in dims[::-1] if d > 1) or "1"
+  return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
 
 
-_count = [0]
+def heading(text: str, name: str) -> str:
+  """``── text ─────``"""
+  return color(f"── {text} " + "─" * max(3, WIDTH - len(text) - 4), name)
 
 
-def ran(spec: Any, seconds: float) -> None:
-  """Level 2: a line per kernel that ran."""
+def indented(text: str, by: str = "  ") -> str:
+  """Every line moved to the right, without blank lines at the ends."""
+  return "\n".join(by + line if line else "" for line in text.strip("\n").split("\n"))
+
+
+def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
+  """Level 1: a schedule's header. Level 3: a table of its kernels, and a section for each that is new."""
+  if config.debug < 1: return
   _count[0] += 1
-  grid = "x".join(str(g) for g in spec.grid if g > 1) or "1"
-  name = color(f"{spec.name:40s}", "green")
+  kernels = sum(s.program is not None for s in steps)
+  copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
+  found = "found again" if found_again else "new"
+  head = f"schedule {_count[0]}: {kernels} kernel{'s' if kernels != 1 else ''}{copies}, {found}, {scaled(seconds, 's').strip()}"
+  show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
+  if config.debug >= 3 and not found_again:
+    for line in table(steps): show(line)
+    for spec, kernel, device in list(_waiting.values()): section(spec, kernel, device)
+    _waiting.clear()
+    if kernels: show("\n" + heading("runs", "gray"))
+
+
+def table(steps: Sequence[Step]) -> list[str]:
+  """A line for every step: what it writes from what it reads, how much it computes and moves. ``*`` marks a kernel that is new."""
+  rows = []
+  for i, s in enumerate(steps):
+    reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
+    flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
+    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
+    else:
+      spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
+      mark = "*" if (spec.name, spec.source) in _waiting else " "
+      rows.append((f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(spec.flops, "FLOP"), scaled(spec.bytes, "B"), flow))
+  widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
+  return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
+
+
+def compiled(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
+  """A new kernel, after its Opts: kept until its schedule is shown."""
+  if config.debug < 3: return
+  key = (spec.name, spec.source)
+  _waiting[key] = (spec, kernel, device)
+  _unseen[key] = device
+
+
+def section(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
+  """Levels 3 to 5: what a kernel is."""
+  show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))
+  show(describe(kernel))
+  if config.debug >= 4:
+    show(color("source", "magenta"))
+    show(indented(spec.source))
+  if config.debug >= 5 and spec.uops:
+    show(color("linear UOps", "magenta"))
+    show(str(UOpList(spec.uops)))
+
+
+def describe(kernel: Kernel) -> str:
+  """Axes, Opts, each parameter with its arrangements, and the body."""
+  lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
+  if kernel.applied: lines.append("opts   " + ", ".join(map(str, kernel.applied)))
+  found = accesses(kernel)
+  for p in kernel.params:
+    mine = [a for a in found if a.param is p]
+    both = {a.stored for a in mine} == {True, False}
+    lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', written' if p.written else ''}")
+    for a in mine:
+      lines.append(f"       {a.chain()}{(' (written)' if a.stored else ' (read)') if both else ''}")
+      if a.arrangement is not None: lines.append("         " + a.levels())
+  return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
+
+
+def ran(spec: ProgramSpec, seconds: float) -> None:
+  """Level 2: a line per kernel that ran. Level 6: its machine code, after the first time."""
+  _count[1] += 1
+  name = color(f"{spec.name:36s}", "green")
   speed = f"{spec.flops / seconds * 1e-9:9.2f} GFLOP/s {spec.bytes / seconds * 1e-9:8.2f} GB/s"
-  print(f"*** {_count[0]:5d} {name} grid {grid:12s} {seconds * 1e6:10.1f} us {speed}")
+  show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}")
+  device = _unseen.pop((spec.name, spec.source), None) if config.debug >= 6 else None
+  if device is not None:
+    show(color(f"machine code of {spec.name}", "magenta"))
+    show(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
+
+
+def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.name}: this device runs its UOps as they are"
+
+
+def show(text: str) -> None:
+  """Print now: what goes to standard error (progress bars, warnings) stays in place when both go to one file."""
+  print(text, flush=True)
+
+
+def reset() -> None:
+  """Count schedules and launches from 1 again, as if nothing had been shown."""
+  _count[:] = [0, 0]
+  _waiting.clear()
+  _unseen.clear()
+
+
+__all__ = ["color", "compiled", "describe", "ran", "reset", "scheduled"]

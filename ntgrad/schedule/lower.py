@@ -41,7 +41,7 @@ class Lowering:
 
   def _value(self, u: UOp, d: Demand) -> UOp | None:
     g, idx, valid = d
-    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY): return None
+    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER): return None
     if u.op is Ops.CONST: return u
     if u.op is Ops.IOTA: return UOp(Ops.CAST, u.dtype, (idx[0],))
     if u.op in MOVEMENT:
@@ -70,18 +70,20 @@ class Lowering:
   def item(self, g: Group) -> ScheduleItem:
     """The kernel of a group."""
     body: list[UOp] = []
-    for root, node, at in g.stores:
+    for root, node, at, gate in g.stores:
       d = next((d for d in self.part.demands[node] if d[0] is g), None)
       value = self.get(node, g, g.at, ix.TRUE) if d is None else self.get(node, *d)
       where = storage_index(root, at) or (ix.const(0),)
-      body.append(UOp(Ops.STORE, value.dtype, (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value)))
+      src = (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
+      mode = (root.arg, tuple(r.arg[0] for r in g.at[0].ranges)) if root.op is Ops.SCATTER else None
+      body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     final, copies = pad_inputs(tuple(body))
     for copy, (source, copy_body) in copies.items():
       origin = {r for r in reads if storage(r) is source}
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset(origin)))
       reads.add(copy)
-    return make_item(final, tuple(dict.fromkeys(root for root, _, _ in g.stores)), frozenset(reads))
+    return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:
@@ -98,7 +100,7 @@ def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[U
     else: new[n] = n.replace(tuple(new[s] for s in n.src))
   out = tuple(new[b] for b in body)
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
-  bound = {i for u in nodes if u.op is Ops.REDUCE for i in u.arg[1]}
+  bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
   return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads)
 

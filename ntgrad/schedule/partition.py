@@ -25,7 +25,7 @@ NEVER = 1 << 40
 _COSTLY = {UnaryOps.EXP: 6, UnaryOps.EXP2: 6, UnaryOps.LOG: 6, UnaryOps.LOG2: 6, UnaryOps.SIN: 10, UnaryOps.COS: 10, UnaryOps.TAN: 12,
            UnaryOps.TANH: 10, UnaryOps.ERF: 12, UnaryOps.SQRT: 3, UnaryOps.RSQRT: 3, BinaryOps.POW: 20, BinaryOps.THREEFRY: 80,
            BinaryOps.DIV: 2, BinaryOps.IDIV: 4, BinaryOps.MOD: 4}
-LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS})
+LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER})
 
 Demand = tuple["Group", Idx, UOp]     # kernel, index, condition under which the element exists
 
@@ -38,7 +38,8 @@ class Group:
   at: Idx                                         # index of the first root
   shape: tuple[int, ...]
   roots: list[UOp] = field(default_factory=list)
-  stores: list[tuple[UOp, UOp, Idx]] = field(default_factory=list)  # root, the node whose value is stored, index in the root
+  # root, the node whose value is stored, index in the root, condition
+  stores: list[tuple[UOp, UOp, Idx, UOp]] = field(default_factory=list)
   bound: list[UOp] = field(default_factory=list)  # RANGEs bound by reductions
   kept: frozenset[UOp] | None = None              # axes that every reduction keeps
   alu: int = 0
@@ -87,10 +88,9 @@ class Partition:
   def _force(self) -> None:
     """Nodes that need a buffer whatever their consumers are."""
     for u in self.order:
-      if u.op in (Ops.CAT, Ops.ASSIGN, Ops.COPY): self.must.add(u)
-      if u.op is Ops.CONTIGUOUS: self.must.add(u)
+      if u.op in LEAVES: self.must.add(u)
       if u.op is Ops.COPY: self.must.add(u.src[0])
-      if u.op is Ops.GATHER and u.src[1].op is not Ops.BUFFER: self.must.add(u.src[1])
+      if u.op in (Ops.GATHER, Ops.SCATTER): self.must.add(u.src[1])
     self.must = {u for u in self.must if u.op is not Ops.BUFFER}
 
   # ---- groups
@@ -215,8 +215,11 @@ class Partition:
 
   def _make_root(self, u: UOp, ds: list[Demand]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
-    if u.op in (Ops.CAT, Ops.COPY):
-      self._root_of_parts(u, ds)
+    if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER):
+      for g, _, _ in ds: g.reads[u] = None
+      self.demands[u] = {}
+      if u.op is Ops.CAT: self._cat(u)
+      if u.op is Ops.SCATTER: self._scatter(u)
       return
     here = next((d for d in ds if self._hosts(u, d, ds)), None)
     if here is None: here = self._sibling(u, ds)
@@ -230,7 +233,7 @@ class Partition:
     for g, _, _ in ds:
       if g is not host: g.reads[u] = None
     self.demands[u] = {here: None}  # the host computes it; every other demand loads
-    host.stores.append((u, u, here[1]))
+    host.stores.append((u, u, here[1], ix.TRUE))
 
   def _hosts(self, u: UOp, d: Demand, ds: list[Demand]) -> bool:
     """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel that reads ``u``."""
@@ -243,7 +246,7 @@ class Partition:
 
   def _may_join(self, u: UOp, g: Group) -> bool:
     """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no reader of it must run first."""
-    if any(r.op is Ops.CAT for r in g.roots) and u.op is Ops.ASSIGN: return False
+    if any(r.op is Ops.SCATTER or (r.op is Ops.CAT and u.op is Ops.ASSIGN) for r in g.roots): return False
     if u in g.reads or any(u in o.reads and self.depends(g, [o]) for o in self.groups if o is not g): return False
     if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
     # two versions of one buffer are written one after the other
@@ -253,7 +256,7 @@ class Partition:
     """A kernel over the same space that reads something that ``u`` reads too, neither needing the other: it can store ``u`` as well."""
     small = prod(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
     for g in self.groups:
-      if g.shape != u.shape or any(r.op is Ops.CAT for r in g.roots): continue
+      if g.shape != u.shape or any(r.op in (Ops.CAT, Ops.SCATTER) for r in g.roots): continue
       if g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= 16: continue
       if u.op is Ops.REDUCE_AXIS and not any(r.op is Ops.REDUCE_AXIS and r.src[0].shape == u.src[0].shape and r.arg[1] == u.arg[1] for r in g.roots): continue
       if u.op is not Ops.REDUCE_AXIS and any(r.op is Ops.REDUCE_AXIS for r in g.roots): continue
@@ -284,18 +287,26 @@ class Partition:
         found[u] = bits
     return found
 
-  def _root_of_parts(self, u: UOp, ds: list[Demand]) -> None:
-    """CAT: each part is stored into its slice by its own kernel. COPY has none."""
-    for g, _, _ in ds: g.reads[u] = None
-    self.demands[u] = {}
+  def _scatter(self, u: UOp) -> None:
+    """Values are stored where their indices say, one index after another, by a kernel of its own."""
+    base, index, value = u.src
+    g = self.new_group(value.shape)
+    g.roots.append(u)
+    g.reads.update({base: None, index: None} | ({value: None} if value.op is Ops.BUFFER else {}))
+    where = UOp(Ops.CAST, ix.INT, (load(index, g.at[:1], ix.TRUE),))
+    g.stores.append((u, value, (where, *g.at[1:]), ix.both(ix.ge(where, 0), ix.lt(where, base.shape[0]))))
+    self.demands[value][(g, g.at, ix.TRUE)] = None
+
+  def _cat(self, u: UOp) -> None:
+    """Each part is stored into its slice by its own kernel."""
     start = 0
-    for s in u.src if u.op is Ops.CAT else ():
+    for s in u.src:
       if prod(s.shape):
         g = self.new_group(s.shape)
         g.roots.append(u)
         at = list(g.at)
         at[u.arg] = ix.add(at[u.arg], start)
-        g.stores.append((u, s, tuple(at)))
+        g.stores.append((u, s, tuple(at), ix.TRUE))
         if s.op is Ops.BUFFER: g.reads[s] = None
         self.demands[s][(g, g.at, ix.TRUE)] = None
       start += s.shape[u.arg]

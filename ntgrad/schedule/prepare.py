@@ -1,8 +1,7 @@
 """Graph rewrites before the cut: nodes that are others in disguise, and reductions with too few outputs to fill the machine."""
 from __future__ import annotations
 
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, identity, prod, rewrite
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, identity, prod, rewrite
 
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 CACHE_BYTES = 384 << 10   # what one program should read again and again
@@ -13,8 +12,8 @@ def prepare(sinks: tuple[UOp, ...], cores: int) -> tuple[UOp, ...]:
   def step(u: UOp) -> UOp | None:
     if u.op is Ops.DETACH: return u.src[0]
     if u.op in MOVEMENT: return merge_movement(u)
-    if u.op is Ops.CONTIGUOUS and u.src[0].op is Ops.CONTIGUOUS: return u.src[0]
-    if u.op is Ops.SCATTER: return lower_scatter(u)
+    if u.op is Ops.CONTIGUOUS and u.src[0].op is Ops.CONTIGUOUS and u.src[0].arg is None: return u.src[0]
+    if u.op is Ops.SCATTER: return flat_scatter(u)
     if u.op is Ops.REDUCE_AXIS: return empty_reduce(u) or split_reduce(u, cores)
     return None
   return rewrite(sinks, step)
@@ -91,29 +90,15 @@ def in_parts(u: UOp, x: UOp, axis: int, parts: int) -> UOp:
   return UOp(Ops.RESHAPE, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))),), u.shape)
 
 
-def lower_scatter(u: UOp) -> UOp:
-  """base[index[n]] op= value[n], as a reduction over n of the values whose index is the row's: every output element by one program,
-  in the order of n, so the same bits each time. ``set`` keeps the last one."""
+def flat_scatter(u: UOp) -> UOp:
+  """base[index[n]] op= value[n] with one index dimension, into a copy of the base that nothing else sees.
+
+  One program goes through n in order, so the same bits each time; what an element is made of is spread over programs.
+  """
   base, index, value = u.src
-  rows, rest = base.shape[0], base.shape[1:]
   n = prod(index.shape)
   if n == 0 or prod(base.shape) == 0: return base
-  ones = (1,) * len(rest)
-  at = UOp(Ops.EXPAND, index.dtype, (UOp(Ops.RESHAPE, index.dtype, (index,), (1, n)),), (rows, n))
-  row = UOp(Ops.CAST, index.dtype, (UOp(Ops.IOTA, dtypes.int32, (), rows),))
-  row = UOp(Ops.EXPAND, index.dtype, (UOp(Ops.RESHAPE, index.dtype, (row,), (rows, 1)),), (rows, n))
-  hit = UOp.alu(BinaryOps.CMPEQ, at, row)
-  if u.arg == "add":
-    full = (rows, n, *rest)
-    v = UOp(Ops.EXPAND, value.dtype, (UOp(Ops.RESHAPE, value.dtype, (value,), (1, n, *rest)),), full)
-    h = UOp(Ops.EXPAND, dtypes.bool, (UOp(Ops.RESHAPE, dtypes.bool, (hit,), (rows, n, *ones)),), full)
-    total = UOp(Ops.REDUCE_AXIS, v.dtype, (UOp.alu(TernaryOps.WHERE, h, v, broadcast(UOp.const(v.dtype, 0), full)),), (BinaryOps.ADD, (1,)))
-    return UOp.alu(BinaryOps.ADD, base, UOp(Ops.RESHAPE, v.dtype, (total,), base.shape))
-  order = UOp(Ops.EXPAND, dtypes.int32, (UOp(Ops.RESHAPE, dtypes.int32, (UOp(Ops.IOTA, dtypes.int32, (), n),), (1, n)),), (rows, n))
-  last = UOp(Ops.REDUCE_AXIS, dtypes.int32, (UOp.alu(TernaryOps.WHERE, hit, order, broadcast(UOp.const(dtypes.int32, -1), (rows, n))),), (BinaryOps.MAX, (1,)))
-  last = UOp(Ops.RESHAPE, dtypes.int32, (last,), (rows,))
-  flat = UOp(Ops.RESHAPE, value.dtype, (value,), (n, *rest))
-  new = UOp(Ops.GATHER, value.dtype, (flat, last))
-  none = UOp(Ops.RESHAPE, dtypes.bool, (UOp.alu(BinaryOps.CMPLT, last, broadcast(UOp.const(dtypes.int32, 0), (rows,))),), (rows, *ones))
-  none = UOp(Ops.EXPAND, dtypes.bool, (none,), base.shape)
-  return UOp.alu(TernaryOps.WHERE, none, base, new)
+  own = UOp(Ops.CONTIGUOUS, base.dtype, (base,), ("scatter", index, value))   # the arg keeps it apart from base.contiguous()
+  flat = UOp(Ops.RESHAPE, index.dtype, (index,), (n,)) if index.shape != (n,) else index
+  values = UOp(Ops.RESHAPE, value.dtype, (value,), (n, *base.shape[1:])) if len(index.shape) != 1 else value
+  return UOp(Ops.SCATTER, u.dtype, (own, flat, values), u.arg)

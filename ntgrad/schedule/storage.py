@@ -10,6 +10,7 @@ Idx = tuple[UOp, ...]
 
 def storage(u: UOp) -> UOp:
   """The node whose buffer holds ``u``'s value: an ASSIGN's is its target's BUFFER."""
+  if u.op is Ops.SCATTER: return storage(u.src[0])
   if u.op is not Ops.ASSIGN: return u
   while u.op is Ops.ASSIGN or u.op in MOVEMENT: u = u.src[0]
   return u
