@@ -51,7 +51,7 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
     if key in _programs or key in specs: continue
     spec, optimised = program_spec(kernel, device)
     specs[key] = spec
-    report.compiled(spec, optimised)
+    report.compiled(spec, optimised, device)
   _programs.update(zip(specs, from_specs(list(specs.values()), device)))
   return [_programs[k] for k in keys]
 

@@ -186,7 +186,7 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
       plan = make_plan(sinks, order, inputs)
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
-  report.scheduled(len(plan.steps), hit, time.perf_counter() - started)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started)
   made = run_plan(plan, [u.arg for u in inputs])
   current = {u.arg for u in inputs}
   for sink, (slot, in_place) in zip(sinks, plan.outputs):
@@ -253,7 +253,7 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
-  sizes = {n: memory.rounded(prod(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept}
+  sizes: dict[Any, int] = {n: memory.rounded(prod(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept}
   return [items[i] for i in memory.order(steps, sizes)]
 
 
