@@ -225,7 +225,7 @@ class Base:
     """Take another node of the same value (realised memory); a result that needs a gradient remembers the graph it came from."""
     old = self.lazydata
     if node is old: return
-    if self._state == 1 and "origin" not in node.__dict__: node.__dict__["origin"] = old
+    if self._state == 1 and "origin" not in node.__dict__: node.__dict__["origin"] = _unlinked(old)
     self.lazydata = node
 
   def realize(self, *others: Any) -> Self:
@@ -233,11 +233,7 @@ class Base:
     tensors = [t for t in (self, *others) if not is_memory(t.lazydata)]
     if tensors:
       from ntgrad.engine.realize import realize
-      before = [t.lazydata for t in tensors]
       realize(tensors)
-      for t, old in zip(tensors, before):
-        node = t.lazydata
-        if t._state == 1 and node is not old and "origin" not in node.__dict__: node.__dict__["origin"] = old
     return self
 
   def assign(self, x: Any) -> Self:
@@ -318,6 +314,25 @@ def is_buffer_view(u: UOp) -> bool:
   """Whether a node is memory, or a movement view of memory."""
   while u.op in MOVEMENT: u = u.src[0]
   return u.op is Ops.BUFFER
+
+
+def _unlinked(u: UOp) -> UOp:
+  """The graph of a realised value without the link from it to its memory, which would be a circle: memory that only a collection frees."""
+  chain = []
+  v = u
+  while "_realized" not in v.__dict__:
+    if v.op not in MOVEMENT: return u
+    chain.append(v)
+    v = v.src[0]
+  v = _apart(v, v.src)
+  for m in reversed(chain): v = _apart(m, (v,))
+  return v
+
+
+def _apart(u: UOp, src: tuple[UOp, ...]) -> UOp:
+  v = UOp.fresh(u.op, u.dtype, src, u.arg)
+  v.__dict__["shape"], v.__dict__["device"] = u.shape, u.device
+  return v
 
 
 def is_memory(u: UOp) -> bool:

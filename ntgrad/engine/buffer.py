@@ -10,7 +10,6 @@ import numpy as np
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.uop import Ops, UOp, prod
 
-
 _serials = count()
 watchers: list[Any] = []   # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
 

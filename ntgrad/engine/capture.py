@@ -12,6 +12,7 @@ import numpy as np
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, _interned, toposort
 from ntgrad.core import live_tensors
@@ -113,19 +114,22 @@ def base_of(u: UOp) -> UOp:
   return u
 
 
-def moved(u: UOp) -> tuple[UOp, ...]:
-  """The movement between a node and what it is a view of, innermost first."""
-  out = []
+Move = tuple[Ops, DType, Any]
+
+
+def moved(u: UOp) -> tuple[Move, ...]:
+  """The movement between a node and what it is a view of, innermost first (not its nodes: they would hold the memory)."""
+  out: list[Move] = []
   u = engine.resolved(u)
   while u.op in MOVEMENT:
-    out.append(u)
+    out.append((u.op, u.dtype, u.arg))
     u = engine.resolved(u.src[0])
   return tuple(out[::-1])
 
 
-def onto(node: UOp, movement: Iterable[UOp]) -> UOp:
+def onto(node: UOp, movement: Iterable[Move]) -> UOp:
   """The same view of another node."""
-  for m in movement: node = UOp(m.op, m.dtype, (node,), m.arg)
+  for op, dtype, arg in movement: node = UOp(op, dtype, (node,), arg)
   return node
 
 

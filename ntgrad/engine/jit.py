@@ -194,10 +194,9 @@ class TinyJit:
     stand_ins.clear()
     copies.clear()
     for t in live_tensors:   # a kept result would keep the whole graph that it came from
-      base = base_of(t.lazydata)
-      if base.op is Ops.BUFFER and base.arg.storage.serial > recorder.start: t.lazydata.__dict__.pop("origin", None)
+      if _made_after(recorder.start, t): t.lazydata.__dict__.pop("origin", None)
     t = None
-    late = [t for r in unrealised if (t := r()) is not None and (b := base_of(t.lazydata)).op is Ops.BUFFER and b.arg.storage.serial > recorder.start]
+    late = [x for x in (r() for r in unrealised) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because its sources were about to be overwritten: this call is right as it ran, the next one is captured
       self._late += 1
@@ -250,6 +249,11 @@ def _pieces(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pieces:
   for i, a in enumerate(args): take(a, f"argument {i}", out)
   for k, a in kwargs.items(): take(a, f"argument {k!r}", out)
   return out
+
+
+def _made_after(serial: int, t: Any) -> bool:
+  base = base_of(t.lazydata)
+  return base.op is Ops.BUFFER and base.arg.storage.serial > serial
 
 
 def _giver(tensors: list[Any]) -> Callable[[], Any]:

@@ -20,7 +20,8 @@ from ntgrad.codegen.config import config
 from .compile import from_specs
 from .device import get_device
 
-if TYPE_CHECKING: from .realize import Plan
+if TYPE_CHECKING:
+  from .realize import Plan
 
 TABLE = "plan"
 
@@ -67,13 +68,14 @@ def load(key: str) -> Plan | None:
   if raw is None: return None
   try:
     inputs, made, outputs, steps, specs = pickle.loads(raw)
-    rows = [(p, tuple(slots), tuple(writes), tuple(last_use)) for p, slots, writes, last_use in steps]
+    steps = [(n, tuple(slots), tuple(writes), tuple(last_use), str(device)) for n, slots, writes, last_use, device in steps]
     kernels = {device: [ProgramSpec(*s) for s in found] for device, found in specs.items()}
   except Exception:   # whatever is in there, it is no plan
     cache.remove(TABLE, key)
     return None
   programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
-  return Plan(inputs, made, tuple([Step(None if p is None else programs[p[0]][p[1]], *rest) for p, *rest in rows]), outputs)
+  ready = [Step(None if n is None else programs[device][n], slots, writes, last_use, device) for n, slots, writes, last_use, device in steps]
+  return Plan(inputs, made, tuple(ready), outputs)
 
 
 def store(key: str, plan: Plan) -> None:
@@ -81,11 +83,11 @@ def store(key: str, plan: Plan) -> None:
   specs: dict[str, list[Any]] = {}
   steps: list[Any] = []
   for s in plan.steps:
-    where = None
+    number = None
     if s.program is not None:
       spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
       mine = specs.setdefault(s.device, [])
-      where = (s.device, len(mine))
+      number = len(mine)
       mine.append((spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.flops, spec.bytes))
-    steps.append((where, s.slots, s.writes, s.last_use))
+    steps.append((number, s.slots, s.writes, s.last_use, s.device))
   cache.store(TABLE, key, pickle.dumps((plan.inputs, plan.made, plan.outputs, steps, specs), pickle.HIGHEST_PROTOCOL))

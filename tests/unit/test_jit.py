@@ -1,0 +1,480 @@
+"""ntgrad.jit: what is captured replays with the same numbers as the function itself, and what cannot be repeated is refused."""
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import ntgrad
+from ntgrad import Tensor, TinyJit, config, nn
+from ntgrad.backends.opencl.device import available
+from ntgrad.engine.device import get_device
+from ntgrad.errors import CaptureError, GradientError
+
+DEVICES = ["NUMPY", *(["CPU"] if available()[0] else [])]
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+  with config(dev=request.param): yield request.param
+
+
+def array(*shape: int, seed: int = 0) -> np.ndarray:
+  return np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float32)
+
+
+def refused(call: Any, *words: str) -> None:
+  """The call raises one sentence with all the words."""
+  with pytest.raises(CaptureError) as e: call()
+  for w in words: assert w in str(e.value), str(e.value)
+
+
+# ---- replays
+
+def test_first_call_second_call_replay() -> None:
+  ran = []
+  @ntgrad.jit
+  def f(x: Tensor, y: Tensor) -> Tensor:
+    ran.append(1)
+    return (x * 2 + y).sum(axis=1)
+  for i in range(5):
+    x, y = array(3, 4, seed=i), array(3, 4, seed=i + 10)
+    np.testing.assert_array_equal(f(Tensor(x), Tensor(y)).numpy(), (x * 2 + y).sum(axis=1))
+    assert f.captured == (i > 0)
+  assert len(ran) == 2 and f.kernels == 1
+  f.reset()
+  assert not f.captured and f.kernels == 0
+  f(Tensor(x), Tensor(y))
+  assert len(ran) == 3
+  assert f.__name__ == "f" and ntgrad.jit is TinyJit
+
+
+def test_jit_0_calls_plainly() -> None:
+  @ntgrad.jit
+  def f(x: Tensor) -> float: return (x + 1).sum().item()
+  with config(jit=0): assert [f(Tensor(array(i, 2))) for i in (1, 2, 3)] == [(array(i, 2) + 1).sum() for i in (1, 2, 3)]
+
+
+@dataclass
+class Batch:
+  images: Tensor
+  labels: list[Tensor]
+  name: str = "batch"
+
+
+class Pair(NamedTuple):
+  a: Any
+  b: Any
+
+
+def test_nested_arguments_and_results() -> None:
+  @ntgrad.jit
+  def f(batch: Batch, *rest: Any, scale: float, extra: dict[str, Tensor]) -> Any:
+    total = batch.images + batch.labels[0] * scale
+    return Pair(total, {"sum": total.sum(), "n": 3}), [rest[0][1] - extra["e"], None]
+  for i in range(4):
+    a, b, c, d = (array(2, 3, seed=4 * i + k) for k in range(4))
+    pair, (diff, none) = f(Batch(Tensor(a), [Tensor(b)]), (1, Tensor(c)), scale=0.5, extra={"e": Tensor(d)})
+    assert isinstance(pair, Pair) and pair.b["n"] == 3 and none is None
+    np.testing.assert_array_equal(pair.a.numpy(), a + b * 0.5)
+    np.testing.assert_array_equal(pair.b["sum"].numpy(), (a + b * 0.5).sum())
+    np.testing.assert_array_equal(diff.numpy(), c - d)
+
+
+def test_views_lazy_and_repeated_inputs() -> None:
+  f = ntgrad.jit(lambda x, y: x @ y)
+  base = array(6, 6)
+  for i in range(4):
+    t = Tensor(base + i).realize()
+    b = base + i
+    np.testing.assert_array_equal(f(t[1:4].T, t[:3] + 1).numpy(), b[1:4].T @ (b[:3] + 1))
+  g = ntgrad.jit(lambda x, y: x @ y)
+  for i in range(4):   # the same tensor twice, then two
+    x, y = Tensor(base), Tensor(base + i)
+    np.testing.assert_array_equal((g(x, x) if i < 2 else g(x, y)).numpy(), base @ (base if i < 2 else base + i))
+  np.testing.assert_array_equal(g(x, x).numpy(), base @ base)
+
+
+def test_results_that_are_views_of_one_buffer() -> None:
+  @ntgrad.jit
+  def f(x: Tensor) -> tuple[Tensor, ...]:
+    y = (x + 1).realize()
+    return y.T, y[0], y, y.reshape(-1)
+  for i in range(3):
+    x = array(2, 3, seed=i)
+    for got, want in zip(f(Tensor(x)), ((x + 1).T, (x + 1)[0], x + 1, (x + 1).reshape(-1))): np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_returned_buffers_stay_valid() -> None:
+  f = ntgrad.jit(lambda x: (x * 3, (x + 1)[1:].realize()))
+  kept = [f(Tensor(array(4, 4, seed=i))) for i in range(6)]
+  gc.collect()
+  for i, (a, b) in enumerate(kept):
+    np.testing.assert_array_equal(a.numpy(), array(4, 4, seed=i) * 3)
+    np.testing.assert_array_equal(b.numpy(), (array(4, 4, seed=i) + 1)[1:])
+
+
+def test_replays_chain() -> None:
+  f = ntgrad.jit(lambda x: x * 2 + 1)
+  x, want = Tensor(array(3)), array(3)
+  for _ in range(6): x, want = f(x), want * 2 + 1
+  np.testing.assert_array_equal(x.numpy(), want)
+
+
+# ---- state
+
+def test_assigned_state_goes_on() -> None:
+  state, other = Tensor(array(4)), Tensor(array(4, seed=1)).realize()
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    state.assign(state + x * other).realize()
+    return state.sum()
+  want = array(4)
+  for i in range(6):
+    want = want + array(4, seed=i) * array(4, seed=1)
+    assert f(Tensor(array(4, seed=i))).item() == want.sum()
+    np.testing.assert_array_equal(state.numpy(), want)
+    if i == 3:   # in place, from outside
+      want = want * 2
+      state.assign(state * 2)
+    if i == 4:
+      want = want - 1
+      state.assign(state - 1).realize()
+  assert (state * 2).sum().item() == want.sum() * 2
+
+
+def test_what_reads_the_old_value_keeps_it() -> None:
+  w = Tensor(array(4)).realize()
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    w.assign(w + x).realize()
+    return w * 1
+  x, want = array(4, seed=2), array(4)
+  for _ in range(5):
+    lazy, view, double = w * 2, w[1:3], (w * 2).realize()
+    f(Tensor(x))
+    np.testing.assert_array_equal(lazy.numpy(), want * 2)
+    np.testing.assert_array_equal(view.numpy(), want[1:3])
+    want = want + x
+    np.testing.assert_array_equal((w * 2).numpy(), want * 2)   # not found again from before
+    assert double.shape == (4,)
+
+
+def test_parameters_as_arguments_are_read_before_they_are_written() -> None:
+  w = Tensor(array(4, 4)).realize()
+  @ntgrad.jit
+  def f(p: Tensor) -> Tensor:
+    y = p @ p
+    w.assign(w + 1).realize()
+    return y + w
+  want = array(4, 4)
+  for i in range(5):
+    p = w if i != 3 else Tensor(want)
+    got = f(p).numpy()
+    np.testing.assert_array_equal(got, want @ want + want + 1)
+    want = want + 1
+
+
+def test_returned_state_is_a_copy() -> None:
+  w = Tensor(array(4)).realize()
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    w.assign(w + x).realize()
+    return w
+  kept = [f(Tensor(array(4, seed=1))) for _ in range(5)][1:]
+  for i, k in enumerate(kept): np.testing.assert_array_equal(k.numpy(), array(4) + array(4, seed=1) * (i + 2))
+
+
+def test_kept_and_returned() -> None:
+  class Model:
+    last: Any = None
+    def __init__(self) -> None: self.w = Tensor(array(4)).realize()
+    @ntgrad.jit
+    def step(self, x: Tensor) -> Tensor:
+      self.last = (self.w * x).realize()
+      return self.last
+  one, two = Model(), Model()
+  kept = []
+  for i in range(4):
+    x = array(4, seed=i)
+    kept.append(one.step(Tensor(x)))
+    np.testing.assert_array_equal(one.last.numpy(), array(4) * x)
+  for i, k in enumerate(kept): np.testing.assert_array_equal(k.numpy(), array(4) * array(4, seed=i))
+  two.w.assign(two.w + 1)
+  for i in range(3): np.testing.assert_array_equal(two.step(Tensor(array(4, seed=i))).numpy(), (array(4) + 1) * array(4, seed=i))
+
+
+def net(seed: int) -> tuple[Any, Any, Any]:
+  Tensor.manual_seed(seed)
+  class Net:
+    def __init__(self) -> None: self.a, self.norm, self.b = nn.Linear(5, 8), nn.BatchNorm(8), nn.Linear(8, 3)
+    def __call__(self, x: Tensor) -> Tensor: return self.b(self.norm(self.a(x)).relu().dropout(0.25))
+  model = Net()
+  opt = nn.optim.AdamW(nn.state.get_parameters(model), lr=0.01)
+  def step(x: Tensor, y: Tensor) -> Tensor:
+    opt.zero_grad()
+    loss = model(x).sparse_categorical_crossentropy(y).backward()
+    opt.step()
+    return loss.realize()
+  return model, opt, step
+
+
+def test_training_equals_uncaptured_training_bit_for_bit() -> None:
+  """Optimizer, batch norm's running statistics, dropout's random numbers, a learning rate that changes, gradients."""
+  results = []
+  for captured in (False, True):
+    model, opt, step = net(3)
+    run = ntgrad.jit(step) if captured else step
+    got = []
+    with Tensor.train():
+      for i in range(6):
+        opt.lr = 0.01 / (i + 1)
+        y = np.random.default_rng(i).integers(0, 3, 6).astype(np.int32)
+        got.append(run(Tensor(array(6, 5, seed=i)), Tensor(y)).numpy())
+        got.append(model.a.weight.grad.numpy())
+    got += [t.numpy() for t in nn.state.get_state_dict(model).values()]
+    results.append(got)
+    if captured: assert run.captured and run.kernels
+  assert len(results[0]) > 12
+  for a, b in zip(*results): np.testing.assert_array_equal(a, b)
+
+
+def test_random_numbers_are_the_same_sequence() -> None:
+  def f(x: Tensor) -> Any: return x + Tensor.rand(4, 3), Tensor.randint(5, low=0, high=100) * 1
+  runs = []
+  for call in (f, ntgrad.jit(f)):
+    Tensor.manual_seed(7)
+    runs.append([[t.numpy() for t in call(Tensor(array(4, 3)))] for _ in range(5)] + [[Tensor.rand(3).numpy()]])
+  for a, b in zip(*runs):
+    for x, y in zip(a, b): np.testing.assert_array_equal(x, y)
+  assert any((runs[1][3][k] != runs[1][4][k]).any() for k in (0, 1))
+
+
+def test_nested_jit_is_part_of_the_outer_one() -> None:
+  inner = ntgrad.jit(lambda x: (x * 2).realize())
+  outer = ntgrad.jit(lambda x: inner(x) + inner(x + 1))
+  for i in range(4): np.testing.assert_array_equal(outer(Tensor(array(4, seed=i))).numpy(), array(4, seed=i) * 4 + 2)
+  assert outer.captured and outer.kernels >= 1
+
+
+def test_constants_from_the_host_inside() -> None:
+  f = ntgrad.jit(lambda x: x * Tensor([1.0, 2.0, 3.0]) + Tensor(np.arange(3, dtype=np.float32)))
+  for i in range(4): np.testing.assert_array_equal(f(Tensor(array(3, seed=i))).numpy(), array(3, seed=i) * [1, 2, 3] + [0, 1, 2])
+
+
+def test_waiting_values_from_before_the_capture() -> None:
+  """A tensor that the assignment inside makes compute is not part of the capture, which then happens a call later."""
+  w = Tensor(array(4)).realize()
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    w.assign(w + x).realize()
+    return w * 1
+  x = Tensor(array(4, seed=1)).realize()
+  f(x)
+  old = w * 3
+  f(x)
+  assert not f.captured
+  for i in range(3): np.testing.assert_array_equal(f(x).numpy(), array(4) + array(4, seed=1) * (i + 3))
+  assert f.captured
+  np.testing.assert_array_equal(old.numpy(), (array(4) + array(4, seed=1)) * 3)
+
+
+# ---- refusals
+
+def captured(fn: Any, *args: Any, **kwargs: Any) -> Any:
+  f = ntgrad.jit(fn)
+  for _ in range(2): f(*args, **kwargs)
+  return f
+
+
+def test_other_arguments() -> None:
+  f = captured(lambda x, n, k=None: x * n, Tensor(array(2, 3)), 2, k="a")
+  ok = Tensor(array(2, 3))
+  refused(lambda: f(Tensor(array(3, 2)), 2, k="a"), "argument 0 has shape (3, 2)", "captured with (2, 3)")
+  refused(lambda: f(Tensor(array(2, 3).astype(np.int32)), 2, k="a"), "argument 0 is int32", "captured with float32")
+  refused(lambda: f(ok, 3, k="a"), "argument 1 is 3, captured with 2")
+  refused(lambda: f(ok, 2.0, k="a"), "argument 1 is 2.0, captured with 2")
+  refused(lambda: f(ok, 2, k="b"), "argument 'k' is 'b', captured with 'a'")
+  refused(lambda: f(ok, 2), "captured with (Tensor, 2) {'k': 'a'}", "nested alike")
+  refused(lambda: f([ok], 2, k="a"), "nested alike")
+  refused(lambda: f(ok, ok, k="a"), "nested alike")
+  np.testing.assert_array_equal(f(ok, 2, k="a").numpy(), array(2, 3) * 2)
+  g = captured(lambda x, a: x * a.sum(), ok, np.ones(3))
+  changed = np.ones(3)
+  g(ok, changed)
+  changed[0] = 5
+  refused(lambda: g(ok, changed), "argument 1", "pass what changes as a Tensor")
+
+
+def test_another_device(device: str) -> None:
+  other = "NUMPY" if device != "NUMPY" else "CPU"
+  if other not in DEVICES: pytest.skip("one device")
+  f = captured(lambda x: x + 1, Tensor(array(3)))
+  refused(lambda: f(Tensor(array(3), device=other)), f"argument 0 is on {other}", f"captured on {device}")
+
+
+def test_another_mode() -> None:
+  f = captured(lambda x: x.dropout(0.5) + 1, Tensor(array(8)))
+  with Tensor.train(): refused(lambda: f(Tensor(array(8))), "Tensor.training True", "captured with Tensor.training False")
+
+
+@pytest.mark.parametrize("read", [lambda t: t.item(), lambda t: t.numpy(), lambda t: t.tolist(), lambda t: bool(t), lambda t: int(t)])
+def test_values_read_inside(read: Any) -> None:
+  def f(x: Tensor) -> Tensor:
+    read((x * 2).sum())
+    return x + 1
+  j = ntgrad.jit(f)
+  j(Tensor(array(3)))
+  refused(lambda: j(Tensor(array(3))), "is read on the host", "return the tensor")
+  refused(lambda: j(Tensor(array(3))), "is read on the host")   # not captured by halves
+
+
+def test_constant_arguments() -> None:
+  f = ntgrad.jit(lambda x: x + 1)
+  f(Tensor(3.0))
+  refused(lambda: f(Tensor(3.0)), "argument 0 is a constant (3.0", "contiguous().realize()")
+  refused(lambda: f(Tensor.zeros(2, 3)), "argument 0 is a constant (0.0, shape (2, 3))")
+  x = Tensor.ones(2).contiguous()
+  for _ in range(3): np.testing.assert_array_equal(f(x).numpy(), [2, 2])
+  refused(lambda: f(Tensor.ones(2)), "argument 0 is a constant")
+
+
+def test_results_that_are_not_computed() -> None:
+  w = Tensor(array(3)).realize()
+  x = Tensor(array(3))
+  def twice(fn: Any) -> Any:
+    f = ntgrad.jit(fn)
+    f(x)
+    return lambda: f(x)
+  refused(twice(lambda x: ((x + 1).realize(), x)), "the result[1] is an argument as it was given")
+  refused(twice(lambda x: {"a": (x + 1).realize(), "w": w}), "the result['w'] (shape (3,)) is not computed by the call")
+  refused(twice(lambda x: (x + 1, Tensor([1, 2]))), "not computed by the call but was made from host data")
+  refused(twice(lambda x: None), "launched no kernel")
+  refused(twice(lambda x: x), "an argument as it was given")
+  class Box:
+    def __init__(self, t: Tensor): self.t = t
+  refused(twice(lambda x: Box((x + 1).realize())), "the result is a Box", "return Tensors")
+
+
+def test_arguments_that_are_written_or_kept() -> None:
+  def write(x: Tensor) -> Tensor: return x.assign(x + 1).realize() * 1
+  f = ntgrad.jit(write)
+  f(Tensor(array(3)))
+  refused(lambda: f(Tensor(array(3))), "argument 0 is assigned inside")
+  kept: list[Any] = []
+  def keep(x: Tensor) -> Tensor:
+    kept.append(x * 2)
+    return x + 1
+  f = ntgrad.jit(keep)
+  f(Tensor(array(3)))
+  refused(lambda: f(Tensor(array(3))), "argument 0 is kept after the call")
+  def grad(x: Tensor) -> Tensor:
+    loss = (x * x).sum()
+    loss.backward()
+    return loss
+  f = ntgrad.jit(grad)
+  f(Tensor(array(3), requires_grad=True))
+  refused(lambda: f(Tensor(array(3), requires_grad=True)), "argument 0 gets a gradient")
+
+
+def test_state_that_is_replaced() -> None:
+  class Rnn:
+    def __init__(self) -> None: self.h = Tensor(array(3)).realize()
+    def step(self, x: Tensor) -> Tensor:
+      self.h = (self.h + x).realize()
+      return self.h * 1
+  r = Rnn()
+  f = ntgrad.jit(r.step)
+  f(Tensor(array(3)))
+  refused(lambda: f(Tensor(array(3))), "replaces it", "assign()")
+  w = [Tensor(array(3)).realize()]
+  g = captured(lambda x: x * w[0], Tensor(array(3)))
+  w[0] = Tensor(array(3, seed=1))
+  refused(lambda: g(Tensor(array(3))), "is gone or was replaced")
+  v = Tensor(array(3)).realize()
+  h = captured(lambda x: x * v, Tensor(array(3)))
+  v.replace(Tensor(array(3, seed=1)))
+  refused(lambda: h(Tensor(array(3))), "has been given other memory")
+
+
+def test_host_data_that_changes() -> None:
+  count = [0]
+  def f(x: Tensor) -> Tensor:
+    count[0] += 1
+    return x + Tensor([count[0]])
+  j = ntgrad.jit(f)
+  j(Tensor(array(3)))
+  refused(lambda: j(Tensor(array(3))), "from host data that is not the same at each call", "pass it as an argument")
+  def seeded(x: Tensor) -> Tensor:
+    Tensor.manual_seed(1)
+    return x + Tensor.rand(3)
+  j = ntgrad.jit(seeded)
+  j(Tensor(array(3)))
+  refused(lambda: j(Tensor(array(3))), "manual_seed")
+
+
+def test_no_gradient_through_a_result() -> None:
+  w = Tensor(array(3), requires_grad=True)
+  f = captured(lambda x: (x * w).sum(), Tensor(array(3)))
+  with pytest.raises(GradientError): f(Tensor(array(3))).backward()
+
+
+def test_errors_of_the_function_pass_through() -> None:
+  def f(x: Tensor) -> Tensor: raise ValueError("mine")
+  j = ntgrad.jit(f)
+  j.calls = 1
+  for _ in range(2):
+    with pytest.raises(ValueError, match="mine"): j(Tensor(array(3)))
+  assert (Tensor(array(3)) + 1).numpy().shape == (3,)   # nothing records any more
+
+
+# ---- memory and cost
+
+def test_inner_buffers_share_memory() -> None:
+  def f(x: Tensor) -> Tensor:
+    for i in range(6): x = (x @ x * 0.125 + i).contiguous()
+    return x
+  j = captured(f, Tensor(array(32, 32)))
+  assert j.kernels == 6 and j.unplanned_bytes == 5 * 4096 and j.planned_bytes == 2 * 4096
+  np.testing.assert_array_equal(j(Tensor(array(32, 32))).numpy(), f(Tensor(array(32, 32))).numpy())
+
+
+def test_nothing_leaks(device: str) -> None:
+  if device == "NUMPY": pytest.skip("numpy's own memory")
+  d = get_device(device)
+  w = Tensor(array(16, 16)).realize()
+  gc.collect()
+  before = d.allocated
+  def f(x: Tensor) -> Tensor:
+    w.assign((w @ x).contiguous() * 0.125).realize()
+    return (w + x).sum(axis=0)
+  j = captured(f, Tensor(array(16, 16)))
+  gc.collect()
+  after = d.allocated
+  assert before < after == before + j.planned_bytes
+  for i in range(5):
+    r = j(Tensor(array(16, 16, seed=i)))
+    assert d.allocated == after + r.nbytes() + 0
+    del r
+  assert d.allocated == after
+  j.reset()
+  del j
+  gc.collect()
+  assert d.allocated == before
+
+
+def test_no_compiling_after_the_first_call(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  model, opt, step = net(5)
+  y = Tensor(np.arange(6, dtype=np.int32) % 3)
+  x = Tensor(array(6, 5))
+  with Tensor.train():
+    j = ntgrad.jit(step)
+    j(x, y)
+    def never(*_: Any) -> Any: raise AssertionError("compiled again")
+    monkeypatch.setattr(type(get_device(device)), "compile", never)
+    for _ in range(3): j(x, y)
+    step(x, y)
