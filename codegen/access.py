@@ -160,12 +160,11 @@ class _Derivation:
   def move_back(self, d: int) -> None:
     """min(8*x, n - 8) + y, a last tile that is moved back inside, is a dimension for each: x and y."""
     i = self.index[d]
-    found = [(t, k) for t, k in ix.linear(i)[0] if t.op is Ops.ALU and t.arg is BinaryOps.MIN]
+    found = [t for t, _ in ix.linear(i)[0] if t.op is not Ops.RANGE]
     if _of_axes(i): return
-    if len(found) != 1 or found[0][0].src[1].op is not Ops.CONST: raise _NoArrangement
-    (least, factor), = found
-    x, most = ix.mul(least.src[0], factor), least.src[1].arg * factor
-    rest = ix.sub(i, ix.mul(least, factor))
+    if len(found) != 1 or found[0].src[1].op is not Ops.CONST: raise _NoArrangement
+    x, most = found[0].src[0], found[0].src[1].arg
+    rest = ix.sub(i, found[0])
     terms, c = ix.linear(x)
     if c or not (_of_axes(x) and _of_axes(rest)) or x.ranges & rest.ranges or any(k < 0 for _, k in terms): raise _NoArrangement
     lo, hi = ix.bounds(rest)
@@ -341,7 +340,7 @@ class _Derivation:
 
 def _of_axes(i: UOp, also: BinaryOps | None = None) -> bool:
   """Whether an index is a sum of axes (and of one other function, where ``also`` allows it)."""
-  return all(t.op is Ops.RANGE or also is not None and t.arg is also for t, _ in ix.linear(i)[0])
+  return all(t.op is Ops.RANGE or also is not None and t.arg is also and k == 1 for t, k in ix.linear(i)[0])
 
 
 def _sum(terms: list[tuple[UOp, int]]) -> UOp:
