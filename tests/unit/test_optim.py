@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, nn
+from ntgrad import Tensor, jit, nn
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.engine import realize as engine
 from ntgrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ntgrad.nn.optim import SGD, Adam, AdamW, Optimizer
 from ntgrad.nn.state import get_parameters, get_state_dict, load_state_dict
@@ -222,6 +223,47 @@ def test_training_goes_down() -> None:
     opt.step()
     losses.append(loss.item())
   assert losses[-1] < 0.5 * losses[0]
+
+
+def launched(fn: Callable[[], Any]) -> list[str]:
+  """The names of the kernels that a call launches."""
+  names: list[str] = []
+  def note(step: Any, buffers: Any) -> None: names.append(step.program.spec.name)
+  engine.captures.append(note)
+  try: fn()
+  finally: engine.captures.remove(note)
+  return names
+
+
+@pytest.mark.parametrize("make", [SGD, Adam, AdamW])
+def test_an_update_is_one_kernel(make: Callable[[list[Tensor]], Optimizer]) -> None:
+  params, _, _ = start()
+  opt = make(params)
+  for p in params: p.grad = Tensor(np.ones(p.shape, np.float32))
+  kernels = launched(opt.step)
+  # at most one for each gradient that is copied into its slice, one for Adam's two step counts, one for everything else
+  assert len(kernels) <= len(params) + 2 and kernels.count(f"E_{opt._groups[0].size}") == 1, kernels
+
+
+def test_captured_with_a_changing_learning_rate() -> None:
+  params, values, factors = start()
+  opt, update = Adam(params, lr=0.1), NumpyAdam(0.1)
+
+  @jit  # type: ignore[untyped-decorator]
+  def step(scale: Tensor) -> Tensor:
+    opt.zero_grad()
+    loss = (loss_of(params, factors) * scale).backward()
+    opt.step()
+    return loss.realize()
+
+  want = [v.astype(np.float64) for v in values]
+  for i in range(6):
+    update.lr = opt.lr = 0.1 / (i + 1)
+    scale = 1 + i % 3
+    loss = step(Tensor([float(scale)]).reshape(()).contiguous().realize())
+    np.testing.assert_allclose(loss.item(), scale * sum((f * w * w).sum() / 2 for f, w in zip(factors, want)), rtol=1e-4)
+    want = [update(j, w, scale * f * w) for j, (w, f) in enumerate(zip(want, factors))]
+    for p, w in zip(params, want): close(p, w)
 
 
 @pytest.mark.parametrize("make, error, said", [
