@@ -54,9 +54,10 @@ def is_view(u: UOp) -> bool:
   return resolved(_base(resolved(u))).op is Ops.BUFFER
 
 
-def walk(sinks: Iterable[UOp]) -> list[UOp]:
-  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs."""
-  done: dict[UOp, None] = {}
+def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
+  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the rest added."""
+  done: dict[UOp, None] = {} if known is None else known
+  out: list[UOp] = []
   stack = [resolved(s) for s in sinks][::-1]
   while stack:
     n = stack[-1]
@@ -70,8 +71,9 @@ def walk(sinks: Iterable[UOp]) -> list[UOp]:
     if missing: stack.extend(missing[::-1])
     else:
       done[n] = None
+      out.append(n)
       stack.pop()
-  return list(done)
+  return out
 
 
 def realize(tensors: Sequence[Any]) -> None:
@@ -93,10 +95,11 @@ def realize(tensors: Sequence[Any]) -> None:
     for t, _ in bases: _repoint(t)
     return
   order = walk(sinks)
-  assigns = [u for u in order if u.op is Ops.ASSIGN]
-  if assigns:
-    order = _with_readers(wanted, bases, sinks, assigns, order, want)
-    for a in assigns: sinks[a] = None
+  assigns: list[UOp] = []
+  while len(found := [u for u in order if u.op is Ops.ASSIGN]) > len(assigns):   # readers may bring assignments of their own
+    assigns = found
+    order = _with_readers({id(t) for t, _ in bases}, sinks, assigns, want)
+    sinks.update(dict.fromkeys(assigns))
   _run_graph(list(sinks), order, started)
   for t, _ in bases: _repoint(t)
   if assigns:
@@ -117,23 +120,22 @@ def _base(u: UOp) -> UOp:
   return u
 
 
-def _with_readers(wanted: list[Any], bases: list[Any], sinks: dict[UOp, None], assigns: list[UOp], order: list[UOp], want: Any) -> list[UOp]:
+def _with_readers(have: set[int], sinks: dict[UOp, None], assigns: list[UOp], want: Any) -> list[UOp]:
   """Add every live tensor that reads the old contents of a buffer that is about to be written."""
   from ntgrad.core import live_tensors
   # the BUFFERs that are written, and values of assignments that later ones write over
   written = {storage_node(a) for a in assigns} | {b for a in assigns if (b := _base(a.src[0])).op is Ops.ASSIGN}
   done = {*sinks, *assigns} - written
-  have = {id(t) for t in wanted}
+  known: dict[UOp, None] = {}
   touches: dict[UOp, bool] = {}
   for t in live_tensors:
     if id(t) in have: continue
     u = t.lazydata
     if u.op is Ops.CONST: continue
     if u.op is Ops.BUFFER and u not in written: continue
-    for n in walk((u,)):
-      if n not in touches:
-        # what this schedule computes (ASSIGNs among it) will be there afterwards
-        touches[n] = n in written or (n not in done and any([touches[resolved(s)] for s in n.src]))
+    for n in walk((u,), known):
+      # what this schedule computes (ASSIGNs among it) will be there afterwards
+      touches[n] = n in written or (n not in done and any([touches[s.__dict__.get("_realized", s)] for s in n.src]))
     if touches[resolved(u)]:
       if _base(u).op in (Ops.BUFFER, Ops.ASSIGN):
         t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))   # a view keeps the value it showed
