@@ -93,14 +93,14 @@ class dtypes:
 
   @staticmethod
   def min(d: DType) -> Any:
-    """The least value of a dtype (-inf for floats)."""
-    if d.kind == "f": return -np.inf
+    """The least value of a dtype (-inf for floats; float8_e4m3 has no infinity: -448)."""
+    if d.kind == "f": return -448.0 if d.name == "float8_e4m3" else -np.inf
     return False if d.kind == "b" else np.iinfo(d.np).min.__int__()
 
   @staticmethod
   def max(d: DType) -> Any:
-    """The greatest value of a dtype (inf for floats)."""
-    if d.kind == "f": return np.inf
+    """The greatest value of a dtype (inf for floats; float8_e4m3 has no infinity: 448)."""
+    if d.kind == "f": return 448.0 if d.name == "float8_e4m3" else np.inf
     return True if d.kind == "b" else np.iinfo(d.np).max.__int__()
 
 
