@@ -162,6 +162,11 @@ def _span(terms: Mapping[UOp, int], c: int) -> tuple[int, int]:
   return lo, hi
 
 
+def _lift(lo: int, d: int) -> int:
+  """How many ``d`` make a dividend that is ``lo`` at least 0 or more, so that a target's truncating division floors it."""
+  return -(lo // d) if -(1 << 24) < lo < 0 else 0
+
+
 def _factors(rest: Mapping[UOp, int], d: int) -> list[int]:
   """Factors that ``d`` shares with some of the terms, the greatest first."""
   return sorted({g for k in rest.values() if (g := math.gcd(d, k)) > 1}, reverse=True)
@@ -185,6 +190,8 @@ def fdiv(a: UOp, d: int) -> UOp:
   whole, wc, rest, rc = _split(a, d)
   lo, hi = _span(rest, rc)
   if lo // d == hi // d: return _build(whole, wc + lo // d)
+  up = _lift(lo, d)
+  wc, rc = wc - up, rc + up * d
   for g in _factors(rest, d):  # (g*A + B) // d == A // (d/g) where 0 <= B < g
     upper, low, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(low, rc_low)
@@ -202,6 +209,7 @@ def mod(a: UOp, d: int) -> UOp:
   _, _, rest, rc = _split(a, d)
   lo, hi = _span(rest, rc)
   if lo // d == hi // d: return _build(rest, rc - lo // d * d)
+  rc += _lift(lo, d) * d
   for g in _factors(rest, d):  # (g*A + B) % d == g * (A % (d/g)) + B where 0 <= B < g
     upper, lower, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(lower, rc_low)

@@ -115,12 +115,14 @@ def describe(kernel: Kernel) -> str:
   if kernel.applied: lines.append("opts   " + ", ".join(map(str, kernel.applied)))
   found = accesses(kernel)
   for p in kernel.params:
-    mine = [a for a in found if a.param is p]
-    both = {a.stored for a in mine} == {True, False}
-    lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', written' if p.written else ''}")
-    for a in mine:
-      lines.append(f"       {a.chain()}{(' (written)' if a.stored else ' (read)') if both else ''}")
-      if a.arrangement is not None: lines.append("         " + a.levels())
+    mine: dict[tuple[str, str], list[str]] = {}
+    for a in found:
+      if a.param is p: mine.setdefault((a.chain(), a.levels()), []).append("written" if a.stored else "read")
+    hows = sorted({how for hows in mine.values() for how in hows})
+    lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', ' + ' and '.join(hows) if p.written else ''}")
+    for (chain, levels), how in mine.items():
+      lines.append(f"       {chain}{f' ({how[0]})' if p.written and len(mine) > 1 else ''}")
+      if levels: lines.append("         " + levels)
   return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from support.indices import at_points
 
 SIZES = (2, 3, 4, 6)
@@ -69,6 +69,12 @@ def test_canonical_form_is_a_fixed_point(x: Both) -> None:
   assert total is x.node, x.text
 
 
+@given(indices())
+def test_dividends_are_not_negative(x: Both) -> None:
+  for n in x.node.toposort():  # C's truncating operators are right, and fast
+    if n.op is Ops.ALU and n.arg in (BinaryOps.IDIV, BinaryOps.MOD): assert ix.vmin(n.src[0]) >= 0, x.text
+
+
 @given(indices(), st.integers(-20, 20))
 def test_conditions(x: Both, n: int) -> None:
   for fn, want in ((ix.lt, x.value < n), (ix.ge, x.value >= n), (ix.eq, x.value == n)):
@@ -98,6 +104,7 @@ EQUAL: list[tuple[str, UOp, UOp]] = [
   ("with a constant", ix.fdiv(ix.add(ix.add(ix.mul(D, 4), A), 2), 8), ix.fdiv(D, 2)),
   ("common factors", ix.mod(ix.mul(X, 2), 8), ix.mul(ix.mod(X, 4), 2)),
   ("negative", ix.fdiv(ix.sub(ix.mul(A, -4), 1), 4), ix.sub(ix.mul(A, -1), 1)),
+  ("backwards", ix.fdiv(ix.sub(ix.const(23), X), 4), ix.add(ix.fdiv(ix.sub(ix.const(31), X), 4), -2)),
   ("axis of one", ix.rng(7, 1), ix.const(0))]
 
 

@@ -1,0 +1,85 @@
+"""The walk-through script of the design, and the very listing that it must print."""
+from __future__ import annotations
+
+from typing import Callable
+
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.backends import render
+from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.uop import BinaryOps, Ops
+from ntgrad.schedule import create_schedule
+
+# as the document has it, "…" for the lines that it leaves out
+LISTING = """\
+   0 UOps.DEFINE_GLOBAL  : ptr.dtypes.int            []                               (0, 'data0', True)
+   …
+   3 UOps.DEFINE_ACC     : dtypes.int                []                               0
+   4 UOps.CONST          : dtypes.int                []                               0
+   5 UOps.CONST          : dtypes.int                []                               4
+   6 UOps.LOOP           : dtypes.int                [4, 5]                           None
+   7 UOps.LOAD           : dtypes.int                [1, 6]                           None
+   8 UOps.LOAD           : dtypes.int                [2, 6]                           None
+   9 UOps.ALU            : dtypes.int                [7, 8]                           BinaryOps.MUL
+  10 UOps.ALU            : dtypes.int                [9, 3]                           BinaryOps.ADD
+  11 UOps.PHI            : dtypes.int                [3, 10, 6]                       None
+  12 UOps.ENDLOOP        :                           [6]                              None
+  13 UOps.STORE          :                           [0, 4, 11]                       None"""
+
+
+def walk(upcast: bool, capsys: pytest.CaptureFixture[str]) -> tuple[Linearizer, str]:
+  """The script; what ``print`` showed."""
+  capsys.readouterr()
+  a = Tensor([1, 2, 3, 4]).realize()
+  b = Tensor([5, 6, 7, 8]).realize()
+  k = Linearizer(create_schedule([a.dot(b)])[-1].ast)
+  if upcast: k.upcast()
+  k.linearize()
+  k.uops.print()
+  return k, capsys.readouterr().out.rstrip("\n")
+
+
+def test_listing_with_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
+  k, out = walk(False, capsys)
+  lines, want = out.split("\n"), LISTING.split("\n")
+  skip = want.index("   …")
+  assert lines[:skip] == want[:skip] and lines[len(lines) - len(want) + skip + 1:] == want[skip + 1:]
+  assert len(lines) == 14 and all("DEFINE_GLOBAL" in line and f"({i}, 'data{i}', False)" in line for i, line in enumerate(lines) if i in (1, 2))
+
+
+def test_without_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
+  k, out = walk(True, capsys)
+  ops = [u.op for u in k.uops]
+  assert not {Ops.LOOP, Ops.ENDLOOP, Ops.DEFINE_ACC, Ops.PHI} & set(ops)
+  loads = [u for u in k.uops if u.op is Ops.LOAD]
+  assert len(loads) == 8 and all(u.src[1].op is Ops.CONST for u in loads) and sorted(u.src[1].arg for u in loads) == [0, 0, 1, 1, 2, 2, 3, 3]
+  muls, adds = ([u for u in k.uops if u.op is Ops.ALU and u.arg is fn] for fn in (BinaryOps.MUL, BinaryOps.ADD))
+  assert len(muls) == 4 and len(adds) == 3 and ops.count(Ops.STORE) == 1
+  assert all(later.src[0] is earlier for earlier, later in zip(adds, adds[1:]))   # a chain, in index order
+
+
+@pytest.mark.parametrize("upcast", [False, True], ids=["loop", "upcast"])
+def test_listing_and_source(upcast: bool, capsys: pytest.CaptureFixture[str], golden: Callable[[str, str], None]) -> None:
+  k, out = walk(upcast, capsys)
+  golden(f"dot_{'upcast' if upcast else 'loop'}", f"# linear UOps\n{out}\n\n# OpenCL\n{render('opencl', 'dot', k.uops)}")
+
+
+@pytest.mark.parametrize("target", ["opencl", "numpy"])
+def test_every_renderer_takes_it(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+  for upcast in (False, True): assert isinstance(render(target, "dot", walk(upcast, capsys)[0].uops), str)
+
+
+def test_as_older_scripts_have_it() -> None:
+  """``create_schedule`` of lazydata, ``Linearizer(*ast)``."""
+  a, b = Tensor([1, 2, 3, 4]), Tensor([5, 6, 7, 8])
+  c = a.dot(b)
+  item = create_schedule([c.lazydata])[-1]
+  assert item.ast is not None
+  new = Linearizer(create_schedule([c])[-1].ast).linearize()
+  assert str(Linearizer(*item.ast).linearize().uops) == str(new.uops)
+
+
+def test_realising_gives_the_number() -> None:
+  a = Tensor([1, 2, 3, 4]).realize()
+  assert a.dot(Tensor([5, 6, 7, 8])).item() == 70
