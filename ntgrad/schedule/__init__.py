@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
+from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.uop import Ops, UOp, prod
 
 from .lower import Lowering, ScheduleItem
@@ -16,8 +17,9 @@ def schedule_graph(sinks: Iterable[UOp], cores: int = 2) -> tuple[tuple[UOp, ...
   """The prepared sinks (one for each given) and the kernels that compute them, in an order that may run."""
   given = tuple(sinks)
   ready = prepare(given, cores)
+  alone: set[UOp] = set()   # ASSIGNs that share no kernel
   while True:
-    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER])
+    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], alone)
     lowering = Lowering(part)
     items = [lowering.item(g) for g in part.groups if g.stores]
     items += lowering.copies.values()
@@ -26,7 +28,11 @@ def schedule_graph(sinks: Iterable[UOp], cores: int = 2) -> tuple[tuple[UOp, ...
     try:
       return ready[:len(given)], in_order(items)
     except Conflict as c:
-      ready = write_later(ready, c.assigns)
+      # first without sharing kernels, then by way of a buffer of their own
+      before = ready
+      if c.assigns <= alone: ready = write_later(ready, c.assigns)
+      if c.assigns <= alone and ready == before: raise VerifyError("the kernels of a schedule wait for each other") from None
+      alone |= c.assigns
 
 
 def create_schedule(outputs: Iterable[Any]) -> list[ScheduleItem]:

@@ -7,6 +7,7 @@ epilogue): all reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -61,7 +62,8 @@ def own_cost(u: UOp) -> int:
 class Partition:
   """Groups of a graph. ``sinks`` are the nodes that must have buffers."""
 
-  def __init__(self, sinks: list[UOp]):
+  def __init__(self, sinks: list[UOp], alone: Collection[UOp] = ()):
+    self.alone = alone
     self.order = toposort(sinks)
     self.position = {u: i for i, u in enumerate(self.order)}
     self.beneath: dict[UOp, int] = {}  # bit set of everything a node reads, itself included
@@ -246,6 +248,7 @@ class Partition:
 
   def _may_join(self, u: UOp, g: Group) -> bool:
     """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no reader of it must run first."""
+    if u in self.alone or any(r in self.alone for r in g.roots): return False
     if any(r.op is Ops.SCATTER or (r.op is Ops.CAT and u.op is Ops.ASSIGN) for r in g.roots): return False
     if u in g.reads or any(u in o.reads and self.depends(g, [o]) for o in self.groups if o is not g): return False
     if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
