@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
@@ -81,6 +81,7 @@ class Compiler:
     self.loaded: dict[str, Unit] = {}            # by key of a program
     self.unsaved: list[Unit] = []
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
+    self.finish: Callable[[], object] = lambda: None   # waits for everything launched
     self.lock = threading.Lock()
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
@@ -196,6 +197,7 @@ class Compiler:
     with self.lock:
       if not self.unsaved: return False
       unit = self.unsaved.pop(0)
+      self.finish()  # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
       keep(binary_of(self.cl, unit.program), unit.names)
     return True
 

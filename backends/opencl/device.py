@@ -143,6 +143,7 @@ class OpenCLDevice(Device):
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self.renderer = OpenCLRenderer(target_of(self.device))
     self.compiler = Compiler(self.cl, self.context, self.device, name)
+    self.compiler.finish = self.queue.finish
     self.allocated = self.peak = self.pooled = 0
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self._pool: dict[int, list[Any]] = {}
