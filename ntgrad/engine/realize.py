@@ -1,9 +1,13 @@
 """Realising: the graph under some tensors becomes a schedule (found again by its structure), which runs."""
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Iterable, Sequence
+
+import numpy as np
 
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
@@ -40,6 +44,7 @@ class Plan:
 
 
 _plans: dict[Any, Plan] = {}
+_general: dict[Any, Plan | None] = {}   # structures met before, numbers left out; a plan once they were met with other numbers
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 
 
@@ -183,6 +188,17 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
   full = (tuple(key), tuple([number[s] for s in sinks]), config.key(), default_device())
   plan = _plans.get(full)
   hit = plan is not None
+  if plan is None and (numbers := [i for i, u in enumerate(order) if _varies(u)]):
+    # the same structure with other numbers: from the second time on they are parameters of the kernels
+    general = (tuple([("number", order[i].dtype) if _varies(order[i]) else k for i, k in enumerate(key)]), *full[1:])
+    if general in _general:
+      device = next((u.device for u in order if u.device is not None), None) or default_device()
+      stand_ins = {order[i]: number_buffer(device, order[i].dtype, order[i].arg).node for i in numbers}
+      inputs = [*inputs, *(stand_ins[order[i]] for i in numbers)]
+      plan = _general[general]
+      hit = plan is not None
+      if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
+    else: _general[general] = None
   if plan is None:
     name = plan_cache.key_of(full, [default_device(), *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
     plan = plan_cache.load(name) if name is not None else None
@@ -216,10 +232,26 @@ def _target_views(a: UOp) -> list[UOp]:
   return out[::-1]
 
 
-def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp]) -> Plan:
-  """Schedule and compile a graph."""
-  clean: dict[UOp, UOp] = {}   # values that exist stand as their BUFFERs
-  for u in order: clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
+_COMMON = (0.0, 0.5, 1.0, 2.0)
+
+
+def _varies(u: UOp) -> bool:
+  """Whether a node is a number that another call may well have otherwise (a learning rate, not the 0 of a relu)."""
+  return u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON
+
+
+@lru_cache(maxsize=4096)
+def number_buffer(device: str, dtype: DType, value: float) -> Buffer:
+  """A number as a buffer of shape ()."""
+  return Buffer.from_numpy(device, np.array(value, dtype.np))
+
+
+def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:
+  """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  clean: dict[UOp, UOp] = dict(stand_ins or {})   # values that exist stand as their BUFFERs
+  for u in order:
+    if u in clean: continue
+    clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
   device = next((u.device for u in order if u.device is not None), None) or default_device()
   cores = get_device(device).renderer.target.cores
   ready, items = schedule_graph([clean[s] for s in sinks], cores)
