@@ -11,7 +11,7 @@ from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .kernel import AxisKind, Kernel
-from .uop import BinaryOps, Ops, UOp, identity, prod
+from .uop import BinaryOps, Ops, UOp, prod
 from .view import strides_of
 
 Env = tuple[tuple[UOp, int], ...]  # a value for each copied axis, in axis order
@@ -237,5 +237,3 @@ def expand(kernel: Kernel) -> tuple[UOp, ...]:
   """The kernel's STOREs without copied and lane axes."""
   return Expander(kernel).run()
 
-
-__all__ = ["expand", "identity"]

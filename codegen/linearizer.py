@@ -65,9 +65,11 @@ class Lowering:
     key = (axis, phase, around)
     found = self.loops.get(key)
     if found is None:
-      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, (self._track(ix.const(0)), self._track(ix.const(self.size[axis]))))
+      bounds = self._track(ix.const(0)), self._track(ix.const(self.size[axis]))
+      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, bounds)
       self.inside[found] = self.outside[found] = around | {found}
-      self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))  # surrounding loops come first
+      # surrounding loops come first
+      self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))
     return found
 
   # ---- nodes
@@ -125,7 +127,8 @@ class Lowering:
     fn, ids = u.arg
     outer = {r.arg[0] for r in u.ranges if r.arg[0] in env}
     around: Loops = NONE.union(*(self.outside[env[i]] for i in outer))
-    inner, nest = dict(env), []
+    inner = dict(env)
+    nest: list[UOp] = []
     for i in ids:
       inner[i] = self.loop(i, self.phase[u], around.union(nest))
       nest.append(inner[i])
@@ -137,7 +140,7 @@ class Lowering:
     for j, p in enumerate(parts):
       total = UOp.alu(fn, p, acc, dtype=u.dtype) if total is acc else UOp.alu(fn, total, p, dtype=u.dtype)
       # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
-      for n in toposort((total,), stop=lambda n: self.step.get(n, j + 1) <= j): self.step[n] = min(self.step.get(n, j), j)
+      for n in toposort((total,), stop=self.step.__contains__): self.step.setdefault(n, j)
       self.inside[total] = self.outside[total] = self.outside[p] | self.outside[acc]
     phi = UOp.fresh(Ops.PHI, u.dtype, (acc, total, *nest))
     self.inside[phi] = around.union(nest)
@@ -150,7 +153,8 @@ class Lowering:
     at, local, fills = u.src[0], u.src[1], u.src[2:]
     own = {r.arg[0] for f in fills for r in f.ranges} - set(u.arg)
     around: Loops = NONE.union(*(self.outside[env[i]] for i in own if i in env))
-    inner, nest = dict(env), []
+    inner = dict(env)
+    nest: list[UOp] = []
     for i in u.arg:
       inner[i] = self.loop(i, local, around.union(nest))
       nest.append(inner[i])
@@ -272,7 +276,8 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
     if d.scalar() is dtypes.index and u.op is not Ops.ENDLOOP: d = width(u)
     at = [s for s in src if s.dtype.scalar() is dtypes.index]
     if u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE) and at:
-      w = dtypes.int64 if any(new[s].dtype.itemsize > 4 for s in at) or (d.kind == "i" and d.itemsize > 4 and u.dtype.scalar() is dtypes.index) else dtypes.int32
+      wide_source = any(new[s].dtype.itemsize > 4 for s in at)
+      w = dtypes.int64 if wide_source or (u.dtype.scalar() is dtypes.index and d.itemsize > 4) else dtypes.int32
       srcs = tuple(widen(s, w) for s in src)
     else: srcs = tuple(new[s] for s in src)
     if srcs == src and d is u.dtype: n = u

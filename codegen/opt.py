@@ -13,8 +13,9 @@ KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.
 
 @dataclass(frozen=True)
 class Opt:
-  """A step on axis id ``axis`` by ``amount``: split, upcast, unroll, lane, overlap, local, tile, loop, grid, merge (with axis ``amount``), pad, first, last.
+  """A step on axis id ``axis`` by ``amount``.
 
+  split, upcast, unroll, lane, overlap, local, tile, loop, grid, merge (with axis ``amount``), pad, first, last.
   ``stage`` and ``pack`` take an axis and a param's slot; ``stream`` a param's slot in place of the axis.
   """
   name: str
@@ -184,5 +185,3 @@ def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
       new[u] = (ix.fold(m) or m) if src != u.src else m
   return kernel.with_(axes=tuple(wide if a is axis else a for a in kernel.axes), body=tuple(new[b] for b in kernel.body))
 
-
-__all__ = ["Opt", "apply_opt", "split", "BinaryOps"]

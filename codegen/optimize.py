@@ -53,10 +53,9 @@ def merge_axes(kernel: Kernel) -> Kernel:
     done = True
     if len(kernel.axes) < 2: break
     info = profile(kernel)
-    others = {r.arg[0] for u in kernel.nodes if u.op is Ops.CAST and u.src[0].dtype is not u.dtype for r in u.ranges if u.src[0].op in (Ops.RANGE, Ops.ALU)
-              and u.src[0].dtype.name == "index"}
-    others |= {r.arg[0] for u in kernel.nodes if u.op is Ops.ALU and u.dtype.kind == "b" and u.src[0].dtype.name == "index" or
-               u.op is Ops.ALU and u.dtype.kind == "b" and u.src[-1].dtype.name == "index" for r in u.ranges}
+    # an axis whose number is itself a value, or is compared, stays what it is
+    others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
+              for s in u.src if s.dtype.name == "index" for r in s.ranges}
     for a, b in itertools.permutations(kernel.axes, 2):
       if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
       if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue

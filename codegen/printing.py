@@ -111,12 +111,21 @@ def body_lines(kernel: Kernel) -> list[str]:
   lines = []
   for u in toposort(kernel.body):
     if u.op is Ops.STORE:
-      lines.append(f"store {printer.place(u.src[0], u.src[1], u.src[3] if len(u.src) > 3 else None)} = {printer.text(u.src[2])}")
+      sign, note = _mode(u.arg)
+      lines.append(f"store {printer.place(u.src[0], u.src[1], u.src[3] if len(u.src) > 3 else None)} {sign} {printer.text(u.src[2])}{note}")
     elif uses.get(u, 0) > 1 and u.op in (Ops.ALU, Ops.REDUCE, Ops.CAST) and _worth_a_name(u):
       text = printer.text(u)
       printer.names[u] = f"v{len(printer.names)}"
       lines.append(f"{printer.names[u]} = {text}")
   return lines
+
+
+def _mode(arg: Any) -> tuple[str, str]:
+  """How a STORE writes."""
+  if arg is None: return "=", ""
+  if arg == "nt": return "=", "   # past the cache"
+  how, axes = arg
+  return ("+=" if how == "add" else "="), f"   # {', '.join(f'a{i}' for i in axes)} one after another"
 
 
 def _worth_a_name(u: UOp) -> bool:

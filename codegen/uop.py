@@ -236,8 +236,12 @@ def _dtype_text(u: UOp) -> str:
   return f"ptr.{u.dtype}" if u.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL) else str(u.dtype)
 
 
-IDENTITY = {BinaryOps.ADD: lambda d: 0, BinaryOps.MUL: lambda d: 1, BinaryOps.MAX: dtypes.min, BinaryOps.MIN: dtypes.max,
-            BinaryOps.AND: lambda d: dtypes.max(d) if d.kind == "b" or d.kind == "u" else -1, BinaryOps.OR: lambda d: 0, BinaryOps.XOR: lambda d: 0}
+def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1
+
+
+IDENTITY: dict[BinaryOps, Callable[[DType], Any]] = {
+  BinaryOps.ADD: lambda d: 0, BinaryOps.MUL: lambda d: 1, BinaryOps.MAX: dtypes.min, BinaryOps.MIN: dtypes.max,
+  BinaryOps.AND: _all_ones, BinaryOps.OR: lambda d: 0, BinaryOps.XOR: lambda d: 0}
 
 
 def identity(combiner: BinaryOps, dtype: DType) -> Any:

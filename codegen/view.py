@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence
 
 from . import index as ix
 from .errors import ShapeError
-from .uop import BinaryOps, Ops, UOp, prod
+from .uop import Ops, UOp
 
 Shape = tuple[int, ...]
 Indices = tuple[UOp, ...]
@@ -149,5 +149,3 @@ class View:
 
   def __repr__(self) -> str: return str(self.source) + "".join(f".{op.name.lower()}({arg})" for op, arg in self.steps)
 
-
-__all__ = ["View", "pull", "node_shape", "tile_shape", "strides_of", "TRANSFORMS", "BinaryOps", "prod"]

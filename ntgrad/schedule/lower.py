@@ -8,8 +8,8 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.view import pull
 
-from .partition import Demand, Group, Idx, Partition
 from .padding import pad_inputs
+from .partition import Demand, Group, Idx, Partition
 from .storage import load, stand_in, storage, storage_index
 
 

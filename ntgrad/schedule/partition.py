@@ -261,8 +261,7 @@ class Partition:
     for g in self.groups:
       if g.shape != u.shape or any(r.op in (Ops.CAT, Ops.SCATTER) for r in g.roots): continue
       if g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= 16: continue
-      if u.op is Ops.REDUCE_AXIS and not any(r.op is Ops.REDUCE_AXIS and r.src[0].shape == u.src[0].shape and r.arg[1] == u.arg[1] for r in g.roots): continue
-      if u.op is not Ops.REDUCE_AXIS and any(r.op is Ops.REDUCE_AXIS for r in g.roots): continue
+      if not self._alike(u, g): continue
       if not small and not any(self.near[u] & self.near[r] for r in g.roots): continue
       if not self._may_join(u, g): continue
       if any(self.beneath[u] >> self.position[r] & 1 for r in g.roots) or self._needs(u, g): continue
@@ -271,6 +270,12 @@ class Partition:
       if u.op is Ops.REDUCE_AXIS and not self._bind(u, here): continue
       return here
     return None
+
+  def _alike(self, u: UOp, g: Group) -> bool:
+    """Reductions join reductions of the same axes, everything else joins what is no reduction."""
+    others = [r for r in g.roots if r.op is Ops.REDUCE_AXIS]
+    if u.op is not Ops.REDUCE_AXIS: return not others
+    return any(r.src[0].shape == u.src[0].shape and r.arg[1] == u.arg[1] for r in others)
 
   def _needs(self, u: UOp, g: Group) -> bool:
     """Whether computing ``u`` waits, through other kernels, for what ``g`` stores."""
