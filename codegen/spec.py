@@ -66,8 +66,8 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-def access_rule(u: UOp, int_index: Callable[[UOp], str | None]) -> str | None:
-  """LOAD and STORE: buffer, index, value dtype, gate."""
+def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | None = None) -> str | None:
+  """LOAD and STORE: buffer, index, value dtype, gate; the arg of a STORE may also be a ``more``."""
   store = u.op is Ops.STORE
   least, most = (3, 4) if store else (2, 4)
   if not least <= len(u.src) <= most: return f"{u.op.name} has {least} to {most} sources, got {len(u.src)}"
@@ -84,7 +84,7 @@ def access_rule(u: UOp, int_index: Callable[[UOp], str | None]) -> str | None:
     other = u.src[3].dtype
     if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count): return f"`other` of a LOAD of {dtype} is {other}"
   if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]: return f"STORE into {buf.arg[1]!r}, which is declared as not written"
-  if store and u.arg not in (None, "nt"): return f"the arg of STORE is None or 'nt', got {u.arg!r}"
+  if store and u.arg not in (None, "nt") and not (more and isinstance(u.arg, more)): return f"the arg of STORE is None or 'nt', got {u.arg!r}"
   return None
 
 
@@ -324,9 +324,15 @@ def _reduce_rule(u: UOp) -> str | None:
 
 
 def _index_store(u: UOp) -> str | None:
-  wrong = access_rule(u, _index_rule)
+  wrong = access_rule(u, _index_rule, tuple)
   if wrong: return wrong
+  ordered: tuple[int, ...] = ()
+  if isinstance(u.arg, tuple):  # a scatter: later values are added to earlier ones, or replace them
+    if len(u.arg) != 2 or u.arg[0] not in ("add", "set") or not isinstance(u.arg[1], tuple):
+      return f"the arg of a scattering STORE is ('add' or 'set', axis ids), got {u.arg!r}"
+    ordered = u.arg[1]
   free = u.src[2].ranges - u.src[1].ranges - (u.src[3].ranges if len(u.src) > 3 else frozenset())
+  free = frozenset(r for r in free if r.arg[0] not in ordered)
   if free: return f"STORE of a value that depends on {_axes(free)} to a place that does not"
   return None
 

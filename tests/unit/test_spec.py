@@ -434,17 +434,21 @@ def _body(**changes: Any) -> tuple[tuple[UOp, ...], list[Axis], list[Param]]:
   i, k = ix.rng(0, 3), ix.rng(1, 4)
   out, a = Param(0, (3,), F32, True), Param(1, (3, 4), F32, False)
   part: dict[str, Any] = {"i": i, "k": k, "out": out.uop, "a": a.uop, "at": U(Ops.INDEX, dtypes.index, (i,)), "src": None, "arg": (ADD, (1,)),
-                          "gate": (), "value": None}
+                          "gate": (), "value": None,
+                          "how": None}
   part.update(changes)
   x = UOp(Ops.LOAD, F32, (part["a"], part["src"] or U(Ops.INDEX, dtypes.index, (part["i"], part["k"]))))
   value = part["value"] or UOp(Ops.REDUCE, F32, (x,), part["arg"])
-  return (U(Ops.STORE, BOOL, (part["out"], part["at"], value, *part["gate"])),), [Axis(0, 3, AxisKind.GRID), Axis(1, 4, AxisKind.LOOP)], [out, a]
+  store = U(Ops.STORE, BOOL, (part["out"], part["at"], value, *part["gate"]), part["how"])
+  return (store,), [Axis(0, 3, AxisKind.GRID), Axis(1, 4, AxisKind.LOOP)], [out, a]
 
 
 def test_index_accepts() -> None:
   body, axes, params = _body()
   verify_index(body, axes, params)
   verify_index(body)
+  load = body[0].src[2].src[0]
+  verify_index(_body(value=load, how=("add", (1,)))[0], axes, params)  # a sum over k by a scattering STORE, k in order
 
 
 def _zero() -> UOp: return c(0.0, F32)
@@ -467,6 +471,7 @@ def _zero() -> UOp: return c(0.0, F32)
   ("LOAD of slot 5, which the kernel does not have", lambda: {"a": Param(5, (3, 4), F32, False).uop}),
   ("STORE of a value that depends on axis 1 of 4 to a place that does not", lambda: {"arg": (ADD, ())}),
   ("a gate is bool", lambda: {"gate": (ix.const(1),)}),
+  ("the arg of a scattering STORE is ('add' or 'set', axis ids)", lambda: {"how": ("mul", (1,))}),
   ("STORE into 'data0', which is declared as not written", lambda: {"out": Param(0, (3,), F32, False).uop}),
   ("UOps.LOOP does not belong in the index form", lambda: {"value": U(Ops.LOOP, F32)}),
 ])
