@@ -80,6 +80,8 @@ def _overlap(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   a -> min(a_outer * amount, size - amount) + a_inner. A reduction leaves out what it has had (in a product, one factor is zero
   there). Not where a buffer is read and written: there again is not the same.
   """
+  if kernel.of_kind(AxisKind.LANE): raise OptError(f"{opt}: the kernel has a LANE axis already")
+  if axis.kind not in (AxisKind.LOOP, AxisKind.GRID): raise OptError(f"{opt}: axis {axis} is expanded already")
   if axis.size < opt.amount: raise OptError(f"{opt}: the axis {axis} is shorter than {opt.amount}")
   if kernel.in_place: raise OptError(f"{opt}: the kernel writes what it reads, no element may be computed twice")
   inner = Axis(max(a.id for a in kernel.axes) + 1, opt.amount, AxisKind.LANE)

@@ -87,7 +87,7 @@ def train(model: Model, digits: Digits, steps: int, batch: int, lr: float, seed:
   losses: list[float] = []
   chosen = batches(len(digits.train_images), batch, rng)
   Tensor.training = True
-  with tqdm(range(steps), unit="step", desc="train") as bar:
+  with tqdm(range(steps), disable=None, unit="step", desc="train") as bar:
     for i in bar:
       index = next(chosen)
       opt.lr = one_cycle(i, steps, lr)
