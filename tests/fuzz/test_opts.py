@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import Callable
 
 import numpy as np
-from hypothesis import given, note, settings
-from hypothesis import strategies as st
+from hypothesis import given, note, settings, strategies as st
 
 from ntgrad import Tensor
 from ntgrad.backends.base import ProgramSpec, Target
@@ -24,7 +23,8 @@ from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule
 
 DEVICE = NumpyDevice()
-TARGETS = [Target("opencl", lanes=4, registers=16, cores=2, local_memory=1 << 16), Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10),
+TARGETS = [Target("opencl", lanes=4, registers=16, cores=2, local_memory=1 << 16),
+           Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10),
            Target("opencl", lanes=16, registers=32, cores=4, local_memory=512 << 10)]
 
 
@@ -54,7 +54,7 @@ def run(kernel: Kernel, arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 def values(kernel: Kernel, seed: int) -> list[np.ndarray]:
   rng = np.random.default_rng(seed)
-  return [rng.integers(0, 3, p.shape).astype(p.dtype.np) if p.dtype.kind in "iu" else rng.integers(-4, 5, p.shape).astype(p.dtype.np) for p in kernel.params]
+  return [rng.integers(*((0, 3) if p.dtype.kind in "iu" else (-4, 5)), p.shape).astype(p.dtype.np) for p in kernel.params]
 
 
 def same(kernel: Kernel, other: Kernel, seed: int) -> None:
