@@ -35,6 +35,7 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "matmul": lambda: [(E(16, 8) @ E(8, 32) + E(32)).relu()], "conv2d": lambda: [E(1, 2, 6, 6).conv2d(E(4, 2, 3, 3), E(4), padding=1, stride=2).relu()],
   "max_pool": lambda: [E(1, 2, 7, 7).max_pool2d()], "cat": lambda: [E(2, 3).cat(E(1, 3) * 2)], "pad": lambda: [E(2, 3).pad(((1, 0), (0, 2))) + 1],
   "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1) * 2], "gather": lambda: [E(5, 3)[E(4, dtype="int32")]], "adam": adam,
+  "embedding_gradient": lambda: [(t := E(5, 3, requires_grad=True))[E(4, dtype="int32")].exp().sum().gradient(t)[0]],
   "mixed": lambda: [E(8, dtype="float16").float().sum() + E(1)]}
 
 # name of the golden: (graph, Opts by hand on the last kernel)
