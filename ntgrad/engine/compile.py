@@ -27,6 +27,9 @@ def program_spec(kernel: Kernel, device: Device) -> tuple[ProgramSpec, Kernel]:
   """The kernel rendered for a device, and the kernel after its Opts."""
   target = device.renderer.target
   optimised = kernel if config.noopt else optimize(kernel, target)
+  if config.verify:
+    from ntgrad.codegen.spec import verify_index
+    for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, kernel_name(k))
   uops = linearize(optimised)
   if config.verify:
     from ntgrad.codegen.spec import verify_linear

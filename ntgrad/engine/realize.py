@@ -13,6 +13,7 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.spec import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
@@ -254,7 +255,9 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp], stand_ins: 
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
   device = next((u.device for u in order if u.device is not None), None) or default_device()
   cores = get_device(device).renderer.target.cores
+  if config.verify: verify_graph([clean[s] for s in sinks])
   ready, items = schedule_graph([clean[s] for s in sinks], cores)
+  if config.verify: verify_graph(ready)
   items = frugal(items, {*inputs, *(storage(r) for r in ready)})
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []

@@ -38,6 +38,7 @@ def test_imports_go_down(path: Path) -> None:
   for line, module, _ in imports(path):
     root = module.split(".")[0]
     assert root not in ("codegen", "backends"), f"{path}:{line} imports {module}; write ntgrad.{module}"
+    if module == "ntgrad": continue  # the package that all are in: loaded anyway
     if root == "ntgrad":
       assert any(module == m or module.startswith(m + ".") for m in FLOORS[top]), f"{path}:{line}: {top}/ may not import {module}"
     else:
