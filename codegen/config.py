@@ -31,7 +31,6 @@ class Config:
   debug: int = _setting("DEBUG", 0, "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly")
   noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True)
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
-  beam: int = _setting("BEAM", 0, "width of the measured search for Opts, 0 is heuristics only", key=True)
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly")
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk")
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
@@ -60,7 +59,7 @@ class Config:
 
   def key(self) -> tuple[Any, ...]:
     """The fields that change generated code."""
-    return (self.noopt, self.beam)
+    return tuple(getattr(self, f.name) for f in fields(self) if f.metadata["key"])
 
 
 config = Config()

@@ -14,6 +14,7 @@ from .errors import OptError
 from .expand import expand
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
+from .optimize import optimize
 from .uop import BinaryOps, Ops, UOp, UOpList, identity, toposort
 
 Loops = frozenset[UOp]
@@ -338,7 +339,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
 class Linearizer:
   """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``.
 
-  Without a target nothing is applied but what is called. ``Linearizer(*item.ast)`` works as well.
+  Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)`` works as well.
   """
 
   def __init__(self, ast: Kernel, target: Any = None):
@@ -348,6 +349,12 @@ class Linearizer:
   def apply(self, name: str, axis: int, amount: int | None = None) -> Linearizer:
     """Apply the Opt called ``name`` to the axis with this id. Raises OptError where it cannot be."""
     self.kernel = apply_opt(self.kernel, Opt(name, axis, self.kernel.axis(axis).size if amount is None else amount))
+    return self
+
+  def optimize(self) -> Linearizer:
+    """Apply the heuristics of the target (a ``backends.base.Target``). Raises OptError without one."""
+    if self.target is None: raise OptError("Linearizer.optimize: no target was given; Linearizer(ast, target) takes a Target")
+    self.kernel = optimize(self.kernel, self.target)
     return self
 
   def _last(self, axis: int | None) -> int:

@@ -1,7 +1,6 @@
 """From index-form kernels to programs: optimise, linearise, render, compile; each structure once."""
 from __future__ import annotations
 
-import re
 from typing import Any, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec
@@ -65,11 +64,3 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   new = {k: s for k, s in zip(keys, specs) if k not in _by_spec}
   if new: _by_spec.update(zip(new, device.compile(list(new.values()))))
   return [_by_spec[k] for k in keys]
-
-
-def plain(text: str) -> str:
-  """Text without colour codes."""
-  return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-__all__ = ["programs", "program_spec", "kernel_name", "UOp"]
