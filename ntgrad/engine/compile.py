@@ -8,7 +8,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import UOp, prod
+from ntgrad.codegen.uop import prod
 
 from . import report
 
