@@ -56,7 +56,9 @@ class TinyJit:
   The first call runs the function, the second runs it and records every kernel, later ones launch those kernels on their arguments and
   run no Python of the function. So the function's Tensors must come from its arguments or be held somewhere (parameters, state), and
   its results must be Tensors, in nested tuples, lists, dicts and dataclasses, or fixed numbers. What it assigns (``Tensor.assign``,
-  optimizers) goes on being assigned; random numbers are new ones at each call; a result's memory is its own.
+  optimizers) goes on being assigned; random numbers are new ones at each call; a result's memory is its own. An argument is what it
+  was when the call began, also where the function assigns the memory that it views. Python numbers that the function takes from
+  elsewhere stay as they were when it was captured.
 
   Raises CaptureError at the second call for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of
   another shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit called while another records is part of it.
@@ -211,6 +213,8 @@ class TinyJit:
     host = [b for b, _ in recorder.host if not b.rng_count]
     self._replay = Replay(recorder, serials, outputs, rng, host)
     self._signature, self._result = signature, result
+    if config.debug >= 1:
+      print(f"captured {name}: {self.kernels} kernels; inner buffers take {self.planned_bytes:,} bytes, {self.unplanned_bytes:,} without sharing")
     return put(result, _giver([o.first() for o in outputs]))
 
   def _outputs(self, box: list[Any], recorder: Recorder, inputs: list[int]) -> tuple[list[Output], Any]:
@@ -232,12 +236,13 @@ class TinyJit:
     held = {base.arg.storage for t in live_tensors if (base := base_of(t.lazydata)).op is Ops.BUFFER}
     for i, (kind, node) in enumerate(nodes):
       s = base_of(node).arg.storage
-      if s.serial in inputs:
+      empty = base_of(node).arg.nbytes == 0   # nothing launches for it
+      if s.serial in inputs and not empty:
         raise CaptureError(f"jit {self.name}: {places[i]} is an argument as it was given; return something computed, or leave it out")
-      if s.serial not in writes or s.serial in made_by_host:
+      if (s.serial not in writes or s.serial in made_by_host) and not empty:
         raise CaptureError(f"jit {self.name}: {places[i]} (shape {node.shape}) is not computed by the call but was made "
                            f"{'from host data' if s.serial in made_by_host else 'before it'}; leave it out of the result")
-      if s.serial < recorder.start or s in held:   # it goes on being written, the result must not
+      if s.serial < recorder.start or s in held or empty:   # it goes on being written, the result must not
         copy = kind._from_node(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
         engine.realize([copy])
         nodes[i] = (kind, copy.lazydata)

@@ -219,6 +219,10 @@ class Partition:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
     if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER):
       for g, _, _ in ds: g.reads[u] = None
+      s = u
+      while s.op is Ops.COPY:   # no kernel: who reads the copy waits for who stores what is copied
+        s = s.src[0]
+        for g, _, _ in ds if s.op is not Ops.BUFFER else (): g.reads[s] = None
       self.demands[u] = {}
       if u.op is Ops.CAT: self._cat(u)
       if u.op is Ops.SCATTER: self._scatter(u)
@@ -259,7 +263,7 @@ class Partition:
     """A kernel over the same space that reads something that ``u`` reads too, neither needing the other: it can store ``u`` as well."""
     small = prod(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
     for g in self.groups:
-      if g.shape != u.shape or any(r.op in (Ops.CAT, Ops.SCATTER) for r in g.roots): continue
+      if g.shape != u.shape or any(r.op in (Ops.CAT, Ops.SCATTER) or r.device != u.device for r in g.roots): continue
       if g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= 16: continue
       if not self._alike(u, g): continue
       if not small and not any(self.near[u] & self.near[r] for r in g.roots): continue

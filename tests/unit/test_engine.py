@@ -115,6 +115,18 @@ def test_live_tensors_in_order_give_the_same_structure(device: str, monkeypatch:
   for _ in range(5): work()
 
 
+@needs_opencl
+def test_two_devices_in_one_schedule() -> None:
+  """A copy is no kernel, yet what it joins waits for what it copies; kernels of two devices are never one."""
+  x, y = Tensor(array(5), device="CPU"), Tensor(array(5, seed=1), device="NUMPY")
+  a, b = (x * 2).to("NUMPY") + y, (y - 1).to("CPU") + x
+  c, d = x + 1, y + 1
+  Tensor.realize(a, b, c, d)
+  assert [t.device for t in (a, b, c, d)] == ["NUMPY", "CPU", "CPU", "NUMPY"]
+  for got, want in zip((a, b, c, d), (array(5) * 2 + array(5, seed=1), array(5, seed=1) - 1 + array(5), array(5) + 1, array(5, seed=1) + 1)):
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
 # ---- memory of what is not captured
 
 @needs_opencl

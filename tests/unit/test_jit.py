@@ -266,6 +266,26 @@ def test_constants_from_the_host_inside() -> None:
   for i in range(4): np.testing.assert_array_equal(f(Tensor(array(3, seed=i))).numpy(), array(3, seed=i) * [1, 2, 3] + [0, 1, 2])
 
 
+def test_copies_between_devices(device: str) -> None:
+  other = "NUMPY" if device != "NUMPY" else "CPU"
+  if other not in DEVICES: pytest.skip("one device")
+  f = ntgrad.jit(lambda x, y: ((x * 2).to(other) + y, (y - 1).to(device)))
+  for i in range(4):
+    x, y = array(5, seed=i), array(5, seed=i + 9)
+    a, b = f(Tensor(x), Tensor(y, device=other))
+    assert (a.device, b.device) == (other, device)
+    np.testing.assert_array_equal(a.numpy(), x * 2 + y)
+    np.testing.assert_array_equal(b.numpy(), y - 1)
+
+
+def test_empty_tensors() -> None:
+  f = ntgrad.jit(lambda x, y: (x + 1, y * 2))
+  for i in range(4):
+    a, b = f(Tensor(array(0, 3)), Tensor(array(2, seed=i)))
+    assert a.shape == (0, 3) and a.numpy().size == 0
+    np.testing.assert_array_equal(b.numpy(), array(2, seed=i) * 2)
+
+
 def test_waiting_values_from_before_the_capture() -> None:
   """A tensor that the assignment inside makes compute is not part of the capture, which then happens a call later."""
   w = Tensor(array(4)).realize()
