@@ -1,4 +1,7 @@
-"""The documents run: every ``python`` block of README.md and docs/*.md, in order, in one namespace a file; the ``text`` block behind one is what it prints."""
+"""The documents run: every ``python`` block of README.md and docs/*.md, in order, in one namespace a file.
+
+The ``text`` block behind one is what it prints.
+"""
 from __future__ import annotations
 
 import re
@@ -36,7 +39,8 @@ def blocks(text: str) -> list[Block]:
 
 def same(got: str, want: str) -> bool:
   """Line by line, without trailing blanks; a line ``…`` stands for any lines, ``…`` within one for anything."""
-  pattern = ["(?:.*\n)*" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n" for line in want.rstrip("\n").split("\n")]
+  def one(line: str) -> str: return "(?:.*\n)*" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n"
+  pattern = [one(line) for line in want.rstrip("\n").split("\n")]
   return re.fullmatch("".join(pattern), "".join(line.rstrip() + "\n" for line in got.rstrip("\n").split("\n"))) is not None
 
 

@@ -1,0 +1,62 @@
+"""What DEBUG shows: each level with those below it, a new kernel once, colour only where it is wanted."""
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.codegen.config import config
+from ntgrad.engine import report
+
+
+def shown(level: int, capsys: pytest.CaptureFixture[str], size: int, color: int = 0) -> str:
+  """What two runs of one structure print. ``size``: another structure for each test, as each is new once."""
+  a = Tensor(list(range(size)), device="NUMPY", dtype="float32").realize()
+  capsys.readouterr()
+  report.reset()
+  with config(debug=level, color=color, cache=0):
+    for _ in range(2): (a.exp() + 1).realize()
+  return capsys.readouterr().out
+
+
+def test_nothing_at_level_0(capsys: pytest.CaptureFixture[str]) -> None: assert shown(0, capsys, 30) == ""
+
+
+def test_schedules(capsys: pytest.CaptureFixture[str]) -> None:
+  first, second = shown(1, capsys, 31).splitlines()
+  assert re.fullmatch(r"schedule 1: 1 kernel, new, [\d.]+ [mµ]?s", first)
+  assert re.fullmatch(r"schedule 2: 1 kernel, found again, [\d.]+ [mµ]?s", second)
+
+
+def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+  lines = [line for line in shown(2, capsys, 32).splitlines() if line.startswith("***")]
+  assert len(lines) == 2
+  for i, line in enumerate(lines): assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +[\d.]+ GFLOP/s +[\d.]+ GB/s", line), line
+
+
+def test_levels_are_nested_and_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+  texts = [shown(level, capsys, 40 + level) for level in range(1, 7)]
+  marks = ["schedule 1", "***", "axes   ", "source", "linear UOps", "machine code"]
+  for level, text in enumerate(texts, 1):
+    for i, mark in enumerate(marks[:6 if level == 6 else level]): assert mark in text, f"level {level} lacks {marks[i]}"
+    for mark in marks[level:]: assert mark not in text, f"level {level} has {mark}"
+  text = texts[4]
+  at = [text.index(m) for m in ("schedule 1", "<-", "── E_", "axes   ", "data0", "GRID (", "body", "source", "linear UOps", "── runs", "***")]
+  assert at == sorted(at)
+
+
+def test_a_kernel_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+  text = shown(5, capsys, 50)
+  assert text.count("axes   ") == text.count("linear UOps") == 1 and text.count("schedule ") == 2 and len(re.findall(r"^\*\*\* ", text, re.M)) == 2
+
+
+def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
+  assert "\x1b[" not in shown(3, capsys, 51, color=0) and "\x1b[" not in shown(3, capsys, 52, color=-1)
+  assert "\x1b[32m" in shown(3, capsys, 53, color=1)
+
+
+@pytest.mark.parametrize("value, text", [
+  (0, "    0  B"), (999, "  999 B"), (1000, " 1.00 kB"), (1.5e6, " 1.50 MB"), (123456, "  123 kB"), (2e-5, " 20.0 µB"), (9.996e2, " 1.00 kB"),
+  (5e-9, "  5.0 nB")])
+def test_numbers_with_units(value: float, text: str) -> None: assert report.scaled(value, "B") == text
