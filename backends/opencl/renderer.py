@@ -307,7 +307,7 @@ class _Kernel:
     t = stored_type(buffer.dtype.scalar().vec(n))
     text = self.narrow(value, n)
     if (gate is not None and gate.dtype.count > 1) or n == 3:
-      if n > 1 and self.text[value][0] != text:
+      if n > 1 and (self.text[value][0] != text or self.text[value][1] > ATOM):
         name = self.fresh("out")
         self.emit(f"{t} {name} = {text};")
         text = name
