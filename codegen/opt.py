@@ -169,6 +169,7 @@ def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   """Round an axis up to a multiple of ``amount``. The added values are invisible: reductions see the identity, stores skip them."""
   size = -(-axis.size // opt.amount) * opt.amount
   if size == axis.size: return kernel
+  if axis.size == 1: raise OptError(f"{opt}: the axis {axis} has one element, which no index sees; there is nothing to pad")
   wide = Axis(axis.id, size, axis.kind)
   inside = ix.lt(wide.rng, axis.size)
   new: dict[UOp, UOp] = {}
