@@ -30,7 +30,7 @@ class Expander:
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.memo: dict[tuple[UOp, Env], UOp] = {}
     self.by_id = {a.id: a for a in kernel.axes}
-    self.staged: dict[UOp, tuple[UOp, ...]] = {}   # STAGE -> local array, stores that fill it
+    self.staged: dict[UOp, tuple[UOp, ...]] = {}   # STAGE -> the loops that fill it (in an arg), local array, stores
 
   def run(self) -> tuple[UOp, ...]:
     return tuple(out for store in self.kernel.body for out in self.store(store))
@@ -180,25 +180,26 @@ class Expander:
     axes = [self.by_id[i] for i in u.arg]
     strides = strides_of(tuple(a.size for a in axes))
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
-    def place(at: Env) -> UOp:
+    def place(at: Env, lane: bool) -> UOp:
       known = dict(at)
       out = ix.const(0)
       for a, s in zip(axes, strides):
-        if a.kind is AxisKind.LANE: continue
+        if a.kind is AxisKind.LANE and not lane: continue
         out = ix.add(out, ix.mul(ix.const(known[a.rng]) if a.rng in known else a.rng, s))
       return out
     found = self.staged.get(u)
     if found is None:
+      load = u.src[0]
       local = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
-      copies = [a for a in self.copied if a in axes]
-      fills = []
-      for at in self.envs(copies):
-        v = self.value(u.src[0], at)
-        if vector and v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
-        fills.append(UOp(Ops.STORE, v.dtype, (local, place(at), v)))
-      found = self.staged[u] = (local, *fills)
-    loops = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
-    return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env), *found), loops)
+      plain = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
+      if vector and self.step_of(self.flat(load.src[0], load.src[1], ())) == 1:
+        fills = [UOp(Ops.STORE, v.dtype, (local, place(at, False), v)) for at in self.envs([a for a in self.copied if a in axes])
+                 for v in (self.value(load, at),)]
+      else:  # element by element: gathered vectors would be much code for what runs once
+        fills, plain = [UOp(Ops.STORE, u.dtype, (local, place((), True), self.scalar_load(load, ())))], tuple(u.arg)
+      found = self.staged[u] = (UOp(Ops.SINK, u.dtype, (), plain), local, *fills)
+    loops, *rest = found
+    return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env, False), *rest), loops.arg)
 
   # ---- reductions
 

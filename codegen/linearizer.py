@@ -175,6 +175,7 @@ class Emitter:
   def __init__(self, low: Lowering):
     self.low = low
     nodes = toposort([*(f for fills in low.after.values() for f in fills), *low.out])
+    self._read_first(nodes)
     self.rank = {u: i for i, u in enumerate(nodes)}
     loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=lambda l: low.order[l])
     need: dict[UOp, set[UOp]] = {l: set(low.inside[l]) - {l} for l in loops}
@@ -198,6 +199,14 @@ class Emitter:
       self.members[b].append(u)
     self.out = UOpList()
     self.emit(None)
+
+  def _read_first(self, nodes: list[UOp]) -> None:
+    """What is read of a parameter that the kernel also writes is the old contents: loads come before its stores."""
+    loads: dict[UOp, list[UOp]] = {}
+    for u in nodes:
+      if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
+    for u in nodes:
+      if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads: self.low.after[u] = tuple(loads[u.src[0]])
 
   def chain(self, b: UOp | None) -> list[UOp | None]:
     out: list[UOp | None] = [b]

@@ -14,7 +14,7 @@ from .opt import Opt, apply_opt
 from .uop import BinaryOps, Ops, prod
 
 COPIES = (1, 2, 3, 4, 5, 6, 8)
-MOST_STATEMENTS = 192            # memory accesses written out in a kernel: more costs compile time and gains nothing
+MOST_STATEMENTS = 128            # memory accesses written out in a kernel: more costs compile time and gains nothing
 PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
 
 
@@ -119,9 +119,9 @@ class Search:
       if inner and inner[-1].size % 4 == 0 and lane is None: yield {inner[-1].id: 4}
 
   def copies(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
-    """Register copies of up to two output axes that some load of a reduction does not depend on."""
+    """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in memory) first."""
     loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
-    useful = [a for a in self.out if any(a not in x.axes for x in loads)]
+    useful = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
     yield {}
     if not loads: return
     if lane in self.out and lane not in useful and any(self._long_step(x, lane) for x in loads): useful.append(lane)
@@ -170,7 +170,8 @@ class Search:
       elif self.stageable(x, lane, width, copies): price, extra = vec, 0.0   # gathered once into local memory
       else: price, extra = 1.5 * width, 1.5 * width
       scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
-      statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
+      if not (scattered and lane is not None and self.stageable(x, lane, width, copies)):
+        statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
       if x.gated: extra += 2.0 * (width if lane in x.axes else 1)
       if x.write: price *= 1.5
       loads += price * n
@@ -191,7 +192,8 @@ class Search:
       alu += 2 * loops * outer
       if lane in bound: alu += 12 * outer * prod(copies.values())
       if accumulators + min(live, 8) + 1 > self.target.registers: alu *= 1.0 + 0.3 * (accumulators + min(live, 8) + 1 - self.target.registers)
-    return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain)
+    # every statement written out costs compile time
+    return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain) * (1 + statements / 1024)
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
     out: list[Opt] = []

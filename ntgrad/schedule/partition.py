@@ -143,10 +143,27 @@ class Partition:
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP: return False
+    if cost >= NEVER and own_cost(u) and any(r in g.bound for g, idx, _ in ds for i in idx for r in i.ranges):
+      # reductions under another reduction get buffers: better the one value made of them
+      if prod(u.shape) <= self._reduced_beneath(u): return False
     for g, idx, _ in ds:
-      if g.alu + own_cost(u) > MAX_ALU or len(g.reads) > MAX_PARAMS: return False
+      if self._full(u, g): return False
       if cost > REUSED_CHEAP and own_cost(u) and self._reused(g, idx, u): return False
     return True
+
+  def _full(self, u: UOp, g: Group) -> bool:
+    """Whether a kernel has no room for another node (DESIGN section 6, rule 4)."""
+    return g.alu >= MAX_ALU or len(g.reads) >= MAX_PARAMS
+
+  def _reduced_beneath(self, u: UOp) -> int:
+    """Elements of the reductions that ``u`` is computed from."""
+    bits, total = self.near[u], 0
+    while bits:
+      low = bits & -bits
+      r = self.order[low.bit_length() - 1]
+      if r.op is Ops.REDUCE_AXIS: total += prod(r.shape)
+      bits ^= low
+    return total
 
   def _reused(self, g: Group, idx: Idx, u: UOp) -> bool:
     """Whether a reduction of ``g`` uses each element many times: u lies beneath it and does not vary with all of its axes."""
@@ -244,7 +261,7 @@ class Partition:
   def _hosts(self, u: UOp, d: Demand, ds: list[Demand]) -> bool:
     """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g): return False
+    if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g) or self._full(u, g): return False
     if any(o[0] is g and o != d for o in ds): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     if any(o[0] is not g and self.depends(g, [o[0]]) for o in ds): return False
@@ -353,5 +370,5 @@ class Partition:
       ask(base, at, v)
     elif u.op is Ops.ASSIGN: ask(u.src[1], idx, valid)
     else:
-      g.alu += own_cost(u)
+      g.alu += u.op is Ops.ALU
       for s in u.src: ask(s, idx, valid)

@@ -69,7 +69,6 @@ def test_contiguous_is_stored_on_the_way() -> None:
   assert len(k.body) == 2
 
 
-@pytest.mark.xfail(reason="the rows are three kernels, one of which stores x - max")
 def test_cross_entropy_with_a_mean_is_rows_and_a_mean() -> None:
   assert len(kernels(E(64, 32).sparse_categorical_crossentropy(index(64)))) <= 2
 
@@ -146,7 +145,6 @@ def test_depth_does_not_multiply_work() -> None:
 
 # ---- rule 4: limits
 
-@pytest.mark.xfail(reason="a node that is cut off is stored by the very kernel that was full")
 @pytest.mark.parametrize("step", [lambda x: x.exp(), lambda x: (x + 1) * 1.5, lambda x: x.sin() + x], ids=["exp", "a*x+b", "x+sin x"])
 def test_long_chains_are_cut(step: Callable[[Tensor], Tensor]) -> None:
   x = E(16)
@@ -155,7 +153,6 @@ def test_long_chains_are_cut(step: Callable[[Tensor], Tensor]) -> None:
   assert 2 <= len(ks) <= 8 and max(map(alu, ks)) <= 600
 
 
-@pytest.mark.xfail(reason="as above; each cut adds a param instead")
 def test_many_inputs_are_cut() -> None:
   x = E(16)
   for _ in range(150): x = x + E(16)
@@ -214,7 +211,6 @@ def test_in_place_only_where_an_element_reads_itself() -> None:
   assert len(ks) == 2   # into a new buffer, and a copy of it
 
 
-@pytest.mark.xfail(reason="a kernel that writes two buffers reads one of them after its STORE")
 @pytest.mark.parametrize("device", DEVICES)
 def test_two_buffers_swap(device: str) -> None:
   a, b = filled([1, 2], device), filled([3, 4], device)
