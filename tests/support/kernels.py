@@ -1,0 +1,84 @@
+"""Kernels to try Opts on, and running one by hand on a device."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from ntgrad import Tensor
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.spec import verify_index, verify_linear
+from ntgrad.engine.compile import AxisKind, extent
+from ntgrad.schedule import create_schedule
+
+Array = np.ndarray[Any, Any]
+E = Tensor.empty
+
+
+def _conv_grads() -> list[Tensor]:
+  x, w = E(2, 3, 6, 5), E(4, 3, 3, 2)
+  x.requires_grad = w.requires_grad = True
+  return x.conv2d(w, stride=(2, 1), padding=1).square().sum().gradient(x, w)
+
+
+def _pool_grad() -> list[Tensor]:
+  x = E(2, 6, 7)
+  x.requires_grad = True
+  return (x.max_pool2d((3, 2), stride=2) * E(2, 2, 3)).sum().gradient(x)
+
+
+# what a person might write; sizes that vectors do not divide among them
+GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
+  "elementwise": lambda: [(E(4, 24) * 2 + E(24)).relu() - E(4, 1)], "odd": lambda: [E(5, 7) + E(7, 5).T], "scalar": lambda: [E(1) * 3],
+  "ints": lambda: [(E(6, 8, dtype="int32") // 3) ^ (E(6, 8, dtype="int32") % 5)], "halves": lambda: [E(48, dtype="float16") * 2 + 1],
+  "bfloats": lambda: [E(3, 20, dtype="bfloat16").sum(1)], "compare": lambda: [(E(4, 12) < E(12)).where(E(4, 12), 0)],
+  "two outputs": lambda: [(x := E(6, 8)) + 1, x * 2], "row sum": lambda: [E(6, 32).sum(1)], "column sum": lambda: [E(32, 6).sum(0)],
+  "sum": lambda: [E(96).sum()], "max": lambda: [E(5, 18).max(1)], "middle": lambda: [E(3, 8, 4).sum(1)], "argmax": lambda: [E(4, 12).argmax(1)],
+  "matmul": lambda: [E(8, 12) @ E(12, 16)], "odd matmul": lambda: [(E(5, 7) @ E(7, 9)).relu()], "batched": lambda: [E(2, 4, 6) @ E(2, 6, 8)],
+  "transposed": lambda: [E(12, 8).T @ E(16, 12).T], "matrix vector": lambda: [E(24, 16) @ E(16)],
+  "softmax": lambda: [E(4, 16).softmax()], "layer norm": lambda: [E(4, 16).layernorm() * E(16) + E(16)],
+  "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3), E(4), padding=1)], "conv gradients": _conv_grads, "pool": lambda: [E(2, 6, 8).max_pool2d()],
+  "pool gradient": _pool_grad, "cumsum": lambda: [E(3, 9).cumsum(1)], "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1).pad(((1, 0), (0, 3))) + 1],
+  "cat": lambda: [E(2, 8).cat(E(3, 8) * 2)], "gather": lambda: [E(5, 8)[E(6, dtype="int32")]], "triangle": lambda: [E(8, 8).tril() @ E(8, 8)],
+  "iota": lambda: [Tensor.arange(40).reshape(5, 8) + E(5, 8, dtype="int32")]}
+
+
+def kernels(name: str) -> list[Kernel]:
+  """The kernels of a graph, as scheduled."""
+  return [item.ast for item in create_schedule(GRAPHS[name]()) if item.ast is not None]
+
+
+def spec(kernel: Kernel, name: str) -> ProgramSpec:
+  """A kernel as it is, checked in both forms. No source yet."""
+  verify_index(kernel.body, kernel.axes, kernel.params, name)
+  uops = linearize(kernel)
+  verify_linear(uops, name)
+  return ProgramSpec(name, "", extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params), tuple(uops))
+
+
+def launch(device: Device, specs: Sequence[ProgramSpec], kernel: Kernel, data: Sequence[Array]) -> list[list[Array]]:
+  """What each of several versions of a kernel writes, given the contents of its params beforehand."""
+  programs = device.compile([ProgramSpec(s.name, device.renderer.render(s.name, s.uops), s.grid, s.local, s.nparams, s.uops) for s in specs])
+  results = []
+  for program in programs:
+    raws = [device.alloc(max(a.nbytes, 1)) for a in data]
+    for raw, a in zip(raws, data): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
+    program(raws)
+    device.synchronize()
+    results.append([device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape).copy()
+                    for raw, a, p in zip(raws, data, kernel.params) if p.written])
+    for raw, a in zip(raws, data): device.free(raw, max(a.nbytes, 1))
+  return results
+
+
+def contents(kernel: Kernel, rng: np.random.Generator, whole: bool) -> list[Array]:
+  """Something for every param: small whole numbers (so that sums are exact in any order), or any numbers."""
+  out = []
+  for p in kernel.params:
+    if p.dtype.kind == "f" and not whole: x = rng.standard_normal(p.shape)
+    elif p.dtype.kind == "b": x = rng.random(p.shape) < 0.5
+    else: x = rng.integers(0 if p.dtype.kind == "u" else -3, 4, p.shape)
+    out.append(np.asarray(x).astype(p.dtype.np))
+  return out
