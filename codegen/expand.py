@@ -192,7 +192,7 @@ class Expander:
       load = u.src[0]
       local = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
       plain = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
-      if vector and self.step_of(self.flat(load.src[0], load.src[1], ())) == 1:
+      if not vector or self.step_of(self.flat(load.src[0], load.src[1], ())) == 1:
         fills = [UOp(Ops.STORE, v.dtype, (local, place(at, False), v)) for at in self.envs([a for a in self.copied if a in axes])
                  for v in (self.value(load, at),)]
       else:  # element by element: gathered vectors would be much code for what runs once

@@ -14,7 +14,7 @@ from .opt import Opt, apply_opt
 from .uop import BinaryOps, Ops, prod
 
 COPIES = (1, 2, 3, 4, 5, 6, 8)
-MOST_STATEMENTS = 128            # memory accesses written out in a kernel: more costs compile time and gains nothing
+MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
 PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
 
 
@@ -165,9 +165,9 @@ class Search:
       if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
       elif x.steps.get(lane) == 1:
         price, extra = vec, 0.0
-        if x.axes & self.bound and self._long_step(x, lane): price += 4.0 / copies.get(lane, 1)
+        if x.axes & self.bound and self._long_step(x, lane) and not self.stageable(x, lane, width, copies): price += 4.0 / copies.get(lane, 1)
       elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
-      elif self.stageable(x, lane, width, copies): price, extra = vec, 0.0   # gathered once into local memory
+      elif self.stageable(x, lane, width, copies): price, extra = 1.3 * vec, 0.0   # gathered once into local memory
       else: price, extra = 1.5 * width, 1.5 * width
       scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
       if not (scattered and lane is not None and self.stageable(x, lane, width, copies)):
@@ -192,8 +192,9 @@ class Search:
       alu += 2 * loops * outer
       if lane in bound: alu += 12 * outer * prod(copies.values())
       if accumulators + min(live, 8) + 1 > self.target.registers: alu *= 1.0 + 0.3 * (accumulators + min(live, 8) + 1 - self.target.registers)
-    # every statement written out costs compile time
-    return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain) * (1 + statements / 1024)
+    # every statement written out costs compile time; copies of outer axes are far apart in memory
+    far = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
+    return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain) * (1 + statements / 1024 + 0.02 * far)
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
     out: list[Opt] = []

@@ -143,9 +143,9 @@ class Partition:
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP: return False
-    if cost >= NEVER and own_cost(u) and any(r in g.bound for g, idx, _ in ds for i in idx for r in i.ranges):
-      # reductions under another reduction get buffers: better the one value made of them
-      if prod(u.shape) <= self._reduced_beneath(u): return False
+    if len(ds) == 1 and cost >= NEVER and own_cost(u) and any(r in ds[0][0].bound for i in ds[0][1] for r in i.ranges):
+      # reductions under another reduction get buffers: better one for the value that is made of several
+      if self._reductions_like(u) > 1: return False
     for g, idx, _ in ds:
       if self._full(u, g): return False
       if cost > REUSED_CHEAP and own_cost(u) and self._reused(g, idx, u): return False
@@ -155,13 +155,13 @@ class Partition:
     """Whether a kernel has no room for another node (DESIGN section 6, rule 4)."""
     return g.alu >= MAX_ALU or len(g.reads) >= MAX_PARAMS
 
-  def _reduced_beneath(self, u: UOp) -> int:
-    """Elements of the reductions that ``u`` is computed from."""
+  def _reductions_like(self, u: UOp) -> int:
+    """How many reductions of as many elements ``u`` is computed from."""
     bits, total = self.near[u], 0
     while bits:
       low = bits & -bits
       r = self.order[low.bit_length() - 1]
-      if r.op is Ops.REDUCE_AXIS: total += prod(r.shape)
+      total += r.op is Ops.REDUCE_AXIS and prod(r.shape) == prod(u.shape)
       bits ^= low
     return total
 
