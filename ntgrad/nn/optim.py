@@ -131,7 +131,10 @@ class Optimizer:
   # ---- what everyone calls
   @property
   def lr(self) -> Tensor:
-    """The learning rate, (1,), float32 (float64 if a parameter is). Assign a number (``opt.lr = 0.01``) or a one-element Tensor; nothing is compiled anew."""
+    """The learning rate, (1,), float32 (float64 if a parameter is).
+
+    Assign a number (``opt.lr = 0.01``) or a one-element Tensor; nothing is compiled anew.
+    """
     return self._lr
 
   @lr.setter

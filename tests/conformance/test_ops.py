@@ -10,11 +10,11 @@ from typing import Any, Callable
 import ml_dtypes
 import numpy as np
 import pytest
-from support.ops import FAMILIES, ROWS, Row, values
 
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.dtype import DType
 from ntgrad.engine.device import default_device
+from support.ops import FAMILIES, ROWS, Row, values
 
 DEVICES = ["NUMPY", "CPU"]
 COPIES = ("movement", "join", "index")  # what these move is not looked at: one dtype a size, and those that are stored in another

@@ -12,7 +12,6 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from support.kernels import GRAPHS, Array, contents, kernels, launch, spec
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen.errors import OptError
@@ -20,6 +19,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
 from ntgrad.engine.device import default_device, get_device
+from support.kernels import GRAPHS, Array, contents, kernels, launch, spec
 
 NAMES = ["split", "upcast", "unroll", "lane", "local", "tile", "loop", "grid", "merge", "pad", "overlap", "first", "last"]
 WIDTHS = (2, 3, 4, 8, 16)         # of OpenCL's vectors

@@ -100,7 +100,8 @@ rows("bits", both("any", "shift"), *[
   ("lshift", lambda a, b: a << b, np.left_shift), ("rshift", lambda a, b: a >> b, np.right_shift),
   ("lshift scalar", lambda a, b: a << 2, lambda a, b: a << 2), ("rshift scalar", lambda a, b: a >> 1, lambda a, b: a >> 1)], kinds="iu", grad=False)
 rows("where", ((E, "bool"), (E, "any"), (E, "any")), *[
-  ("where", lambda c, a, b: c.where(a, b), np.where), ("where scalar", lambda c, a, b: c.where(a, 0), lambda c, a, b: np.where(c, a, np.zeros_like(a))),
+  ("where", lambda c, a, b: c.where(a, b), np.where),
+  ("where scalar", lambda c, a, b: c.where(a, 0), lambda c, a, b: np.where(c, a, np.zeros_like(a))),
   ("masked_fill", lambda c, a, b: a.masked_fill(c, 1), lambda c, a, b: np.where(c, np.ones_like(a), a)),
   ("where row", lambda c, a, b: c.where(a, b), np.where, {"inputs": (((40,), "bool"), (E, "any"), ((3, 1), "any"))})], kinds="fiu8", tol=0)
 rows("where", (E, "any"), ("lerp", lambda a: a.lerp(a * 2, 0.25), lambda a: a + (a * 2 - a) * 0.25, {"kinds": "f"}))
@@ -114,13 +115,16 @@ rows("unary", (E, "any"), *[
   ("sinh", lambda a: a.sinh(), np.sinh, {"tol": 8}), ("cosh", lambda a: a.cosh(), np.cosh, {"tol": 8}),
   ("sigmoid", lambda a: a.sigmoid(), R.sigmoid), ("logsigmoid", lambda a: a.logsigmoid(), lambda a: -R.softplus(-a), {"tol": 8}),
   ("silu", lambda a: a.silu(), lambda a: a * R.sigmoid(a)), ("gelu", lambda a: a.gelu(), R.gelu_tanh, {"tol": 8}),
-  ("gelu erf", lambda a: a.gelu("none"), R.gelu, {"tol": 8}), ("quick_gelu", lambda a: a.quick_gelu(), lambda a: a * R.sigmoid(1.702 * a), {"tol": 8}),
-  ("softplus", lambda a: a.softplus(), R.softplus, {"tol": 8}), ("softplus beta", lambda a: a.softplus(2.0), lambda a: R.softplus(a, 2.0), {"tol": 8}),
+  ("gelu erf", lambda a: a.gelu("none"), R.gelu, {"tol": 8}),
+  ("quick_gelu", lambda a: a.quick_gelu(), lambda a: a * R.sigmoid(1.702 * a), {"tol": 8}),
+  ("softplus", lambda a: a.softplus(), R.softplus, {"tol": 8}),
+  ("softplus beta", lambda a: a.softplus(2.0), lambda a: R.softplus(a, 2.0), {"tol": 8}),
   ("mish", lambda a: a.mish(), lambda a: a * np.tanh(R.softplus(a)), {"tol": 16}),
   ("tan", lambda a: a.tan(), np.tan, {"inputs": ((E, "unit"),), "tol": 8})])
 rows("unary", (E, "pos"), *[
   ("log", lambda a: a.log(), np.log), ("log2", lambda a: a.log2(), np.log2), ("log10", lambda a: a.log10(), np.log10),
-  ("sqrt", lambda a: a.sqrt(), np.sqrt), ("rsqrt", lambda a: a.rsqrt(), lambda a: a ** -0.5), ("reciprocal", lambda a: a.reciprocal(), lambda a: 1 / a)])
+  ("sqrt", lambda a: a.sqrt(), np.sqrt), ("rsqrt", lambda a: a.rsqrt(), lambda a: a ** -0.5),
+  ("reciprocal", lambda a: a.reciprocal(), lambda a: 1 / a)])
 rows("pieces", (E, "away"), *[
   ("abs", lambda a: a.abs(), np.abs, {"kinds": "fi8"}), ("relu", lambda a: a.relu(), lambda a: np.maximum(a, 0), {"kinds": "fi"}),
   ("sign", lambda a: a.sign(), np.sign, {"kinds": "fi"}), ("floor", lambda a: a.floor(), np.floor), ("ceil", lambda a: a.ceil(), np.ceil),
@@ -200,7 +204,8 @@ rows("reduce", (S, "few"), *[
   ("argmax", lambda a: a.argmax(1), lambda a: a.argmax(1)), ("argmin", lambda a: a.argmin(0), lambda a: a.argmin(0)),
   ("argmax all", lambda a: a.argmax(), lambda a: a.argmax())], kinds="fiub", grad=False, out="int32")
 rows("reduce", (S, "few"), *[
-  ("any", lambda a: a.any(1), lambda a: (a != 0).any(1)), ("all", lambda a: a.all(0), lambda a: (a != 0).all(0))], kinds="fiub", grad=False, out="bool")
+  ("any", lambda a: a.any(1), lambda a: (a != 0).any(1)),
+  ("all", lambda a: a.all(0), lambda a: (a != 0).all(0))], kinds="fiub", grad=False, out="bool")
 rows("reduce", (S, "bool"), ("count", lambda a: a.sum(1), lambda a: a.sum(1)), kinds="i", grad=False, out="int32")
 rows("reduce", (S, "special"), *[
   ("max with nan", lambda a: a.max(1), lambda a: a.max(1)), ("min with nan", lambda a: a.min(1), lambda a: a.min(1)),
@@ -264,7 +269,8 @@ rows("attention", (Q, Q, Q), *[
   ("attention", lambda q, k, v: q.scaled_dot_product_attention(k, v), R.attention),
   ("causal", lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True), lambda q, k, v: R.attention(q, k, v, True))], tol=16)
 rows("norm", (((3, 4, 5), "any"), ((4,), "any"), ((4,), "any"), ((4,), "any"), ((4,), "pos")), *[
-  ("batchnorm", lambda x, w, b, m, s: x.batchnorm(w, b, m, s), lambda x, w, b, m, s: ((x - m[:, None]) * s[:, None] * w[:, None] + b[:, None]))], tol=8)
+  ("batchnorm", lambda x, w, b, m, s: x.batchnorm(w, b, m, s),
+   lambda x, w, b, m, s: ((x - m[:, None]) * s[:, None] * w[:, None] + b[:, None]))], tol=8)
 
 # ---- losses and indexing
 
