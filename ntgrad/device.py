@@ -1,4 +1,4 @@
-"""Device names. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device, "NUMPY" the slow oracle, "CUDA" NVIDIA.
+"""Device names. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device, "NUMPY" the slow oracle.
 
 Names are canonical here; opening a device is ``ntgrad.engine.device``'s work.
 """
@@ -9,7 +9,7 @@ from functools import cache
 
 from ntgrad.codegen.errors import DeviceError
 
-KINDS = ("CPU", "CL", "CUDA", "NUMPY")
+KINDS = ("CPU", "CL", "NUMPY")
 _ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 

@@ -39,6 +39,6 @@ def default_device() -> str:
   if not _default:
     from ntgrad.backends.opencl.device import available
     found, reason = available()
-    if not found: print(f"ntgrad: no OpenCL device ({reason}); using the slow numpy backend", file=sys.stderr)
+    if not found: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
     _default.append("CPU" if found else "NUMPY")
   return str(_default[0])

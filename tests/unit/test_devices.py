@@ -1,0 +1,24 @@
+"""Which device a machine gets, and what is said when there is none."""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.errors import DeviceError
+
+
+def test_without_opencl_the_numpy_backend_is_used_and_says_so_once() -> None:
+  env = {**os.environ, "OCL_ICD_VENDORS": "/nonexistent", "DEV": ""}
+  code = "from ntgrad import Tensor; print((Tensor([1.0, 2.0]) + 1).tolist(), (Tensor([1.0]) * 3).tolist())"
+  done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=True)
+  assert done.stdout.split("\n")[0] == "[2.0, 3.0] [3.0]"
+  assert done.stderr.count("using the slow numpy backend") == 1 and done.stderr.count("no OpenCL") == 1
+
+
+@pytest.mark.parametrize("name", ["FOO", "", "CPU:x", "CUDA"])
+def test_unknown_devices_are_refused_at_the_call(name: str) -> None:
+  with pytest.raises(DeviceError, match="devices are CPU, CL, NUMPY"): Tensor([1.0], device=name)
