@@ -21,9 +21,26 @@ PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its 
 def optimize(kernel: Kernel, target: Any) -> Kernel:
   """The kernel after the Opts chosen for a target."""
   kernel = merge_axes(split_axes(kernel))
+  if target.locals: return work_items(kernel)
   if target.lanes == 1 or not kernel.axes: return kernel
   for opt in Search(kernel, target).best(): kernel = apply_opt(kernel, opt)
   return stream(spread(kernel, target))
+
+
+WORK_ITEMS = 256                 # of a group, at most
+
+
+def work_items(kernel: Kernel) -> Kernel:
+  """For GPUs: neighbouring elements of the output by neighbouring work-items of a group."""
+  stores = [x for x in profile(kernel).accesses if x.write]
+  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
+  if not grid: return kernel
+  axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
+  amount = max(d for d in range(1, min(axis.size, WORK_ITEMS) + 1) if axis.size % d == 0)
+  if amount < 32 <= axis.size:
+    amount = 64
+    kernel = apply_opt(kernel, Opt("pad", axis.id, amount))
+  return apply_opt(kernel, Opt("local", axis.id, amount)) if amount > 1 else kernel
 
 
 STREAM_BYTES = 16 << 20          # outputs from this size on do not stay in a cache anyway

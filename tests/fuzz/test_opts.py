@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ntgrad.backends.base import Device
+from ntgrad.backends.base import Device, Target
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
@@ -110,11 +110,16 @@ def test_opencl(name: str) -> None:
   check(get_device("CPU"), name, True, lambda xs: rng.choice(list(xs)), 4)
 
 
+TARGETS = {"avx2": Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10),
+           "avx512": Target("opencl", lanes=16, registers=32, cores=4, local_memory=512 << 10),
+           "neon": Target("opencl", lanes=4, registers=32, cores=8, local_memory=32 << 10),
+           "gpu": Target("opencl", locals=True, cores=80, local_memory=48 << 10)}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
 @pytest.mark.parametrize("name", GRAPHS)
-def test_heuristics_on_the_oracle(name: str) -> None:
-  """What the optimiser chooses for OpenCL, evaluated with numpy: bounds, races and values."""
-  target = get_device("CPU").renderer.target if default_device() == "CPU" else None
-  if target is None: pytest.skip("no OpenCL device")
+def test_heuristics_on_the_oracle(name: str, target: Target) -> None:
+  """What the optimiser chooses for OpenCL machines, evaluated with numpy: bounds, races and values."""
   for k, data, want in plain(name, True):
     best = optimize(k, target)
     got = launch(get_device("NUMPY"), [spec(best, name)], k, data)[0]
