@@ -277,9 +277,14 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
     c = UOp.const(d.scalar(), n.arg) if n.op is Ops.CONST else UOp(Ops.CAST, d.scalar().vec(n.dtype.count), (n,))
     if c not in seen:
       seen.add(c)
-      out.append(c)
+      # beside what it widens, so that every loop which sees that sees it too; a PHI is seen after its loops
+      beside = n
+      if n.op is Ops.PHI: beside = max((ended[l] for l in n.src[2:] if l in ended), key=out.index, default=n)
+      after.setdefault(beside, []).append(c)
     return c
   seen: set[UOp] = set()
+  ended: dict[UOp, UOp] = {}
+  after: dict[UOp, list[UOp]] = {}
   for u in uops:
     src = u.src
     d = u.dtype
@@ -294,10 +299,11 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
     elif u.op is Ops.CAST and srcs[0].dtype is d: n = srcs[0]
     else: n = (UOp.fresh if u.op in (Ops.LOOP, Ops.PHI, Ops.ENDLOOP, Ops.STORE) else UOp)(u.op, d, srcs, u.arg)
     new[u] = n
+    if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
     if n not in seen:
       seen.add(n)
       out.append(n)
-  return out
+  return UOpList(x for n in out for x in (n, *after.get(n, ())))
 
 
 def linearize(kernel: Kernel) -> UOpList:

@@ -397,7 +397,7 @@ def _pairs(u: UOp, n: int) -> bool:
 
 def _tile_fits(shape: tuple[int, ...], arg: Any) -> bool:
   return (isinstance(arg, tuple) and len(arg) == len(shape) and
-          all(len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < n for t, n in zip(arg, shape)))
+          all(len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(n, 1) for t, n in zip(arg, shape)))
 
 
 def _graph_move(u: UOp) -> str | None:

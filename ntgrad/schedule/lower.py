@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 from ntgrad.codegen.view import pull
 
 from .padding import pad_inputs
@@ -57,8 +58,9 @@ class Lowering:
       inner = self.get(u.src[0], g, at, v)
       if (u, *d) in self.part.merged: return inner
       free = valid.ranges.union(*(i.ranges for i in idx))
-      axes = sorted({r.arg[0] for r in (*taken, *(inner.ranges - free))})
-      return UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
+      axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})
+      out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
+      return repeated(u.arg[0], out, prod(r.arg[1] for r in set(taken) - inner.ranges))
     if u.op is Ops.GATHER:
       at, v, _ = self.part.binds[(u, *d)]
       inner = self.get(u.src[0], g, at, v)
@@ -84,6 +86,15 @@ class Lowering:
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset(origin)))
       reads.add(copy)
     return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
+
+
+def repeated(combiner: Any, x: UOp, n: int) -> UOp:
+  """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
+  if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
+  if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
+  if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)
+  half = repeated(combiner, UOp.alu(BinaryOps.MUL, x, x), n // 2)
+  return UOp.alu(BinaryOps.MUL, half, x) if n % 2 else half
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:

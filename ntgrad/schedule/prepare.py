@@ -11,12 +11,18 @@ def prepare(sinks: tuple[UOp, ...], cores: int) -> tuple[UOp, ...]:
   """Rewrite the graph for a machine that runs ``cores`` programs at a time."""
   def step(u: UOp) -> UOp | None:
     if u.op is Ops.DETACH: return u.src[0]
-    if u.op in MOVEMENT: return merge_movement(u)
+    if u.op in MOVEMENT: return empty_source(u) or merge_movement(u)
     if u.op is Ops.CONTIGUOUS and u.src[0].op is Ops.CONTIGUOUS and u.src[0].arg is None: return u.src[0]
     if u.op is Ops.SCATTER: return flat_scatter(u)
     if u.op is Ops.REDUCE_AXIS: return empty_reduce(u) or split_reduce(u, cores)
     return None
   return rewrite(sinks, step)
+
+
+def empty_source(u: UOp) -> UOp | None:
+  """Movement that makes something of nothing (padding an empty tensor) makes zeros."""
+  if prod(u.src[0].shape) or not prod(u.shape): return None
+  return broadcast(UOp.const(u.dtype, 0), u.shape)
 
 
 def merge_movement(u: UOp) -> UOp | None:

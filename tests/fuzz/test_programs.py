@@ -1,0 +1,43 @@
+"""Random tensor programs (views, arithmetic, reductions, fuzzed shapes) give what numpy gives."""
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from support.programs import Program
+
+from ntgrad import Tensor, config
+from ntgrad.engine.device import default_device
+
+
+def wrong(p: Program) -> list[str]:
+  out = []
+  for k, (t, a) in enumerate(p.values):
+    got = t.numpy()
+    if got.shape != a.shape or not np.array_equal(got, a): out.append(f"value {k}: {got.tolist()}, numpy has {a.tolist()}")
+  return out
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_numpy(data: st.DataObject) -> None:
+  p = Program(lambda xs: data.draw(st.sampled_from(list(xs))), "NUMPY", data.draw(st.integers(1, 8)), np.random.default_rng(0))
+  last = p.values[-1][0]
+  last.realize()  # first the newest alone, then those on the way
+  assert not (w := wrong(p)), f"{p.said}: {w[0]}"
+
+
+@pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("noopt", [0, 1])
+def test_opencl(seed: int, noopt: int) -> None:
+  """Ten programs in one schedule, so that their kernels are compiled together."""
+  rng = random.Random(seed)
+  with config(noopt=noopt):
+    programs = [Program(lambda xs: rng.choice(list(xs)), "CPU", 6, np.random.default_rng(k)) for k in range(10)]
+    Tensor.realize(*[p.values[-1][0] for p in programs])
+    for p in programs:
+      t, a = p.values[-1]
+      assert np.array_equal(t.numpy(), a), f"{p.said}: {t.tolist()}, numpy has {a.tolist()}"
