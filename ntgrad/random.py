@@ -14,7 +14,7 @@ import numpy as np
 from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.creation import Creation
 from ntgrad.device import Device
 
@@ -75,6 +75,14 @@ def uniform(r: UOp, dtype: DType) -> UOp:
   return graph.cast(graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n), dtype)
 
 
+def _rounded(u: UOp) -> UOp:
+  """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
+  bits = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}.get(u.dtype.itemsize)
+  if bits is None: return u
+  def seen_as(x: UOp, d: DType) -> UOp: return graph.make(Ops.BITCAST, d, (x,), None, x.shape, x.device)
+  return seen_as(seen_as(u, bits), u.dtype)
+
+
 class Random(Creation):
   """Random tensors."""
   __slots__ = ()
@@ -109,7 +117,9 @@ class Random(Creation):
     if dtype is not None and dtypes.of(dtype).kind in "iu":
       return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
     u = cls.rand(*shape, device=device, dtype=dtype).lazydata
-    if high - low != 1: u = graph.scalar(BinaryOps.MUL, u, high - low)
+    if high - low != 1:
+      u = graph.scalar(BinaryOps.MUL, u, high - low)
+      if low: u = _rounded(u)
     return cls._drawn(u if low == 0 else graph.scalar(BinaryOps.ADD, u, low), requires_grad)
 
   @classmethod
