@@ -25,8 +25,8 @@ def samples(d: DType) -> np.ndarray[Any, Any]:
   if d.kind == "b": return np.array([False, True] * 9)
   if d.kind in "iu":
     lo, hi = dtypes.min(d), dtypes.max(d)
-    return np.array([lo, lo + 1, hi - 1, hi, *(v for v in (0, 1, 2, 3, 7, 100, -1, -2, -100, 255, 256, 2049, 16777217, 2 ** 53 + 1) if lo <= v <= hi)],
-                    dtype=d.np)
+    some = (0, 1, 2, 3, 7, 100, -1, -2, -100, 255, 256, 2049, 16777217, 2 ** 53 + 1)
+    return np.array([lo, lo + 1, hi - 1, hi, *(v for v in some if lo <= v <= hi)], dtype=d.np)
   x = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.75, 3.1, 100.4, -100.6, 1e-3, 0.1, 240.0, 447.9, 1.0625, 257.0, 2049.0, math.nan]
   with np.errstate(over="ignore"): return np.array(x + ([math.inf, -math.inf, 65520.0, 1e-7] if d.itemsize > 1 else [])).astype(d.np)
 

@@ -6,10 +6,10 @@ import random
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from support.programs import Program
 
 from ntgrad import Tensor, config
 from ntgrad.engine.device import default_device
+from support.programs import Program
 
 
 def wrong(p: Program) -> list[str]:

@@ -101,7 +101,8 @@ class Program:
   # ---- arithmetic
   def unary(self, t: Tensor, a: Array) -> Value:
     name, f, g = self.choose([("neg", lambda x: -x, lambda x: -x), ("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0)),
-                              ("abs", lambda x: x.abs(), np.abs), ("double", lambda x: x * 2, lambda x: x * 2), ("inc", lambda x: x + 1, lambda x: x + 1),
+                              ("abs", lambda x: x.abs(), np.abs), ("double", lambda x: x * 2, lambda x: x * 2),
+                              ("inc", lambda x: x + 1, lambda x: x + 1),
                               ("clamp", lambda x: x.clamp(-3, 3), lambda x: np.clip(x, -3, 3)),
                               ("ints", lambda x: (x.int() // 2).float(), lambda x: np.floor(x / 2)),
                               ("mask", lambda x: (x > 0).where(x, 5), lambda x: np.where(x > 0, x, 5))])
