@@ -74,7 +74,6 @@ class Partition:
       self.beneath[u] = bits
       self.cost[u] = self._cost(u)
     self.groups: list[Group] = []
-    self.host: dict[UOp, Group] = {}                # root -> the group that stores it
     self.demands: dict[UOp, dict[Demand, None]] = {u: {} for u in self.order}
     self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, tuple[UOp, ...]]] = {}
     self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them
@@ -104,18 +103,14 @@ class Partition:
     self.groups.append(g)
     return g
 
-  def depends(self, g: Group, others: list[Group]) -> bool:
-    """Whether ``g`` reads, through any chain of kernels, something that one of ``others`` stores."""
-    wanted = 0
-    for o in others:
-      for r in o.roots: wanted |= 1 << self.position[r]
+  def depends(self, g: Group, other: Group) -> bool:
+    """Whether ``g`` reads, through any chain of kernels, something that ``other`` stores."""
+    wanted = self._bits(other) & ~self._bits(g)
     seen, closure = {g}, 0
     for r in g.roots: closure |= self.beneath[r]
-    own = 0
-    for r in g.roots: own |= 1 << self.position[r]
     grown = True
     while grown:
-      if closure & wanted & ~own: return True
+      if closure & wanted: return True
       grown = False
       for o in self.groups:
         if o not in seen and len(o.roots) > 1 and any(closure >> self.position[r] & 1 for r in o.roots):
@@ -124,22 +119,24 @@ class Partition:
           grown = True
     return False
 
+  def _bits(self, g: Group) -> int:
+    """Bit set of what a kernel stores."""
+    bits = 0
+    for r in g.roots: bits |= 1 << self.position[r]
+    return bits
+
   # ---- one node
 
   def _visit(self, u: UOp) -> None:
-    if u.op in (Ops.BUFFER, Ops.CONST):
-      return
     ds = self.demands[u]
-    if u not in self.must and not ds: return
-    if prod(u.shape) == 0: return
+    if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or prod(u.shape) == 0: return
     if u in self.must or not self._fuses(u, list(ds)):
       self._make_root(u, list(ds))
       ds = self.demands[u]
     for d in ds: self._expand(u, d)
 
   def _fuses(self, u: UOp, ds: list[Demand]) -> bool:
-    if u.op is Ops.CONST or u.op is Ops.IOTA: return True
-    if u.op in MOVEMENT: return True
+    if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP: return False
@@ -252,7 +249,6 @@ class Partition:
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
     host = here[0]
     host.roots.append(u)
-    self.host[u] = host
     for g, _, _ in ds:
       if g is not host: g.reads[u] = None
     self.demands[u] = {here: None}  # the host computes it; every other demand loads
@@ -264,14 +260,14 @@ class Partition:
     if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g) or self._full(u, g): return False
     if any(o[0] is g and o != d for o in ds): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
-    if any(o[0] is not g and self.depends(g, [o[0]]) for o in ds): return False
+    if any(o[0] is not g and self.depends(g, o[0]) for o in ds): return False
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
 
   def _may_join(self, u: UOp, g: Group) -> bool:
     """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no reader of it must run first."""
     if u in self.alone or any(r in self.alone for r in g.roots): return False
     if any(r.op is Ops.SCATTER or (r.op is Ops.CAT and u.op is Ops.ASSIGN) for r in g.roots): return False
-    if u in g.reads or any(u in o.reads and self.depends(g, [o]) for o in self.groups if o is not g): return False
+    if u in g.reads or any(u in o.reads and self.depends(g, o) for o in self.groups if o is not g): return False
     if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
     # two versions of one buffer are written one after the other
     return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
@@ -286,7 +282,7 @@ class Partition:
       if not small and not any(self.near[u] & self.near[r] for r in g.roots): continue
       if not self._may_join(u, g): continue
       if any(self.beneath[u] >> self.position[r] & 1 for r in g.roots) or self._needs(u, g): continue
-      if any(self.depends(g, [d[0]]) for d in ds if d[0] is not g) or any(d[0] is g for d in ds): continue
+      if any(self.depends(g, d[0]) for d in ds if d[0] is not g) or any(d[0] is g for d in ds): continue
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS and not self._bind(u, here): continue
       return here
@@ -301,7 +297,7 @@ class Partition:
   def _needs(self, u: UOp, g: Group) -> bool:
     """Whether computing ``u`` waits, through other kernels, for what ``g`` stores."""
     alone = Group(-1, (), (), u.shape, roots=[u])
-    return self.depends(alone, [g])
+    return self.depends(alone, g)
 
   @cached_property
   def near(self) -> dict[UOp, int]:
