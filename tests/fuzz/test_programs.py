@@ -29,6 +29,22 @@ def test_numpy(data: st.DataObject) -> None:
   assert not (w := wrong(p)), f"{p.said}: {w[0]}"
 
 
+@settings(max_examples=60)
+@given(data=st.data())
+def test_gradients_are_adjoints(data: st.DataObject) -> None:
+  """f linear: <f(x), w> = <x, gradient>, exactly."""
+  rng = np.random.default_rng(0)
+  p = Program(lambda xs: data.draw(st.sampled_from(list(xs))), "NUMPY", data.draw(st.integers(1, 8)), rng, linear=True)
+  for t, a in p.values[len(p.leaves):]:
+    w = rng.integers(-2, 3, a.shape).astype(np.float32)
+    total = (t * Tensor(w, device="NUMPY")).sum()
+    asked = [x for x, _ in p.leaves if x.lazydata in total.lazydata.toposort()]
+    grads = dict(zip(map(id, asked), total.gradient(*asked)))
+    for x, g in ((x, grads[id(x)]) for x in asked): assert g.shape == x.shape and g.dtype is x.dtype
+    want = sum(float((grads[id(x)].numpy() * b).sum()) for x, b in p.leaves if id(x) in grads)
+    assert float((a * w).sum()) == want == total.item(), p.said
+
+
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("noopt", [0, 1])

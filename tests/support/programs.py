@@ -14,11 +14,12 @@ LIMIT = 600  # elements of a value
 
 
 class Program:
-  """Grows from a few inputs, one operation at a time."""
+  """Grows from a few inputs, one operation at a time. ``linear``: only operations that are linear in the inputs, which get gradients."""
 
-  def __init__(self, choose: Choose, device: str, steps: int, rng: np.random.Generator):
-    self.choose, self.device, self.rng = choose, device, rng
+  def __init__(self, choose: Choose, device: str, steps: int, rng: np.random.Generator, linear: bool = False):
+    self.choose, self.device, self.rng, self.linear = choose, device, rng, linear
     self.said: list[str] = []
+    self.leaves: list[Value] = []
     self.values: list[Value] = [self.leaf() for _ in range(choose([1, 2]))]
     for _ in range(steps):
       x = self.pick()
@@ -31,7 +32,13 @@ class Program:
     shape = tuple(self.choose([1, 2, 3, 4, 5, 6, 17]) for _ in range(self.choose([1, 2, 3])))
     a = self.rng.integers(-3, 4, shape).astype(np.float32)
     self.say(f"input {shape}")
-    return Tensor(a, device=self.device), a
+    self.leaves.append((Tensor(a, device=self.device, requires_grad=True if self.linear else None), a))
+    return self.leaves[-1]
+
+  def pick_from(self, *table: Any) -> Any:
+    """One of the functions (name, for Tensors, for arrays); the first of a table are the linear ones, up to None."""
+    cut = table.index(None)
+    return self.choose(table[:cut] if self.linear else [t for t in table if t is not None])
 
   def pick(self) -> Value:
     """Mostly the newest."""
@@ -100,12 +107,11 @@ class Program:
 
   # ---- arithmetic
   def unary(self, t: Tensor, a: Array) -> Value:
-    name, f, g = self.choose([("neg", lambda x: -x, lambda x: -x), ("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0)),
-                              ("abs", lambda x: x.abs(), np.abs), ("double", lambda x: x * 2, lambda x: x * 2),
-                              ("inc", lambda x: x + 1, lambda x: x + 1),
-                              ("clamp", lambda x: x.clamp(-3, 3), lambda x: np.clip(x, -3, 3)),
-                              ("ints", lambda x: (x.int() // 2).float(), lambda x: np.floor(x / 2)),
-                              ("mask", lambda x: (x > 0).where(x, 5), lambda x: np.where(x > 0, x, 5))])
+    name, f, g = self.pick_from(
+      ("neg", lambda x: -x, lambda x: -x), ("double", lambda x: x * 2, lambda x: x * 2), None,
+      ("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0)), ("abs", lambda x: x.abs(), np.abs), ("inc", lambda x: x + 1, lambda x: x + 1),
+      ("clamp", lambda x: x.clamp(-3, 3), lambda x: np.clip(x, -3, 3)), ("ints", lambda x: (x.int() // 2).float(), lambda x: np.floor(x / 2)),
+      ("mask", lambda x: (x > 0).where(x, 5), lambda x: np.where(x > 0, x, 5)))
     self.say(name)
     return f(t), g(a).astype(np.float32)
 
@@ -114,8 +120,8 @@ class Program:
     try: shape = np.broadcast_shapes(a.shape, b.shape)
     except ValueError: return None
     if np.prod(shape) > LIMIT or np.abs(a).max(initial=0) * np.abs(b).max(initial=0) > 1000: return None
-    name, f, g = self.choose([("add", lambda x, y: x + y, np.add), ("sub", lambda x, y: x - y, np.subtract), ("mul", lambda x, y: x * y, np.multiply),
-                              ("max", lambda x, y: x.maximum(y), np.maximum)])
+    name, f, g = self.pick_from(("add", lambda x, y: x + y, np.add), ("sub", lambda x, y: x - y, np.subtract), None,
+                                ("mul", lambda x, y: x * y, np.multiply), ("max", lambda x, y: x.maximum(y), np.maximum))
     self.say(name)
     return f(t, u), g(a, b)
 
@@ -131,10 +137,11 @@ class Program:
   def reduce(self, t: Tensor, a: Array) -> Value | None:
     if not a.ndim or not a.size or np.abs(a).max() > 1e4: return None
     axis, keep = self.choose(range(a.ndim)), self.choose([False, True])
-    name, f, g = self.choose([("sum", lambda x: x.sum(axis, keepdim=keep), lambda x: x.sum(axis, keepdims=keep)),
-                              ("max", lambda x: x.max(axis, keepdim=keep), lambda x: x.max(axis, keepdims=keep)),
-                              ("min", lambda x: x.min(axis, keepdim=keep), lambda x: x.min(axis, keepdims=keep)),
-                              ("argmax", lambda x: x.argmax(axis, keepdim=keep).float(), lambda x: x.argmax(axis, keepdims=keep).astype(np.float32))])
+    name, f, g = self.pick_from(
+      ("sum", lambda x: x.sum(axis, keepdim=keep), lambda x: x.sum(axis, keepdims=keep)), None,
+      ("max", lambda x: x.max(axis, keepdim=keep), lambda x: x.max(axis, keepdims=keep)),
+      ("min", lambda x: x.min(axis, keepdim=keep), lambda x: x.min(axis, keepdims=keep)),
+      ("argmax", lambda x: x.argmax(axis, keepdim=keep).float(), lambda x: x.argmax(axis, keepdims=keep).astype(np.float32)))
     self.say(f"{name} {axis} keep={keep}")
     return f(t), np.asarray(g(a))
 
