@@ -43,6 +43,8 @@ torch: Any = _torch
 
 HERE = Path(__file__).resolve().parent
 BATCH = 128
+BLOCK = 3       # calls of one side before the other has its turn
+PAUSE = 0.25    # seconds between turns: the threads of numpy's and torch's libraries spin for a while after their last call
 FAST, SLOW = "≥", "≤"   # a ratio of speeds must reach a number, an amount must stay under one
 
 
@@ -102,12 +104,15 @@ def versus(ours: Callable[[], Any], theirs: Callable[[], Any] | None, rounds: in
   for _ in range(2):
     ours()
     if theirs is not None: theirs()
-  a, b = [], []
+  a: list[float] = []
+  b: list[float] = []
   gc.collect()
-  for _ in range(rounds):
-    a.append(seconds(ours))
-    b.append(seconds(theirs) if theirs is not None else math.nan)
-  return median(a), median(b)
+  for _ in range(-(-rounds // BLOCK)):
+    for fn, times in ((ours, a), (theirs, b)):
+      if fn is None: continue
+      time.sleep(PAUSE)
+      times.extend(seconds(fn) for _ in range(BLOCK))
+  return median(a), median(b) if b else math.nan
 
 
 def agree(work: str, ours: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:

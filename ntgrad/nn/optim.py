@@ -7,6 +7,7 @@ from typing import Any
 
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ntgrad.codegen.uop import Ops
 from ntgrad.tensor import Tensor
 
 _ALIGN = 64  # bytes: every parameter starts at a cache line (and a vector register) of its own
@@ -26,7 +27,7 @@ class _Group:
       self.slices.append((at, at + n))
       at += -(-n // step) * step
     self.size = at
-    self.flat = _own(self.join(params))
+    self.flat = _own(self.join([_pending(p) for p in params]))
     self.states: dict[str, Tensor] = {}
     self.masks: dict[tuple[bool, ...], Tensor] = {}
 
@@ -177,6 +178,13 @@ class Optimizer:
 
   def _state_tensors(self) -> list[Tensor]:
     return [t for g in self._groups for t in (g.flat, *g.states.values())] + self._extra_state()
+
+
+def _pending(p: Tensor) -> Tensor:
+  """What a new parameter is about to be filled with, so that it is computed right into its slice; any other parameter as it is."""
+  node = p.lazydata
+  new = node.op is Ops.ASSIGN and "_realized" not in node.__dict__ and node.src[0].op is Ops.BUFFER and not node.src[0].arg.allocated
+  return Tensor(node.src[1]) if new else p
 
 
 def _own(value: Tensor) -> Tensor:
