@@ -56,11 +56,12 @@ class Lowering:
     if u.op is Ops.REDUCE_AXIS:
       at, v, taken = self.part.binds[(u, *d)]
       inner = self.get(u.src[0], g, at, v)
-      if (u, *d) in self.part.merged: return inner
+      alike = prod(r.arg[1] for r in set(taken) - inner.ranges)
+      if (u, *d) in self.part.merged: return repeated(u.arg[0], inner, alike)
       free = valid.ranges.union(*(i.ranges for i in idx))
       axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})
       out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
-      return repeated(u.arg[0], out, prod(r.arg[1] for r in set(taken) - inner.ranges))
+      return repeated(u.arg[0], out, alike)
     if u.op is Ops.GATHER:
       at, v, _ = self.part.binds[(u, *d)]
       inner = self.get(u.src[0], g, at, v)

@@ -20,6 +20,23 @@ def wrong(p: Program) -> list[str]:
   return out
 
 
+X, I = np.arange(1, 7, dtype=np.float32).reshape(2, 3), np.array([1, -1, 0], np.int32)
+FOUND = {
+  "max of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 4, 3).max(1), X),
+  "sum of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 4, 3).sum(1), X * 4),
+  "product of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 5, 3).prod(1), X ** 5),
+  "sums of gathered, expanded rows": lambda t, i: (t[i].unsqueeze(1).expand(3, 2, 3).sum(1).sum(0), X[I].sum(0) * 2),
+  "argmax of gathered rows": lambda t, i: (t[i].argmax(0), X[I].argmax(0)),
+  "nothing, padded": lambda t, i: (t[2:].pad(((1, 2), (0, 1))).flip(0).contiguous(), np.zeros((3, 4)))}
+
+
+@pytest.mark.parametrize("device", ["NUMPY", *(["CPU"] if default_device() == "CPU" else [])])
+@pytest.mark.parametrize("name", FOUND)
+def test_found_before(name: str, device: str) -> None:
+  got, want = FOUND[name](Tensor(X, device=device), Tensor(I, device=device))
+  assert np.array_equal(got.numpy(), want)
+
+
 @settings(max_examples=150)
 @given(data=st.data())
 def test_numpy(data: st.DataObject) -> None:
