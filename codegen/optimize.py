@@ -142,6 +142,12 @@ class Search:
     yield {}
     if not loads: return
     if lane in self.out and lane not in useful and any(self._long_step(x, lane) for x in loads): useful.append(lane)
+    if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
+      # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
+      if not any(x.write and x.axes & self.bound for x in self.info.accesses):
+        several = next((c for c in (4, 3, 2) if self.sizes[self.out[-1]] % c == 0), 1)
+        if several > 1 and self.sizes[self.out[-1]] >= 64: yield {self.out[-1]: several}
+      return
     left = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in useful}
     options = {a: [c for c in COPIES if left[a] % c == 0 and c > 1] for a in useful}
     for a in useful:
