@@ -40,6 +40,11 @@ def opts(kernel: Kernel, choose: Choose, most: int = 5) -> Kernel:
     if name in ("upcast", "unroll", "lane") and _copies(kernel) * amount > 64: continue
     try: kernel = apply_opt(kernel, Opt(name, axis.id, amount))
     except OptError: continue
+  read = [p.slot for p in kernel.params if not p.written]
+  if kernel.axes and read and choose([0, 0, 1]):  # staging comes after every split
+    try: kernel = apply_opt(kernel, Opt(choose(["stage", "pack"]), choose(kernel.axes).id, choose(read)))
+    except OptError: pass
+  if choose([0, 0, 0, 1]): kernel = apply_opt(kernel, Opt("stream", choose([p.slot for p in kernel.params if p.written])))
   return kernel
 
 
