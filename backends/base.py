@@ -55,6 +55,9 @@ class Program:
     """Launch with one raw device allocation a param, in slot order."""
     raise NotImplementedError
 
+  def ready(self) -> None:
+    """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
+
   def clone(self) -> Program:
     """The same kernel with arguments of its own: a place in a captured schedule, whose buffers hardly change from launch to launch."""
     return self

@@ -43,7 +43,7 @@ torch: Any = _torch
 
 HERE = Path(__file__).resolve().parent
 BATCH = 128
-BLOCK = 3       # calls of one side before the other has its turn
+BLOCK = 5       # timed calls of one side before the other has its turn
 PAUSE = 0.25    # seconds between turns: the threads of numpy's and torch's libraries spin for a while after their last call
 FAST, SLOW = "≥", "≤"   # a ratio of speeds must reach a number, an amount must stay under one
 
@@ -100,7 +100,10 @@ def seconds(fn: Callable[[], Any]) -> float:
 
 
 def versus(ours: Callable[[], Any], theirs: Callable[[], Any] | None, rounds: int) -> tuple[float, float]:
-  """Median seconds of both, taken in turns after two warm-up calls each (nan where there is nothing to compare with)."""
+  """Median seconds of both, taken in turns after two warm-up calls each (nan where there is nothing to compare with).
+
+  A turn starts with one more call that does not count: after the pause it finds sleeping threads and cold caches.
+  """
   for _ in range(2):
     ours()
     if theirs is not None: theirs()
@@ -111,6 +114,7 @@ def versus(ours: Callable[[], Any], theirs: Callable[[], Any] | None, rounds: in
     for fn, times in ((ours, a), (theirs, b)):
       if fn is None: continue
       time.sleep(PAUSE)
+      fn()
       times.extend(seconds(fn) for _ in range(BLOCK))
   return median(a), median(b) if b else math.nan
 
@@ -176,7 +180,7 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
     (names[4], lambda: (2 * tx + 1).gelu() * tx, lambda: f.gelu(2 * px + 1, approximate="tanh") * px, 5, 2, 1e-4)]
   for work, build, theirs, limit, passes, tolerance in cases:
     if not wanted(work): continue
-    rows.append(operation(work, build, torch_of(theirs), "torch", limit, rounds, passes * gigabytes, "GB/s", tolerance))
+    rows.append(operation(work, build, torch_of(theirs), "torch", limit, rounds * 3, passes * gigabytes, "GB/s", tolerance))
   return rows
 
 
@@ -269,7 +273,7 @@ def first_steps(width: int) -> list[Row]:
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     for name, limit in (("cold", 12.0), ("warm", 2.0)):
-      env = {**os.environ, "CACHE_DIR": folder, "POCL_CACHE_DIR": folder + "/pocl"}
+      env = {**os.environ, "CACHE_DIR": folder}
       command = [sys.executable, __file__, "--first-step", "--width", str(width)]
       done = subprocess.run(command, env=env, text=True, capture_output=True, check=False)
       if done.returncode: sys.exit(f"bench: the first step with a {name} cache failed:\n{done.stderr[-2000:]}")

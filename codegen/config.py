@@ -35,7 +35,7 @@ class Config:
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk")
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
-  workers: int = _setting("WORKERS", 0, "processes that compile many new kernels; 0 is one a core")
+  workers: int = _setting("WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core")
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal")
 
   @contextmanager
@@ -59,7 +59,8 @@ class Config:
 
   def key(self) -> tuple[Any, ...]:
     """The fields that change generated code."""
-    return tuple(getattr(self, f.name) for f in fields(self) if f.metadata["key"])
+    return tuple([getattr(self, name) for name in _KEYED])
 
 
+_KEYED = tuple(f.name for f in fields(Config) if f.metadata["key"])
 config = Config()

@@ -1,35 +1,33 @@
-"""Many kernels to binaries: a few programs of several kernels, kept on disk.
+"""Many kernels to binaries: programs of several kernels, kept on disk.
 
-PoCL takes 30 to 50 ms to build a kernel, 35 ms more for machine code at its first launch, and 50 ms to hand out the program binary,
-which has that machine code only after the launch. So a program is saved once all its kernels have run and nothing has been compiled
-for a moment, by a thread of its own, or at exit. Where the machine has the cores for it, worker processes build.
+PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time. So
+kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched, and meanwhile
+worker processes build units from the other end. What this process has built is saved once all its kernels have run and nothing has been
+compiled for a moment, or at exit.
 """
 from __future__ import annotations
 
 import atexit
-import ctypes
 import json
 import re
 import shutil
-import struct
 import subprocess
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Sequence
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.opencl import pool
+from ntgrad.backends.opencl import binaries, pool
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
 
 OPTIONS = "-cl-std=CL1.2 -w"
-GROUP = 10                    # kernels in one program at most
-FEW = 5                       # new kernels that are worth a worker where config.workers asks for them
+GROUP = 6                     # kernels in one program at most
+MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved
-_BUILD, _SAVE, _START = 0.065, 0.05, 0.9  # seconds to build a small kernel, to take its binary, to start a worker
 # what OpenCL C calls something already: PoCL does not find a kernel of such a name
 RESERVED = frozenset("""
 abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add
@@ -42,13 +40,23 @@ shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep 
 ulong upsample ushort vload_half vstore_half wait_group_events write_only""".split())
 
 
-@dataclass
+@dataclass(eq=False)
 class Unit:
-  """A program of several kernels: its OpenCL object, and those of its kernels that have not run yet."""
-  program: Any
-  names: dict[str, str]                          # key of a spec → name of its kernel in the program
-  waiting: set[str] = field(default_factory=set)
+  """A program of several kernels, from the time when they are known."""
+  specs: dict[str, ProgramSpec]                  # by key
+  names: dict[str, str] = field(default_factory=dict)   # key of a spec → name of its kernel in the program
+  program: Any = None                            # the OpenCL object, once it is there
+  source: str = ""                               # of the whole program
+  files: Path | None = None                      # PoCL's files of a program built here
+  packed: bytes | None = None                    # what a worker made, not loaded yet
+  here: bool = False                             # no worker takes it: one has failed
+  waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
+
+  @property
+  def weight(self) -> float:
+    """About how many small kernels it is worth."""
+    return sum(max(1.0, len(s.source)/2000) for s in self.specs.values())
 
 
 def join(specs: Sequence[ProgramSpec]) -> tuple[str, list[str]]:
@@ -79,6 +87,9 @@ class Compiler:
     self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
     self.units: dict[str, Unit] = {}             # by key of a spec
     self.loaded: dict[str, Unit] = {}            # by key of a program
+    self.todo: list[Unit] = []                   # not begun, in the order of need; the last one may still grow
+    self.changed = threading.Condition()         # guards todo and what workers write into units
+    self.workers = bool(device.type & cl.device_type.CPU)   # a GPU's driver is quick, and no place for kernels on memory of no meaning
     self.unsaved: list[Unit] = []
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
     self.finish: Callable[[], object] = lambda: None   # waits for everything launched
@@ -91,18 +102,61 @@ class Compiler:
     """What a kernel is kept under: its source and launch, the device with its driver, the options."""
     return cache.key(self.identity, spec.name, spec.source, tuple(spec.local))
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[tuple[Unit, Any]]:
-    """A program and a kernel object for each spec. Raises CompileError."""
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
+    """The unit of each spec; :meth:`ready` waits for it."""
+    out = []
+    for s in specs:
+      k = self.key(s)
+      if k not in self.units and not self.load(k): self.add(k, s)
+      out.append(self.units[k])
+    with self.changed:
+      if self.workers and (pool.alive() or sum(u.weight for u in self.todo) > MANY or (config.workers and len(self.todo) > 1)): pool.serve(self)
+    return out
+
+  def add(self, k: str, spec: ProgramSpec) -> None:
+    """Put a new kernel at the end of what is to be built."""
+    with self.changed:
+      if not self.todo or len(self.todo[-1].specs) >= GROUP: self.todo.append(Unit({}))
+      unit = self.units[k] = self.todo[-1]
+      unit.specs[k] = spec
+      if len(unit.specs) == GROUP: self.changed.notify()
+
+  def ready(self, unit: Unit) -> Unit:
+    """Wait until the unit's kernels can be launched; build it here if nobody has begun. Raises CompileError."""
+    if unit.program is not None: return unit
     self.last = time.monotonic()
-    keys = [self.key(s) for s in specs]
-    new: dict[str, ProgramSpec] = {}
-    for k, s in zip(keys, specs):
-      if k in self.units or k in new: continue
-      if not self.load(k): new[k] = s
-    if workers_pay(new): new = self.build_in_workers(new)
-    todo = list(new.items())
-    for at in range(0, len(todo), GROUP): self.build(dict(todo[at:at + GROUP]))
-    return [(self.units[k], self.cl.Kernel(self.units[k].program, self.units[k].names[k])) for k in keys]
+    with self.changed:
+      while unit not in self.todo and unit.packed is None:
+        if unit.program is not None: return unit
+        self.changed.wait()
+      if unit in self.todo: self.todo.remove(unit)
+    if unit.packed is not None:
+      unit.program, unit.names = self.load_packed(unit.packed), dict(zip(unit.specs, join(list(unit.specs.values()))[1]))
+      if unit.program is not None:
+        unit.launched = True
+        keep(unit.packed, unit.names)
+      unit.packed = None
+    if unit.program is None: self.build(unit)
+    self.built += len(unit.specs)
+    return unit
+
+  def take(self, seconds: float) -> Unit | None:
+    """For workers: the unit that is needed last, or None when none has come for so long."""
+    with self.changed:
+      def last() -> Unit | None: return next((u for u in reversed(self.todo) if not u.here and len(u.specs) >= min(GROUP, 2)), None)
+      self.changed.wait_for(last, seconds)
+      unit = last()
+      if unit is not None: self.todo.remove(unit)
+      return unit
+
+  def give(self, unit: Unit, packed: bytes | None) -> None:
+    """From workers: a unit they took as a packed program, None where they failed."""
+    with self.changed:
+      unit.packed = packed
+      if packed is None:
+        unit.here = True
+        self.todo.insert(0, unit)
+      self.changed.notify_all()
 
   def load(self, k: str) -> bool:
     """Take a kernel from the disk cache. False where it is absent or damaged."""
@@ -111,68 +165,59 @@ class Compiler:
     entry = json.loads(raw)
     unit = self.loaded.get(entry["program"])
     if unit is None:
-      binary = cache.load("opencl-program", entry["program"])
-      if binary is None: return False
-      try:
-        program = self.load_binary(binary)
-      except self.cl.Error:  # made by a driver that calls itself the same
+      packed = cache.load("opencl-program", entry["program"])
+      program = self.load_packed(packed) if packed is not None else None
+      if program is None:  # not there, or made by a driver that calls itself the same
         cache.remove("opencl-program", entry["program"])
         return False
-      unit = self.loaded[entry["program"]] = Unit(program, {}, launched=True)
+      unit = self.loaded[entry["program"]] = Unit({}, program=program, launched=True)
     unit.names[k] = entry["kernel"]
     self.units[k] = unit
     self.found += 1
     return True
 
-  def make(self, specs: Sequence[ProgramSpec]) -> tuple[Any, list[str]]:
-    """Build one program of several kernels: its OpenCL object and the kernels' names in it.
+  def build(self, unit: Unit) -> None:
+    """Build a unit in this process. Raises CompileError for the first kernel that fails."""
+    specs = list(unit.specs.values())
+    unit.source, names = join(specs)
+    with self.lock:
+      before = binaries.program_folders()
+      try:
+        unit.program = self.load_source(unit.source)
+      except self.cl.Error as e:
+        for k in unit.specs: self.units.pop(k, None)
+        if len(specs) == 1: raise CompileError(explain(specs[0], unit.source, str(e))) from None
+      unit.files = next(iter(binaries.program_folders() - before), None)
+    if unit.program is None:
+      for k, s in unit.specs.items(): self.build(Unit({k: s}))  # names the kernel at fault
+      raise CompileError(f"kernels {', '.join(names)}: the OpenCL compiler refused them as one program, each by itself it takes")
+    unit.names, unit.waiting = dict(zip(unit.specs, names)), set(unit.specs)
 
-    Raises CompileError for the first kernel that fails.
-    """
-    source, names = join(specs)
+  def load_source(self, source: str) -> Any:
+    """A program from its source. Raises pyopencl's Error with the compiler's log."""
     program = self.cl._cl._Program(self.context, source)
     try:
       program._build(OPTIONS.encode(), [self.device])
     except self.cl.Error as e:
-      if len(specs) > 1:
-        for s in specs: self.make([s])  # names the kernel at fault
       log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
-      raise CompileError(explain(specs[0], source, str(log or e))) from None
-    return program, names
-
-  def build(self, specs: dict[str, ProgramSpec]) -> None:
-    """Build new kernels as one program in this process."""
-    program, names = self.make(list(specs.values()))
-    self.add(Unit(program, dict(zip(specs, names)), set(specs)))
-
-  def add(self, unit: Unit) -> None:
-    """Know the kernels of a new program."""
-    for k in unit.names: self.units[k] = unit
-    self.built += len(unit.names)
-
-  def load_binary(self, binary: bytes) -> Any:
-    """A program from its binary. Raises pyopencl's Error for one that the driver does not take."""
-    program = self.cl._cl._Program(self.context, [self.device], [binary])
-    program._build(OPTIONS.encode(), [self.device])
+      raise self.cl.Error(str(log or e)) from None
     return program
 
-  def build_in_workers(self, specs: dict[str, ProgramSpec]) -> dict[str, ProgramSpec]:
-    """Build new kernels in other processes. Gives those that are left to build here."""
-    groups = deal(specs, pool.size())
-    left: dict[str, ProgramSpec] = {}
-    for group, binary in zip(groups, pool.build(self.name, [list(g.values()) for g in groups])):
-      if binary is None:
-        left.update(group)
-        continue
-      _, names = join(list(group.values()))
-      try:
-        unit = Unit(self.load_binary(binary), dict(zip(group, names)), launched=True)
-      except self.cl.Error:
-        left.update(group)
-        continue
-      keep(binary, unit.names)
-      self.add(unit)
-    return left
+  def load_packed(self, packed: bytes) -> Any:
+    """A program from what :meth:`pack` gave; None where this driver does not take it."""
+    try:
+      source, binary = binaries.unpack(packed)
+      if binary is None: return self.load_source(source)
+      program = self.cl._cl._Program(self.context, [self.device], [binary])
+      program._build(OPTIONS.encode(), [self.device])
+      return program
+    except (self.cl.Error, ValueError):
+      return None
+
+  def pack(self, unit: Unit) -> bytes:
+    """A program built here, whose kernels have all been launched, as bytes."""
+    self.finish()  # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
+    return binaries.pack(unit.source, unit.files, self.cl, unit.program)
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
     """Note that a kernel of a new program has been launched; after the last of them the program can be saved."""
@@ -197,8 +242,7 @@ class Compiler:
     with self.lock:
       if not self.unsaved: return False
       unit = self.unsaved.pop(0)
-      self.finish()  # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
-      keep(binary_of(self.cl, unit.program), unit.names)
+    keep(self.pack(unit), unit.names)
     return True
 
   def save(self) -> None:
@@ -208,80 +252,26 @@ class Compiler:
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel that has run, or a sentence that says why there is none."""
     unit = self.units.get(self.key(spec))
-    if unit is None: return f"# no assembly of {spec.name}: it has not been compiled"
+    if unit is None or unit.program is None: return f"# no assembly of {spec.name}: it has not been compiled"
     name = unit.names[self.key(spec)]
-    code = machine_code(binary_of(self.cl, unit.program), name)
-    if code is None: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
+    self.finish()
+    found = [p for f in binaries.program_folders() for p in f.glob(f"{name}/*/{name}.so")] if unit.files is None else \
+      list(unit.files.glob(f"{name}/*/{name}.so"))
+    if not found: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.name}: install objdump (binutils) to see it"
-    with tempfile.NamedTemporaryFile(suffix=".so") as f:
-      f.write(code)
-      f.flush()
-      out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", f.name], capture_output=True, text=True).stdout
+    out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True).stdout
     sections = re.split(r"\n(?=<[^>]+>:\n)", out)
     mine = [x.rstrip() for x in sections if re.match(rf"<_pocl_kernel_{name}(_workgroup)?>", x)]
     return max(mine, key=len, default=out)  # the other one only calls it
 
 
-def machine_code(binary: bytes, name: str) -> bytes | None:
-  """The ELF file of kernel ``name`` in a program binary: the one for its own group size where there are several."""
-  best: bytes | None = None
-  at = binary.find(b"\x7fELF")
-  while at >= 0:
-    table, = struct.unpack_from("<Q", binary, at + 40)
-    size, count = struct.unpack_from("<HH", binary, at + 58)
-    elf = binary[at:at + table + size*count]
-    generic = b"/0-0-0/" in binary[max(at - 200, 0):at]  # the file's path stands before it
-    if f"_pocl_kernel_{name}_workgroup".encode() in elf and (best is None or not generic): best = elf
-    at = binary.find(b"\x7fELF", at + 4)
-  return best
-
-
-def binary_of(cl: Any, program: Any) -> bytes:
-  """The binary of a program of one device. Other threads run on meanwhile, where pyopencl's own call would hold them up."""
-  try:
-    get = ctypes.CDLL(cl._cl.__file__).clGetProgramInfo
-  except (OSError, AttributeError):
-    return bytes(program.get_info(cl.program_info.BINARIES)[0])
-  get.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
-  size = ctypes.c_size_t()
-  if get(program.int_ptr, int(cl.program_info.BINARY_SIZES), ctypes.sizeof(size), ctypes.byref(size), None) or not size.value:
-    return bytes(program.get_info(cl.program_info.BINARIES)[0])
-  data = ctypes.create_string_buffer(size.value)
-  where = ctypes.c_void_p(ctypes.addressof(data))
-  if get(program.int_ptr, int(cl.program_info.BINARIES), ctypes.sizeof(where), ctypes.byref(where), None):
-    return bytes(program.get_info(cl.program_info.BINARIES)[0])
-  return data.raw
-
-
-def workers_pay(specs: dict[str, ProgramSpec]) -> bool:
-  """Whether building in worker processes ends sooner than building here: they must take binaries too, so two of them seldom win."""
-  n = pool.size()
-  if n < 2 or len(specs) < FEW: return False
-  if config.workers: return True
-  size = sum(max(1.0, len(s.source)/2000) for s in specs.values())
-  return size*_BUILD > (0.05 if pool.alive() else _START) + size*(_BUILD + _SAVE)/n
-
-
-def keep(binary: bytes, names: dict[str, str]) -> None:
+def keep(packed: bytes, names: dict[str, str]) -> None:
   """Put on disk a program whose kernels have all run, and where each of them is found."""
   k = cache.key("program", sorted(names))
-  if cache.store("opencl-program", k, binary):
+  if cache.store("opencl-program", k, packed):
     for spec_key, name in names.items():
       cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
-
-
-def deal(specs: dict[str, ProgramSpec], workers: int) -> list[dict[str, ProgramSpec]]:
-  """Groups of about equal work, at least one a worker, the longest sources first."""
-  count = -(-len(specs)//GROUP)
-  count = -(-count//workers)*workers
-  groups: list[dict[str, ProgramSpec]] = [{} for _ in range(count)]
-  weight = [0]*count
-  for k, s in sorted(specs.items(), key=lambda item: -len(item[1].source)):
-    i = weight.index(min(weight))
-    groups[i][k] = s
-    weight[i] += len(s.source) + 500
-  return [g for g in groups if g]
 
 
 def explain(spec: ProgramSpec, source: str, log: str) -> str:

@@ -5,11 +5,7 @@ whatever writes it next stands behind that kernel in the queue.
 """
 from __future__ import annotations
 
-import atexit
 import math
-import os
-import shutil
-import tempfile
 from functools import cache
 from typing import Any, Sequence
 from weakref import WeakSet
@@ -17,6 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Target
+from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.dtype import dtypes
@@ -29,11 +26,7 @@ _KEEP = 0.25                  # of the device's memory may lie unused in the poo
 @cache
 def import_opencl() -> Any:
   """The pyopencl module. Raises DeviceError where it is not installed or cannot load."""
-  if "POCL_CACHE_DIR" not in os.environ and "POCL_KERNEL_CACHE" not in os.environ:
-    # our cache keeps checked binaries; PoCL's own would be a second one that trusts damaged files. It unpacks into this folder.
-    scratch = tempfile.mkdtemp(prefix="ntgrad-pocl-")
-    os.environ["POCL_CACHE_DIR"], os.environ["POCL_KERNEL_CACHE"] = scratch, "0"
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+  binaries.folder()
   try:
     import pyopencl
   except Exception as e:  # a missing ICD loader is an OSError, a broken build an ImportError
@@ -90,19 +83,24 @@ def target_of(d: Any) -> Target:
 
 
 class OpenCLProgram(Program):
-  """A kernel on its device."""
+  """A kernel on its device. It is built when it is first launched, or before, by a worker."""
 
-  def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit, kernel: Any):
-    self.spec, self.unit, self._device, self._kernel = spec, unit, device, kernel
+  def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
+    self.spec, self.unit, self._device = spec, unit, device
+    self._kernel: Any = None
     local, grid = (*spec.local, 1, 1, 1)[:3], (*spec.grid, 1, 1, 1)[:3]
     self._local, self._global = local, tuple(g*s for g, s in zip(grid, local))
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
-    self._count = int(kernel.num_args)
+    self._count = 0
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
-    """Launch; with ``wait`` the seconds from start to end on the device's clock. Raises DeviceError when the device refuses."""
+    """Launch; with ``wait`` the seconds from start to end on the device's clock.
+
+    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
+    """
+    if self._kernel is None: self.ready()
     if buffers != self._args: self._set(buffers)
     try:
       event = self._enqueue(self._device.queue, self._kernel, self._global, self._local)
@@ -113,6 +111,14 @@ class OpenCLProgram(Program):
     if not wait: return None
     event.wait()
     return float(event.profile.end - event.profile.start)*1e-9
+
+  def ready(self) -> None:
+    """Build it now, or wait for the worker that does."""
+    if self._kernel is not None: return
+    compiler = self._device.compiler
+    unit = compiler.ready(self.unit)
+    self._kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
+    self._count = int(self._kernel.num_args)
 
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams:
@@ -125,7 +131,7 @@ class OpenCLProgram(Program):
 
   def clone(self) -> OpenCLProgram:
     """Another kernel object of the same program."""
-    return OpenCLProgram(self._device, self.spec, self.unit, self._device.cl.Kernel(self.unit.program, self._kernel.function_name))
+    return OpenCLProgram(self._device, self.spec, self.unit)
 
   def forget(self) -> None:
     """Let go of the buffers of the last launch, which must have ended."""
@@ -213,12 +219,12 @@ class OpenCLDevice(Device):
 
   # ---- programs
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Compile many kernels at once. Raises CompileError with the compiler's log."""
+    """Programs that are built when they are needed. Raises CompileError for a group that is too large."""
     most = int(self.device.max_work_group_size)
     for s in specs:
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
-    return [OpenCLProgram(self, s, unit, kernel) for s, (unit, kernel) in zip(specs, self.compiler.compile(specs))]
+    return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel as text, or a sentence that says why there is none."""

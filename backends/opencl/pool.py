@@ -5,24 +5,26 @@ They are plain subprocesses with a module of their own, so a script needs no ``i
 from __future__ import annotations
 
 import os
-import queue
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Sequence
+from typing import TYPE_CHECKING
 
 import ntgrad
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.messages import receive, send
 from ntgrad.codegen.config import config
 
+if TYPE_CHECKING:
+  from ntgrad.backends.opencl.compiler import Compiler
+
+IDLE = 30.0                   # seconds without a job after which a worker ends
 _workers: list[subprocess.Popen[bytes]] = []
-_lock = threading.Lock()
 
 
 def size() -> int:
-  """How many workers there may be: ``config.workers``, or one a core that this process may use."""
+  """How many processes compile, this one among them: ``config.workers``, or one a core that this process may use."""
   if not sys.executable: return 1
   return config.workers or min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
 
@@ -32,43 +34,36 @@ def alive() -> bool:
   return any(w.poll() is None for w in _workers)
 
 
+def serve(compiler: Compiler) -> None:
+  """See to it that workers take units of ``compiler``."""
+  _workers[:] = [w for w in _workers if w.poll() is None]
+  while len(_workers) < size() - 1:
+    worker = _start()
+    _workers.append(worker)
+    threading.Thread(target=_drive, args=(worker, compiler), name="ntgrad-worker", daemon=True).start()
+
+
 def _start() -> subprocess.Popen[bytes]:
   env = dict(os.environ)
-  for name in ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"): env.pop(name, None)  # a folder of its own
   env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
   return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.opencl.worker"], env=env,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
-def build(device: str, groups: Sequence[Sequence[ProgramSpec]]) -> list[bytes | None]:
-  """The binary of each group of kernels; None where a worker failed."""
-  todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-  for i in range(len(groups)): todo.put(i)
-  out: list[bytes | None] = [None]*len(groups)
-
-  def drive(worker: subprocess.Popen[bytes]) -> None:
-    assert worker.stdin is not None and worker.stdout is not None
-    while True:
-      try:
-        i = todo.get_nowait()
-      except queue.Empty:
-        return
-      try:
-        # the linear UOps stay here: a worker reads source only
-        send(worker.stdin, (device, [ProgramSpec(s.name, s.source, s.grid, s.local, s.nparams) for s in groups[i]]))
-        answer = receive(worker.stdout)
-        out[i] = answer if isinstance(answer, bytes) else None
-      except (OSError, EOFError, ValueError):
-        worker.kill()
-        return
-
-  with _lock:
-    _workers[:] = [w for w in _workers if w.poll() is None]
-    while len(_workers) < min(size(), len(groups)): _workers.append(_start())
-    threads = [threading.Thread(target=drive, args=(w,), daemon=True) for w in _workers]
-    for t in threads: t.start()
-    for t in threads: t.join()
-  return out
+def _drive(worker: subprocess.Popen[bytes], compiler: Compiler) -> None:
+  """Hand units to a worker until none has come for a while; then end it."""
+  assert worker.stdin is not None and worker.stdout is not None
+  while (unit := compiler.take(IDLE)) is not None:
+    answer: object = None
+    try:
+      # the linear UOps stay here: a worker reads source only
+      send(worker.stdin, (compiler.name, [ProgramSpec(s.name, s.source, s.grid, s.local, s.nparams) for s in unit.specs.values()]))
+      answer = receive(worker.stdout)
+    except (OSError, EOFError, ValueError):
+      worker.kill()
+    compiler.give(unit, answer if isinstance(answer, bytes) else None)
+    if worker.poll() is not None: return
+  worker.stdin.close()
 
 
 def stop() -> None:

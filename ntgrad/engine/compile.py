@@ -46,16 +46,16 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:
 
 
 def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
-  """A program for each kernel; new ones are compiled together."""
-  keys = [(device.name, config.key(), k.params, k.axes, k.body) for k in kernels]
-  specs: dict[tuple[Any, ...], ProgramSpec] = {}
-  for key, kernel in zip(keys, kernels):
-    if key in _programs or key in specs: continue
-    spec, optimised = program_spec(kernel, device)
-    specs[key] = spec
-    report.compiled(spec, optimised, device)
-  _programs.update(zip(specs, from_specs(list(specs.values()), device)))
-  return [_programs[k] for k in keys]
+  """A program for each kernel; new ones are handed to the device's compiler in this order."""
+  out = []
+  for kernel in kernels:
+    key = (device.name, config.key(), kernel.params, kernel.axes, kernel.body)
+    if key not in _programs:
+      spec, optimised = program_spec(kernel, device)
+      report.compiled(spec, optimised, device)
+      _programs[key], = from_specs([spec], device)   # one by one: the device may compile while the next is rendered
+    out.append(_programs[key])
+  return out
 
 
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:

@@ -435,7 +435,7 @@ def test_target(device: OpenCLDevice) -> None:
 # ---- compiling
 def test_compile_error_shows_the_lines(device: OpenCLDevice) -> None:
   with pytest.raises(CompileError, match=r"kernel bad.*\n.*2    a\[0\] = missing;\n.*undeclared"):
-    device.compile([ProgramSpec("bad", "__kernel void bad(__global int* a) {\n  a[0] = missing;\n}\n", (1,), (1,), 1)])
+    device.compile([ProgramSpec("bad", "__kernel void bad(__global int* a) {\n  a[0] = missing;\n}\n", (1,), (1,), 1)])[0].ready()
 
 
 @pytest.mark.parametrize("name", ["exp", "dot", "kernel", "max"])
@@ -448,8 +448,9 @@ def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
   with config(cache=0):
     before = device.compiler.built
     programs = device.compile([spec_of(device, "once", scale(11)), spec_of(device, "once", scale(11)), spec_of(device, "once", scale(12))])
+    for p in programs: p.ready()
     assert device.compiler.built - before == 2
-    device.compile([spec_of(device, "once", scale(11))])
+    device.compile([spec_of(device, "once", scale(11))])[0].ready()
     assert device.compiler.built - before == 2
   for p, f in zip(programs, (11, 11, 12)): try_scale(device, p, f)
 
@@ -480,6 +481,7 @@ def test_workers_build_many(tmp_path: Any) -> None:
   """In a script without a __main__ guard; a kernel that does not compile is reported by its own name."""
   script = tmp_path/"script.py"
   script.write_text("""
+import time
 import numpy as np
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice
@@ -487,15 +489,19 @@ from ntgrad.backends.opencl import pool
 from ntgrad.codegen.errors import CompileError
 d = OpenCLDevice()
 source = "__kernel void k%d(__global int* a) {\\n  a[get_group_id(0)] = %d;\\n}\\n"
-specs = [ProgramSpec(f"k{i}", source % (i, i), (4,), (1,), 1) for i in range(6)]
+specs = [ProgramSpec(f"k{i}", source % (i, i), (4,), (1,), 1) for i in range(20)]
 programs = d.compile(specs)
-assert pool.alive() and d.compiler.built == 6
+assert pool.alive()
+programs[0].ready()  # built here
+while programs[-1].unit.packed is None: time.sleep(0.01)  # and the last ones by the worker
 a = d.alloc(16)
 for i, p in enumerate(programs):
   p([a])
   assert (d.copyout(a, 16).view(np.int32) == i).all()
+assert d.compiler.built == 20 and programs[-1].unit.files is None and programs[0].unit.files is not None
 def text(i): return source.replace("get_group", "get_grup" if i == 3 else "get_group").replace("k%d", "x%d") % (i, i)
-try: d.compile([ProgramSpec(f"x{i}", text(i), (4,), (1,), 1) for i in range(6)])
+try:
+  for p in d.compile([ProgramSpec(f"x{i}", text(i), (4,), (1,), 1) for i in range(6)]): p.ready()
 except CompileError as e: assert "kernel x3" in str(e), e
 else: raise AssertionError
 pool.stop()

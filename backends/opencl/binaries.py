@@ -1,0 +1,65 @@
+"""A program with its machine code as bytes, for the disk cache and between processes.
+
+PoCL hands out a program's binary only after compiling each kernel a second time for groups of any size, which takes as long as the
+first. But it keeps what it has compiled in a folder; we give it one that lasts as long as the process, and carry the program's files.
+Other drivers give their binary at once.
+"""
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_SOURCE, _BINARY, _FILES = "source.cl", "binary", "pocl/"
+
+
+@cache
+def folder() -> Path:
+  """The folder of PoCL's compiled kernels in this process, gone at exit. To be called before PoCL is loaded."""
+  path = tempfile.mkdtemp(prefix="ntgrad-pocl-")
+  # PoCL would go on with a damaged file, so a folder that lasts is not for it: our disk cache is checked
+  os.environ["POCL_CACHE_DIR"], os.environ["POCL_KERNEL_CACHE"] = path, "1"
+  atexit.register(shutil.rmtree, path, ignore_errors=True)
+  return Path(path)
+
+
+def program_folders() -> set[Path]:
+  """Those of the programs that PoCL has built or found in this process."""
+  return {p.parent for p in folder().glob("*/*/program.bc")}
+
+
+def pack(source: str, files: Path | None, cl: Any, program: Any) -> bytes:
+  """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them."""
+  out = io.BytesIO()
+  with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
+    z.writestr(_SOURCE, source)
+    if files is None: z.writestr(_BINARY, bytes(program.get_info(cl.program_info.BINARIES)[0]))
+    else:
+      for p in sorted(files.rglob("*")):
+        if p.is_file(): z.write(p, _FILES + p.relative_to(folder()).as_posix())
+  return out.getvalue()
+
+
+def unpack(data: bytes) -> tuple[str, bytes | None]:
+  """The source of a packed program, and its binary; None where it is files for PoCL, which are put where it looks for them.
+
+  Raises ValueError for bytes that are no packed program.
+  """
+  try:
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+      names = z.namelist()
+      for name in names:
+        path = folder()/name.removeprefix(_FILES)
+        if not name.startswith(_FILES) or path.exists(): continue
+        if not path.resolve().is_relative_to(folder().resolve()): raise ValueError(f"packed program: {name} leaves its folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(z.read(name))
+      return z.read(_SOURCE).decode(), z.read(_BINARY) if _BINARY in names else None
+  except (zipfile.BadZipFile, KeyError, EOFError) as e:
+    raise ValueError(f"packed program: {e}") from None
