@@ -9,7 +9,7 @@ import math
 from enum import Enum
 from functools import cached_property
 from typing import Any, Callable, Iterable
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from .dtype import DType, dtypes
 
@@ -100,7 +100,24 @@ COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOp
 COMMUTATIVE = frozenset({BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR,
                          BinaryOps.CMPEQ, BinaryOps.CMPNE})
 
-_interned: WeakValueDictionary[tuple[Any, ...], UOp] = WeakValueDictionary()
+class _Entry(ref["UOp"]):
+  """A weak reference that knows under which key it is found: WeakValueDictionary, without a call of Python code in it."""
+  __slots__ = ("key",)
+  key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _Entry] = {}
+
+
+def _drop(entry: ref[UOp]) -> None:
+  """A node has gone; unless its equal has taken its place, so has its entry."""
+  key = entry.key  # type: ignore[attr-defined]
+  if _interned.get(key) is entry: del _interned[key]
+
+
+def live_nodes() -> list[UOp]:
+  """All interned nodes."""
+  return [u for entry in list(_interned.values()) if (u := entry()) is not None]
 
 
 class UOp:
@@ -114,11 +131,12 @@ class UOp:
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
     key = (op, dtype, src, float.hex(arg) if op is Ops.CONST and isinstance(arg, float) else arg)
-    found = _interned.get(key)
-    if found is not None: return found
+    entry = _interned.get(key)
+    if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
-    _interned[key] = self
+    entry = _interned[key] = _Entry(self, _drop)
+    entry.key = key
     return self
 
   @staticmethod

@@ -14,7 +14,7 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, _interned, toposort
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
 from ntgrad.core import live_tensors
 
 from . import memory, realize as engine, report
@@ -152,7 +152,7 @@ def nothing_known() -> Iterator[None]:
 
   Those stay whose sources have been overwritten since: nothing could compute them again.
   """
-  known = [n for n in list(_interned.values()) if "_realized" in n.__dict__ and n.op is not Ops.ASSIGN]
+  known = [n for n in live_nodes() if "_realized" in n.__dict__ and n.op is not Ops.ASSIGN]
   stale: dict[UOp, bool] = {}
   for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any([stale[s] for s in n.src])
   forgotten = [(n, n.__dict__.pop("_realized")) for n in known if not stale[n]]
