@@ -210,7 +210,7 @@ class Expander:
     parts = [self.value(u.src[0], (*env, *more)) for more in self.envs(copies)]
     across = any(a.kind is AxisKind.LANE for a in bound) and self.lane is not None
     if across: parts = [UOp(Ops.VECTORIZE, p.dtype.vec(self.width), (p,) * self.width) if p.dtype.count == 1 else p for p in parts]
-    loops = tuple(a.id for a in bound if a.kind in (AxisKind.LOOP, AxisKind.GRID))
+    loops = tuple(a.id for a in bound if a.kind in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
     n = max(p.dtype.count for p in parts)
     if loops: total = UOp(Ops.REDUCE, u.dtype.vec(n), tuple(parts), (fn, loops))
     else:

@@ -112,6 +112,7 @@ class Lowering:
       i = u.arg[0]
       if i in env: return env[i]
       if i in self.special: return self._track(self.special[i])
+      if self.kernel.axis(i).kind is AxisKind.TILE: return self._track(u)   # all at once: the node stands for a block
       raise OptError(f"axis a{i} has kind {self.kernel.axis(i).kind}, which this target does not take")
     new = u.replace(src)
     folded = ix.fold(new) if src != u.src else None
@@ -124,8 +125,10 @@ class Lowering:
     return u
 
   def reduce(self, u: UOp, env: dict[int, UOp]) -> UOp:
-    """acc = identity; for ..: acc = value + acc"""
-    fn, ids = u.arg
+    """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
+    fn, bound = u.arg
+    tiles = tuple(i for i in bound if self.kernel.axis(i).kind is AxisKind.TILE)
+    ids = [i for i in bound if i not in tiles]
     outer = {r.arg[0] for r in u.ranges if r.arg[0] in env}
     around: Loops = NONE.union(*(self.outside[env[i]] for i in outer))
     inner = dict(env)
@@ -134,6 +137,8 @@ class Lowering:
       inner[i] = self.loop(i, self.phase[u], around.union(nest))
       nest.append(inner[i])
     parts = [self.lower(s, inner) for s in u.src]
+    if tiles: parts = [self._track(UOp(Ops.REDUCE, p.dtype, (p,), (fn, tiles))) for p in parts]
+    if not ids: return parts[0]
     acc = UOp.fresh(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
     self.inside[acc] = around
     self.outside[acc] = around.union(nest)
