@@ -20,7 +20,10 @@ def renderer(target: str) -> Renderer:
   if target == "numpy":
     from .numpy.device import NumpyRenderer
     return NumpyRenderer()
-  raise ArgumentError(f"no renderer {target!r}; renderers: opencl, numpy")
+  if target == "triton":
+    from .cuda.renderer import TritonRenderer
+    return TritonRenderer()
+  raise ArgumentError(f"no renderer {target!r}; renderers: opencl, triton, numpy")
 
 
 def render(target: str, name: str, uops: Sequence[UOp]) -> str:

@@ -23,6 +23,7 @@ class Target:
   locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
   local_memory: int = 0                  # bytes that STAGE may use
   max_params: int = 64
+  blocks: bool = False                   # TILE axes are blocks: made all at once, by the target's own compiler
   dtypes: tuple[DType, ...] = dtypes.all
 
 

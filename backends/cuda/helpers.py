@@ -1,0 +1,160 @@
+"""Functions in Triton's Python that rendered kernels draw on; a module has those that it uses, each once.
+
+They are written for blocks and scalars alike, and in plain arithmetic, so that every chip from sm_80 on has them and Triton's
+interpreter runs them too. Integer constants keep the other operand's dtype, as Triton has it.
+"""
+from __future__ import annotations
+
+import re
+
+_TEXT = '''
+def _max_nan(a, b):
+  return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+def _min_nan(a, b):
+  return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+def _max(a, b):
+  return tl.maximum(a, b)
+
+def _min(a, b):
+  return tl.minimum(a, b)
+
+def _add(a, b):
+  return a + b
+
+def _mul(a, b):
+  return a * b
+
+def _and(a, b):
+  return a & b
+
+def _or(a, b):
+  return a | b
+
+def _xor(a, b):
+  return a ^ b
+
+def _floor_div(a, b):
+  # rounds to minus infinity; x // 0 is 0
+  d = tl.where(b == 0, 1, b)
+  q = a // d
+  r = a - q * d
+  q = tl.where((r != 0) & ((r < 0) != (d < 0)), q - 1, q)
+  return tl.where(b == 0, 0, q)
+
+def _floor_mod(a, b):
+  # the sign of b; x % 0 is 0
+  d = tl.where(b == 0, 1, b)
+  r = a % d
+  r = tl.where((r != 0) & ((r < 0) != (d < 0)), r + d, r)
+  return tl.where(b == 0, 0, r)
+
+def _unsigned_div(a, b):
+  # x // 0 is 0
+  return tl.where(b == 0, 0, a // tl.where(b == 0, 1, b))
+
+def _unsigned_mod(a, b):
+  # x % 0 is 0
+  return tl.where(b == 0, 0, a % tl.where(b == 0, 1, b))
+
+def _float_floor_div(a, b):
+  m = libdevice.fmod(a, b)
+  q = (a - m) / b
+  q = tl.where((m != 0.0) & ((m < 0.0) != (b < 0.0)), q - 1.0, q)
+  f = tl.floor(q)
+  f = tl.where(q - f > 0.5, f + 1.0, f)
+  return tl.where(b == 0.0, a / b, f)
+
+def _float_mod(a, b):
+  # the sign of b
+  m = libdevice.fmod(a, b)
+  return tl.where(m == 0.0, libdevice.copysign(m, b), tl.where((m < 0.0) != (b < 0.0), m + b, m))
+
+def _int_pow(a, n):
+  # by squaring, wrapping
+  x = a
+  r = (a * 0 + n * 0) + 1
+  for _ in range(64):
+    r = tl.where((n & 1) != 0, r * x, r)
+    x = x * x
+    n = n >> 1
+  return r
+
+def _signed_pow(a, b):
+  # a negative exponent gives what 1 / a**-b truncates to
+  r = _int_pow(a, tl.where(b < 0, 0, b))
+  inverse = tl.where(a == 1, a, tl.where(a == -1, tl.where((b & 1) != 0, a, a * a), a * 0))
+  return tl.where(b < 0, inverse, r)
+
+def _rotate(x, n):
+  return (x << n) | (x >> (32 - n))
+
+def _threefry(counter, key):
+  # threefry2x32, 20 rounds: the words of both are (low, high)
+  x0 = counter.to(tl.uint32)
+  x1 = (counter >> 32).to(tl.uint32)
+  k0 = key.to(tl.uint32)
+  k1 = (key >> 32).to(tl.uint32)
+  k2 = k0 ^ k1 ^ 0x1BD11BDA
+  x0 = x0 + k0
+  x1 = x1 + k1
+@ROUNDS@
+  return x0.to(tl.uint64) | (x1.to(tl.uint64) << 32)
+
+def _from_e4m3(x):
+  # the bits of float8_e4m3 to float32
+  b = x.to(tl.uint32)
+  f = ((b & 0x7F) << 20).to(tl.float32, bitcast=True) * 1.329227995784916e+36  # 2**120
+  f = tl.where((b & 0x7F) == 0x7F, float("nan"), f)
+  return tl.where((b & 0x80) != 0, f * -1.0, f)
+
+def _to_e4m3(x):
+  # float32 to the bits of float8_e4m3: nearest even, from 464 on nan
+  b = x.to(tl.uint32, bitcast=True)
+  a = b & 0x7FFFFFFF
+  r = ((a + 0x7FFFF + ((a >> 20) & 1)) >> 20) - 960
+  s = (tl.abs(x) + 16384.0).to(tl.uint32, bitcast=True) & 0xF
+  r = tl.where(a < 0x3C800000, s, r)
+  r = tl.where(a > 0x43E80000, 0x7F, r)
+  return (r | ((b >> 24) & 0x80)).to(tl.uint8)
+
+def _from_e5m2(x):
+  # the bits of float8_e5m2 to float32: they are the upper half of a float16
+  return (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+
+def _to_e5m2(x):
+  # float32 to the bits of float8_e5m2: nearest even
+  b = x.to(tl.uint32, bitcast=True)
+  a = b & 0x7FFFFFFF
+  r = ((a + 0xFFFFF + ((a >> 21) & 1)) >> 21) - 448
+  s = (tl.abs(x) + 128.0).to(tl.uint32, bitcast=True) & 0x7
+  r = tl.where(a < 0x38800000, s, r)
+  r = tl.where(a >= 0x47700000, 0x7C, r)
+  r = tl.where(a > 0x7F800000, 0x7E, r)
+  return (r | ((b >> 24) & 0x80)).to(tl.uint8)
+'''
+
+
+def _rounds() -> str:
+  lines: list[str] = []
+  for i in range(5):
+    for n in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]: lines += ["x0 = x0 + x1", f"x1 = _rotate(x1, {n}) ^ x0"]
+    lines += [f"x0 = x0 + k{(i + 1) % 3}", f"x1 = x1 + k{(i + 2) % 3} + {i + 1}"]
+  return "\n".join("  " + line for line in lines)
+
+
+HELPERS: dict[str, str] = {}
+for _text in _TEXT.replace("@ROUNDS@", _rounds()).strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
+
+
+def needed(text: str) -> list[str]:
+  """The helpers that ``text`` calls or names, and those that they call, the called first."""
+  out: list[str] = []
+  def visit(text: str) -> None:
+    for name in re.findall(r"\b_[a-z]\w*", text):
+      if name in HELPERS and name not in out:
+        visit(HELPERS[name].split("\n", 2)[2])
+        out.append(name)
+  visit(text)
+  return out

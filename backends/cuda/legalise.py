@@ -1,0 +1,219 @@
+"""Passes over linear UOps before they are written as Triton: narrow floats to float32, products to dots, what nobody reads away.
+
+Triton computes with float32 and float64; memory also has float16, bfloat16 and the fp8 dtypes. After ``widen`` those occur at LOAD, STORE,
+CAST and BITCAST only (and where values are merely chosen), and no rounding stands between two operations that had none in memory.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Sequence
+
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+
+F32 = dtypes.float32
+NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
+FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
+EFFECTS = frozenset(getattr(Ops, name) for name in ("STORE", "LOOP", "ENDLOOP", "PHI", "IF", "ELSE", "ENDIF", "WHILE", "BREAK", "ENDWHILE", "ATOMIC",
+                                                    "SPECIAL", "BARRIER", "DEFINE_GLOBAL") if hasattr(Ops, name))
+_MADE_FRESH = EFFECTS | {Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}
+DOT = "dot"   # a REDUCE with this in its arg: (a, b[, accumulator]), arg (DOT, axis id)
+
+
+def op(name: str) -> Any:
+  """An op that not every version of the linear form has; None where there is none."""
+  return getattr(Ops, name, None)
+
+
+def rebuilt(u: UOp, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
+  """``u`` with other sources."""
+  arg = u.arg if arg is None else arg
+  if dtype is u.dtype and src == u.src and arg == u.arg: return u
+  return (UOp.fresh if u.op in _MADE_FRESH else UOp)(u.op, dtype, src, arg)
+
+
+def widen(uops: Iterable[UOp]) -> list[UOp]:
+  """Arithmetic on narrow floats becomes arithmetic on float32 between casts."""
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+  after: dict[UOp, list[UOp]] = {}
+  seen: set[UOp] = set()
+
+  def wide(u: UOp) -> UOp:
+    """The value of a source as float32 where its dtype is narrow, else as it is."""
+    n = new[u]
+    if n.dtype not in NARROW: return n
+    if n.op is Ops.CONST: return UOp.const(F32, rounded(n))
+    c = UOp(Ops.CAST, F32, (n,))
+    if c not in seen:
+      seen.add(c)
+      after.setdefault(n, []).append(c)
+    return c
+
+  def raw(u: UOp) -> UOp:
+    """The value of a source as memory of its dtype keeps it."""
+    n = new[u]
+    if n.dtype is u.dtype: return n
+    c = UOp.fresh(Ops.CAST, u.dtype, (n,))
+    out.append(c)
+    return c
+
+  for u in uops:
+    if u.dtype.count > 1: new[u] = u
+    elif u.op is Ops.CONST or not any(x.dtype in NARROW for x in (u, *u.src)): new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
+    elif u.op is Ops.LOAD: new[u] = rebuilt(u, u.dtype, (*(new[s] for s in u.src[:3]), *(raw(s) for s in u.src[3:])))
+    elif u.op in (Ops.STORE, op("ATOMIC")):
+      new[u] = rebuilt(u, u.dtype, (new[u.src[0]], new[u.src[1]], raw(u.src[2]), *(new[s] for s in u.src[3:])))
+    elif u.op is Ops.BITCAST: new[u] = rebuilt(u, u.dtype, (raw(u.src[0]),))
+    elif u.op is Ops.CAST:
+      x = wide(u.src[0])
+      if u.dtype in NARROW and x.dtype.kind != "b" and x.dtype is not F32: x = new_cast(x, out)
+      new[u] = x if x.dtype is u.dtype else rebuilt(u, u.dtype, (x,))
+    elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in u.src[1:]) and \
+        any(new[s].op is not Ops.CONST for s in u.src[1:]): new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
+    elif u.op is Ops.DEFINE_GLOBAL or u.op is Ops.DEFINE_LOCAL: new[u] = u
+    else:
+      d = u.dtype if u.dtype not in NARROW or u.arg in COMPARE or u.arg is UnaryOps.ISNAN else F32
+      new[u] = rebuilt(u, d, tuple(wide(s) for s in u.src))
+    n = new[u]
+    if n not in seen:
+      seen.add(n)
+      out.append(n)
+  return [x for n in out for x in (n, *after.get(n, ()))]
+
+
+def new_cast(x: UOp, out: list[UOp]) -> UOp:
+  c = UOp.fresh(Ops.CAST, F32, (x,))
+  out.append(c)
+  return c
+
+
+def rounded(c: UOp) -> float:
+  """A narrow constant's value."""
+  import numpy as np
+  with np.errstate(over="ignore"): return float(np.array(c.arg).astype(c.dtype.np))
+
+
+# ---- which axes a value is a block over
+
+def block_axes(uops: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
+  """The TILE axes that each value varies with. An accumulator or variable has those of what is assigned to it."""
+  dims: dict[UOp, frozenset[int]] = {}
+  none: frozenset[int] = frozenset()
+  while True:
+    before = dict(dims)
+    for u in uops:
+      d = none.union(*(dims.get(s, none) for s in u.src)) if u.src else dims.get(u, none)
+      if u.op is Ops.RANGE: d = frozenset((u.arg[0],))
+      elif u.op is Ops.REDUCE: d = d.difference((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
+      elif u.op is Ops.DEFINE_LOCAL: d = none
+      elif u.op is Ops.PHI:
+        acc = accumulator(u)
+        d |= dims.get(acc, none)
+        dims[acc] = d
+      dims[u] = d
+    if dims == before: return dims
+
+
+def accumulator(u: UOp) -> UOp:
+  """The DEFINE_ACC that a PHI assigns."""
+  while u.op is Ops.PHI: u = u.src[0]
+  return u
+
+
+def steps(u: UOp) -> dict[int, int]:
+  """What an index moves by along each TILE axis that it is linear in."""
+  if u.op is Ops.RANGE: return {u.arg[0]: 1}
+  if u.op is Ops.CAST: return steps(u.src[0])
+  if u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+    a, b = steps(u.src[0]), steps(u.src[1])
+    return {i: a.get(i, 0) + b.get(i, 0) for i in {**a, **b}}
+  if u.op is Ops.ALU and u.arg is BinaryOps.MUL:
+    for x, k in (u.src, u.src[::-1]):
+      if k.op is Ops.CONST: return {i: s * k.arg for i, s in steps(x).items()}
+  return {}
+
+
+def axis_order(uops: Sequence[UOp]) -> list[int]:
+  """One order of the TILE axes for the whole kernel: STOREs, then LOADs, put what moves further through memory first."""
+  ids = [u.arg[0] for u in uops if u.op is Ops.RANGE]
+  later: dict[int, set[int]] = {i: set() for i in ids}
+  def reaches(a: int, b: int) -> bool: return b in later[a] or any(reaches(x, b) for x in later[a])
+  for kind in (Ops.STORE, Ops.LOAD):
+    for u in uops:
+      if u.op is not kind: continue
+      by = sorted(((i, abs(s)) for i, s in steps(u.src[1]).items() if s), key=lambda t: -t[1])
+      for j, (a, s) in enumerate(by):
+        for b, t in by[j + 1:]:
+          if s > t and a != b and not reaches(b, a): later[a].add(b)
+  out: list[int] = []
+  while len(out) < len(ids): out.append(next(i for i in ids if i not in out and not any(i in later[x] for x in ids if x not in out)))
+  return out
+
+
+# ---- matrix products
+
+@dataclass
+class Dots:
+  """``find`` makes REDUCEs of products into dots where Triton has one: ``uops`` after it."""
+  uops: list[UOp]
+  fp8: bool = True                     # the chip multiplies fp8
+  sizes: dict[int, int] = field(default_factory=dict)
+  dims: dict[UOp, frozenset[int]] = field(default_factory=dict)
+
+  def find(self) -> list[UOp]:
+    self.sizes = {u.arg[0]: u.arg[1] for u in self.uops if u.op is Ops.RANGE}
+    if len(self.sizes) < 3 or not any(u.op is Ops.REDUCE for u in self.uops): return self.uops
+    self.dims = block_axes(self.uops)
+    uses: dict[UOp, int] = {}
+    for u in self.uops:
+      for s in u.src: uses[s] = uses.get(s, 0) + 1
+    new: dict[UOp, UOp] = {}
+    out: list[UOp] = []
+    for u in self.uops:
+      src = tuple(new[s] for s in u.src)
+      n = rebuilt(u, u.dtype, src)
+      if u.op is Ops.REDUCE and (ab := self.operands(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(new[x] for x in ab), (DOT, u.arg[1][0]))
+      elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
+        for x, acc in (u.src, u.src[::-1]):
+          if new[x].op is Ops.REDUCE and new[x].arg[0] is DOT and len(new[x].src) == 2 and uses[x] == 1 and acc.op is Ops.DEFINE_ACC and \
+              self.dims[acc] == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*new[x].src, new[acc]), new[x].arg)
+      new[u] = n
+      out.append(n)
+    return prune(out)
+
+  def operands(self, u: UOp) -> tuple[UOp, UOp] | None:
+    """The factors of a REDUCE that is a matrix product, the one whose free axis comes first in front."""
+    fn, ids = u.arg
+    value = u.src[0]
+    if fn is not BinaryOps.ADD or len(ids) != 1 or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
+    k, (a, b) = ids[0], value.src
+    if u.dtype is F32:
+      sa, sb = self.stored(a), self.stored(b)
+      if sa.dtype is sb.dtype and (sa.dtype in NARROW - FP8 or (self.fp8 and sa.dtype in FP8)): a, b = sa, sb
+    elif u.dtype is dtypes.int32:
+      a, b = self.stored(a), self.stored(b)
+      if a.dtype is not dtypes.int8 or b.dtype is not dtypes.int8: return None
+    else: return None
+    da, db = self.dims[a], self.dims[b]
+    free_a, free_b = da - {k}, db - {k}
+    if k not in da or k not in db or len(free_a) != 1 or len(free_b) != 1 or free_a == free_b: return None
+    (m,), (n,) = free_a, free_b
+    if min(self.sizes[x] for x in (m, n, k)) < 9: return None   # a dot of 16 would be padding, mostly
+    order = axis_order(self.uops)
+    return (a, b) if order.index(m) < order.index(n) else (b, a)
+
+  def stored(self, u: UOp) -> UOp:
+    """What a CAST widened."""
+    widens = u.op is Ops.CAST and (u.src[0].dtype in NARROW if u.dtype is F32 else u.src[0].dtype is dtypes.int8)
+    return u.src[0] if widens else u
+
+
+def prune(uops: Sequence[UOp]) -> list[UOp]:
+  """Without the values that nothing reads."""
+  used: set[UOp] = set()
+  for u in reversed(uops):
+    if u.op in EFFECTS or u in used:
+      used.add(u)
+      used.update(u.src)
+  return [u for u in uops if u in used]
