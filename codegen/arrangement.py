@@ -7,14 +7,22 @@ and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Any, Sequence
+
+import numpy as np
 
 from . import index as ix
-from .errors import ArgumentError, AxisError, ShapeError
-from .uop import Ops, UOp, prod
+from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from .uop import BinaryOps, Ops, UOp, prod, toposort
 from .view import Pulled, Shape, View
 
 Ints = int | Sequence[int]
+Key = int | slice | None | Any  # or an Ellipsis
+
+
+_NUMPY: dict[Any, Any] = {
+  BinaryOps.ADD: np.add, BinaryOps.MUL: np.multiply, BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod, BinaryOps.MIN: np.minimum,
+  BinaryOps.CMPLT: np.less, BinaryOps.CMPEQ: np.equal, BinaryOps.AND: np.logical_and}
 
 
 def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
@@ -23,6 +31,29 @@ def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
   if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {got}")
   if not all(isinstance(v, int) for v in got): raise ArgumentError(f"{name}: each {what} is an int, got {got}")
   return got
+
+
+def full_key(key: Any, n: int) -> tuple[Any, ...]:
+  """An indexing key with one entry for each of ``n`` dimensions (and each None): the Ellipsis filled in, whole dimensions at the end."""
+  keys = key if isinstance(key, tuple) else (key,)
+  dots = sum(k is Ellipsis for k in keys)
+  given = sum(k is not None and k is not Ellipsis for k in keys)
+  if dots > 1: raise ArgumentError("index: ... may stand once")
+  if given > n: raise AxisError(f"index: {given} indices for {n} dimensions")
+  at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
+  return (*keys[:at], *[slice(None)] * (n - given), *keys[at + 1:])
+
+
+def key_text(key: Any, called: bool = False) -> str:
+  """A key as written: between brackets, or as an argument of a call."""
+  if isinstance(key, tuple):
+    text = ", ".join(key_text(k, called) for k in key)
+    return f"({text}{',' * (len(key) == 1)})" if called else text or "()"
+  if key is Ellipsis: return "..."
+  if not isinstance(key, slice): return str(key)
+  if called: return f"slice({key.start}, {key.stop}, {key.step})"
+  start, stop, step = ("" if v is None else str(v) for v in (key.start, key.stop, key.step))
+  return f"{start}:{stop}" + (f":{step}" if step else "")
 
 
 @dataclass(frozen=True)
@@ -61,6 +92,32 @@ class Arrangement:
     if tuple(map(len, indices)) != tuple(map(len, self.levels)):
       raise ShapeError(f"pull: {self} has levels {self.levels}, got {[len(i) for i in indices]} indices")
     return self.view.pull([ix.const(i) if isinstance(i, int) else i for level in indices for i in level])
+
+  def elements(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The picture: for every element of every level the number of its source element, row by row; -1 where there is none.
+
+    Its shape is that of all levels, outermost first. int64.
+    """
+    at, valid = self._points()
+    index: Any = np.zeros((), np.int64)
+    for i, size in zip(at, self.source): index = index * size + i
+    return np.broadcast_to(np.where(valid, index, -1), self.view.shape).copy()
+
+  def offsets(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
+    """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a dimension."""
+    return tuple(np.broadcast_to(i, self.view.shape).copy() for i in self._points()[0])
+
+  def _points(self) -> tuple[list[Any], Any]:
+    """Source indices and validity of all elements, one array dimension a dimension of the view."""
+    shape = self.view.shape
+    if 0 in shape: return [np.zeros(shape, np.int64) for _ in self.source], np.zeros(shape, bool)
+    ranges = [ix.rng(d, n) for d, n in enumerate(shape)]
+    at, valid = self.view.pull(ranges)
+    values: dict[UOp, Any] = {r: np.arange(n).reshape([-1 if d == e else 1 for e in range(len(shape))])
+                              for d, (r, n) in enumerate(zip(ranges, shape)) if n > 1}
+    for u in toposort((*at, valid)):
+      if u not in values: values[u] = u.arg if u.op is Ops.CONST else _NUMPY[u.arg](*(values[s] for s in u.src))
+    return [values[i] for i in at], values[valid]
 
   # ---- helpers
 
@@ -178,6 +235,18 @@ class Arrangement:
     text = "flatten(" if whole and level == 0 else f"flatten({first}, {last}"
     return self._reshaped(level, (*dims[:first], prod(dims[first:last + 1]), *dims[last + 1:]), text)
 
+  def unflatten(self, axis: int, sizes: Sequence[int], level: int = 0) -> Arrangement:
+    """(a*b, c) -> (a, b, c): one dimension becomes several; a size of -1 is what is left for it."""
+    _, dims = self._span("unflatten", level)
+    at, = self._axes("unflatten", axis, len(dims))
+    got = tuple(sizes)
+    if not all(isinstance(v, int) for v in got): raise ArgumentError(f"unflatten: sizes are ints, got {got}")
+    if got.count(-1) > 1 or any(v < -1 for v in got): raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {got}")
+    rest = prod(v for v in got if v != -1)
+    if -1 in got and rest and dims[at] % rest == 0: got = tuple(dims[at] // rest if v == -1 else v for v in got)
+    if -1 in got or prod(got) != dims[at]: raise ShapeError(f"unflatten: dimension {at} of {dims} has {dims[at]} elements, which is no {got}")
+    return self._reshaped(level, (*dims[:at], *got, *dims[at + 1:]), f"unflatten({at}, {got}")
+
   def ravel(self, levels: int | None = None, level: int = 0) -> Arrangement:
     """((a), (b)) -> ((a, b)): ``levels`` levels (default: all) become one, from ``level`` on."""
     self._span("ravel", level)
@@ -211,3 +280,45 @@ class Arrangement:
     start, dims = self._span("flip", level)
     got = self._axes("flip", axes, len(dims))
     return self._step(self.view.then(Ops.FLIP, tuple(start + a for a in got)), level, dims, f"flip({got[0] if len(got) == 1 else got}")
+
+  def index(self, key: Key | tuple[Key, ...], level: int = 0) -> Arrangement:
+    """(m, n) -> (n): indices, slices with steps, None and ... as numpy has them: ``a[0]``, ``a[1:, ::-2]``.
+
+    Raises IndexOutOfRangeError for an index outside its dimension, AxisError for too many of them.
+    """
+    start, dims = self._span("index", level)
+    keys = full_key(key, len(dims))
+    parts = [p for k in keys for p in ((k.start, k.stop, k.step) if isinstance(k, slice) else (k,))]
+    if any(p is not None and (isinstance(p, bool) or not isinstance(p, int)) for p in parts):
+      raise ArgumentError(f"index: ints, slices of ints, None and ..., got {keys}")
+    if any(isinstance(k, slice) and k.step == 0 for k in keys): raise ArgumentError("index: a step of 0")
+    ranges, flips, steps, shape, d = [], [], [], [], 0
+    for k in keys:
+      if k is None:
+        shape.append(1)
+        continue
+      n = dims[d]
+      if isinstance(k, slice):
+        first, stop, step = k.indices(n)
+        count = len(range(first, stop, step))
+        last = first + (count - 1) * step
+        ranges.append((0, 0) if count == 0 else (min(first, last), max(first, last) + 1))
+        if step < 0: flips.append(start + d)
+        steps.append(abs(step) if count > 1 else 1)
+        shape.append(count)
+      else:
+        if not -n <= k < n: raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {dims}")
+        ranges.append((k % n, k % n + 1))
+        steps.append(1)
+      d += 1
+    view, before, after = self.view, self.view.shape[:start], self.view.shape[start + len(dims):]
+    if any(r != (0, n) for r, n in zip(ranges, dims)):
+      view = view.then(Ops.SHRINK, tuple((0, n) for n in before) + tuple(ranges) + tuple((0, n) for n in after))
+    if flips: view = view.then(Ops.FLIP, tuple(flips))
+    if any(s > 1 for s in steps):  # windows of one element
+      view = view.then(Ops.TILE, ((1, 1, 1),) * len(before) + tuple((1, s, 1) for s in steps) + ((1, 1, 1),) * len(after))
+    if view.shape != (*before, *shape, *after): view = view.then(Ops.RESHAPE, (*before, *shape, *after))
+    link = f".index({key_text(key, True)}, level={level})" if level else f"[{key_text(key)}]"
+    return Arrangement(self.source, view, (*self.levels[:level], tuple(shape), *self.levels[level + 1:]), (*self.chain, link))
+
+  def __getitem__(self, key: Key | tuple[Key, ...]) -> Arrangement: return self.index(key)

@@ -135,7 +135,9 @@ class View:
 
   def then(self, op: Ops, arg: Any) -> View:
     """This view with one more transform."""
-    return View(self.source, (*self.steps, (op, arg)))
+    out = View(self.source)
+    out.steps, out.shape = (*self.steps, (op, arg)), TRANSFORMS[op][0](self.shape, arg)
+    return out
 
   def pull(self, idx: Sequence[UOp]) -> Pulled:
     """The source index of an output index, and the condition under which there is one."""

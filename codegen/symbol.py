@@ -1,0 +1,520 @@
+"""Symbols: integers without a value yet, as people see them in shapes and tile sizes.
+
+sympy adds and multiplies them. Floor and ceiling division are nodes of our own, so that nothing ever searches for a simplification: an
+expression keeps the form in which it was written, and its *key* (expanded, divisions reduced) says what it equals. Index arithmetic inside
+kernels is not made of these (``index.py``).
+"""
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+from functools import lru_cache
+from typing import Any, Callable, Iterator, Mapping, Union
+
+import sympy
+
+from .errors import ArgumentError
+
+Expr = Union[int, "Symbol"]
+Key = Any  # a sympy expression
+Bounds = tuple[int | None, int | None]
+
+
+class FloorDiv(sympy.Function):  # type: ignore[misc]
+  """a // b, rounded down."""
+  nargs = 2
+  is_integer = True
+
+
+class CeilDiv(sympy.Function):  # type: ignore[misc]
+  """a / b, rounded up."""
+  nargs = 2
+  is_integer = True
+
+
+class Modulo(sympy.Function):  # type: ignore[misc]
+  """a % b, with the sign of b."""
+  nargs = 2
+  is_integer = True
+
+
+class Greater(sympy.Function):  # type: ignore[misc]
+  """The greater of two."""
+  nargs = 2
+  is_integer = True
+
+
+class Lesser(sympy.Function):  # type: ignore[misc]
+  """The lesser of two."""
+  nargs = 2
+  is_integer = True
+
+
+# ---- keys: what an expression equals
+
+def _expanded(e: Key) -> Key: return sympy.expand(e) if e.is_Add or e.is_Mul or e.is_Pow else e
+
+
+def _divided(a: Key, b: Key) -> tuple[Key, Key]:
+  """Keys a, b -> (whole, rest) with a == whole*b + rest, the rest without terms that b divides."""
+  if a == b: return sympy.Integer(1), sympy.Integer(0)
+  whole, rest = [], []
+  for term in sympy.Add.make_args(a):
+    if b.is_Integer:
+      factor, of = term.as_coeff_Mul()
+      q, r = divmod(int(factor), int(b))
+      whole.append(q * of)
+      rest.append(r * of)
+    else:
+      quotient = term / b
+      exact = quotient.as_numer_denom()[1] == 1
+      (whole if exact else rest).append(quotient if exact else term)
+  return sympy.Add(*whole), sympy.Add(*rest)
+
+
+def _floor(a: Key, b: Key) -> Key:
+  """The key of a // b."""
+  if b.is_Integer and b < 0: a, b = _expanded(-a), -b
+  whole, rest = _divided(a, b)
+  if rest == 0: return whole
+  if b.is_Integer:
+    constant, others = rest.as_coeff_Add()
+    if others == 0: return whole
+    shared = math.gcd(int(b), *(int(t.as_coeff_Mul()[0]) for t in sympy.Add.make_args(others)))
+    if shared > 1: return whole + _floor(_expanded(others / shared) + constant // shared, b / shared)  # (g*A + c) // (g*B), 0 <= c < g
+    if isinstance(rest, FloorDiv) and rest.args[1].is_Integer: return whole + FloorDiv(rest.args[0], rest.args[1] * b)
+  return whole + FloorDiv(rest, b)
+
+
+@lru_cache(maxsize=8192)
+def _key(e: Key) -> Key:
+  """Equal keys, equal values: products multiplied out, every division a floor division of what does not divide."""
+  if not e.args: return e
+  args = [_key(a) for a in e.args]
+  if isinstance(e, FloorDiv): return _floor(*args)
+  if isinstance(e, CeilDiv): return _expanded(1 + _floor(args[0] - 1, args[1]))
+  if isinstance(e, Modulo): return _expanded(args[0] - args[1] * _floor(*args))
+  if isinstance(e, Greater | Lesser):
+    difference = _expanded(args[0] - args[1])
+    if difference.is_Integer: return args[0] if (difference >= 0) == isinstance(e, Greater) else args[1]
+    return e.func(*sorted(args, key=sympy.default_sort_key))
+  return _expanded(e.func(*args))
+
+
+# ---- forms: nested tuples that are quick to walk, (operator, operands…), a name or an int
+
+Form = Any
+_APPLY: dict[str, Callable[[Any, Any], Any]] = {
+  "+": operator.add, "*": operator.mul, "**": operator.pow, "//": operator.floordiv, "%": operator.mod,
+  "cdiv": lambda a, b: cdiv(a, b), "max": lambda a, b: maximum(a, b), "min": lambda a, b: minimum(a, b)}
+_NODES = {FloorDiv: "//", CeilDiv: "cdiv", Modulo: "%", Greater: "max", Lesser: "min"}
+_FAST: dict[str, Callable[[int, int], int]] = {
+  "//": operator.floordiv, "%": operator.mod, "cdiv": lambda a, b: -(-a // b), "max": max, "min": min, "**": operator.pow}
+
+
+def _form(e: Key) -> Form:
+  if e.is_Integer: return int(e)
+  if e.is_Symbol: return e.name
+  if e.is_Add: return ("+", *map(_form, _ordered(e.as_ordered_terms())))
+  if e.is_Mul: return ("*", *map(_form, e.as_ordered_factors()))
+  return ("**" if e.is_Pow else _NODES[e.func], *map(_form, e.args))
+
+
+def _ordered(terms: list[Key]) -> list[Key]:
+  """N - 1 and 1 - N: a term without a minus sign comes first."""
+  return sorted(terms, key=lambda t: bool(t.could_extract_minus_sign())) if terms[0].could_extract_minus_sign() else terms
+
+
+def _run(form: Form, values: Mapping[str, int]) -> int:
+  if form.__class__ is int: return form
+  if form.__class__ is str: return values[form]
+  op = form[0]
+  if op == "+":
+    total = 0
+    for f in form[1:]: total += _run(f, values)
+    return total
+  if op == "*":
+    total = 1
+    for f in form[1:]: total *= _run(f, values)
+    return total
+  return _FAST[op](_run(form[1], values), _run(form[2], values))
+
+
+def _leaves(form: Form) -> Iterator[str]:
+  if isinstance(form, str): yield form
+  elif isinstance(form, tuple):
+    for f in form[1:]: yield from _leaves(f)
+
+
+def _replaced(form: Form, values: Mapping[str, Any]) -> Any:
+  """The expression with ``values`` for names, made again with Python's operators."""
+  if isinstance(form, int): return form
+  if isinstance(form, str): return values[form]
+  out = _replaced(form[1], values)
+  for f in form[2:]: out = _APPLY[form[0]](out, _replaced(f, values))
+  return out
+
+
+_STRENGTH = {"+": 1, "*": 2, "//": 2, "%": 2, "**": 4}
+
+
+def _text(form: Form) -> tuple[str, int]:
+  """How it is written, and how strongly it binds."""
+  if not isinstance(form, tuple): return str(form), 5 if isinstance(form, str) or form >= 0 else 1
+  op, operands = form[0], [_text(f) for f in form[1:]]
+  if op not in _STRENGTH: return f"{op}({', '.join(t for t, _ in operands)})", 5
+  mine = _STRENGTH[op]
+  if op == "+":
+    out = operands[0][0]
+    for text, _ in operands[1:]: out += f" - {text[1:]}" if text.startswith("-") else f" + {text}"
+    return out, mine
+  if op == "*" and form[1] == -1:
+    rest, strength = _text(form[2] if len(form) == 3 else ("*", *form[2:]))
+    plain = strength > mine or (strength == mine and "//" not in rest and "%" not in rest)  # -x // 2 would be (-x) // 2
+    return f"-{rest}" if plain else f"-({rest})", mine
+  if op == "*":  # a // b * c is read from the left: a quotient stands first or in parentheses
+    parts = [t if s > mine or (s == mine and f[0] == "*") or (s == mine and n == 0) else f"({t})"
+             for n, ((t, s), f) in enumerate(zip(operands, form[1:]))]
+    return " * ".join(parts), mine
+  (a, sa), (b, sb) = operands
+  left = a if sa > mine or (sa == mine and op != "**") else f"({a})"
+  return f"{left}{op if op == '**' else f' {op} '}{b if sb > mine else f'({b})'}", mine
+
+
+# ---- bounds
+
+def _both(fn: Callable[[int, int], int], *pairs: tuple[int | None, int | None]) -> list[int] | None:
+  return None if any(a is None or b is None for a, b in pairs) else [fn(a, b) for a, b in pairs if a is not None and b is not None]
+
+
+def _bounds(form: Form, free: Mapping[str, Symbol]) -> Bounds:
+  if isinstance(form, int): return form, form
+  if isinstance(form, str): return free[form].lower_bound, free[form].upper_bound
+  op, (lo, hi) = form[0], _bounds(form[1], free)
+  for f in form[2:]:
+    b_lo, b_hi = _bounds(f, free)
+    if op == "+": lo, hi = None if lo is None or b_lo is None else lo + b_lo, None if hi is None or b_hi is None else hi + b_hi
+    elif op == "*":
+      corners = _both(operator.mul, (lo, b_lo), (lo, b_hi), (hi, b_lo), (hi, b_hi))
+      if corners: lo, hi = min(corners), max(corners)
+      elif lo is not None and b_lo is not None and lo >= 0 and b_lo >= 0: lo, hi = lo * b_lo, None
+      else: lo, hi = None, None
+    elif op in ("//", "cdiv") and b_lo is not None and b_lo > 0:
+      div = _FAST[op]
+      least = None if lo is None else div(lo, b_lo) if lo < 0 else div(lo, b_hi) if b_hi is not None else min(lo, 1) if op == "cdiv" else 0
+      most = None if hi is None else div(hi, b_lo) if hi >= 0 else div(hi, b_hi) if b_hi is not None else 0 if op == "cdiv" else -1
+      lo, hi = least, most
+    elif op == "%" and b_lo is not None and b_lo > 0: lo, hi = 0, None if b_hi is None else b_hi - 1
+    elif op == "max":
+      lo = b_lo if lo is None else lo if b_lo is None else max(lo, b_lo)
+      hi = None if hi is None or b_hi is None else max(hi, b_hi)
+    elif op == "min":
+      lo = None if lo is None or b_lo is None else min(lo, b_lo)
+      hi = b_hi if hi is None else hi if b_hi is None else min(hi, b_hi)
+    elif op == "**" and lo is not None and b_lo is not None and lo >= 1 and b_lo >= 0:
+      lo, hi = lo ** b_lo, None if hi is None or b_hi is None else hi ** b_hi
+    else: lo, hi = None, None
+  return lo, hi
+
+
+# ---- Symbols
+
+class Symbol:
+  """An integer without a value yet: a name, or an expression of names.
+
+  ``constexpr``: its value is part of the kernel. ``meta``: the tuner chooses it (so it is constexpr), by default a power of two from 16 to
+  1024. ``lower_bound`` and ``upper_bound`` are included. Symbols of one name are the same symbol. Raises ArgumentError for a name that is
+  none, options on an expression, bounds without a value between them.
+  """
+  __slots__ = ("expr", "free", "constexpr", "meta", "lower_bound", "upper_bound", "power_of_two", "_known_key", "_known_form", "__weakref__")
+  expr: Key
+  free: dict[str, Symbol]
+  _known_key: Key
+  _known_form: Form
+  lower_bound: int | None
+  upper_bound: int | None
+
+  def __init__(self, name: str | int | Symbol, constexpr: bool = False, meta: bool = False, lower_bound: int | None = None,
+               upper_bound: int | None = None, power_of_two: bool | None = None):
+    if not isinstance(name, str | int | Symbol): raise ArgumentError(f"Symbol: a name, an expression or an int, got {name!r}")
+    options = bool(constexpr or meta or power_of_two) or lower_bound is not None or upper_bound is not None
+    self._known_key = self._known_form = None
+    self.meta, self.constexpr = bool(meta), bool(constexpr or meta)
+    self.power_of_two = bool(meta if power_of_two is None else power_of_two)
+    self.lower_bound = 16 if meta and lower_bound is None else lower_bound
+    self.upper_bound = max(1024, self.lower_bound or 0) if meta and upper_bound is None else upper_bound
+    if meta and lower_bound is None and upper_bound is not None: self.lower_bound = min(16, upper_bound)
+    if isinstance(name, str) and name.isidentifier():
+      self.expr, self.free = sympy.Symbol(name, integer=True), {name: self}
+      self._check_bounds(name)
+      return
+    if options: raise ArgumentError(f"Symbol: options are those of a name, and {name} is an expression")
+    made = _parsed(name) if isinstance(name, str) else name
+    self.expr, self.free = (made.expr, made.free) if isinstance(made, Symbol) else (sympy.Integer(int(made)), {})
+
+  def _check_bounds(self, name: str) -> None:
+    lo, hi = self.lower_bound, self.upper_bound
+    if any(b is not None and (isinstance(b, bool) or not isinstance(b, int)) for b in (lo, hi)):
+      raise ArgumentError(f"Symbol {name}: bounds are ints, got {lo} and {hi}")
+    if self.meta and lo is not None and lo < 1: raise ArgumentError(f"Symbol {name}: the tuner chooses sizes of 1 or more, the lower bound is {lo}")
+    if lo is None or hi is None: return
+    if lo > hi: raise ArgumentError(f"Symbol {name}: the lower bound {lo} is greater than the upper bound {hi}")
+    if self.power_of_two and 1 << (max(lo, 1) - 1).bit_length() > hi:
+      raise ArgumentError(f"Symbol {name}: there is no power of two from {lo} to {hi}")
+
+  @staticmethod
+  def _of(expr: Key, free: dict[str, Symbol]) -> int | Symbol:
+    """An expression as a Symbol, or as the int that it is."""
+    if expr.is_Integer: return int(expr)
+    out = Symbol.__new__(Symbol)
+    out.expr, out.free, out._known_key, out._known_form = expr, free, None, None
+    out.constexpr, out.meta, out.power_of_two, out.lower_bound, out.upper_bound = all(s.constexpr for s in free.values()), False, False, None, None
+    if expr.is_Symbol: return free[expr.name]
+    return out
+
+  # ---- what it is
+
+  @property
+  def is_name(self) -> bool:
+    """Whether it is one name, not an expression."""
+    return bool(self.expr.is_Symbol)
+
+  @property
+  def name(self) -> str:
+    """The name, or the expression as written."""
+    return str(self)
+
+  @property
+  def key(self) -> Key:
+    """What it equals: Symbols are equal where their keys are."""
+    if self._known_key is None: self._known_key = _key(self.expr)
+    return self._known_key
+
+  @property
+  def form(self) -> Form:
+    """Nested tuples (operator, operands…) of names and ints."""
+    if self._known_form is None: self._known_form = _form(self.expr)
+    return self._known_form
+
+  def names(self) -> frozenset[Symbol]:
+    """The names that it is made of."""
+    return frozenset(self.free.values())
+
+  @property
+  def bounds(self) -> Bounds:
+    """The least and the greatest value that it can have, None where that is not known."""
+    return _bounds(self.form, self.free)
+
+  def subs(self, mapping: Mapping[Any, Any]) -> int | Symbol:
+    """With ``mapping``'s ints or Symbols for names (given as text or as Symbols); an int where nothing is left open."""
+    values = {(k.name if isinstance(k, Symbol) else k): v for k, v in mapping.items()}
+    if not self.free.keys() & values.keys(): return self
+    out: int | Symbol = _replaced(self.form, {**self.free, **values})
+    return out
+
+  def __repr__(self) -> str: return _text(self.form)[0]
+  def __hash__(self) -> int: return hash(self.key)
+  def __reduce__(self) -> Any: return _restored, (str(self), [_options(s) for s in self.free.values()])
+
+  def __eq__(self, other: object) -> bool:
+    if isinstance(other, Symbol): return bool(self.expr == other.expr or self.key == other.key)
+    if isinstance(other, int): return bool(self.key == other)
+    return NotImplemented
+
+  def __bool__(self) -> bool:
+    lo, hi = self.bounds
+    if (lo is not None and lo > 0) or (hi is not None and hi < 0): return True
+    raise ArgumentError(f"{self}: whether it is 0 is not known before it has a value")
+
+  # ---- arithmetic
+
+  def _with(self, other: Any) -> tuple[Key, dict[str, Symbol]] | None:
+    """The other operand, and the names of both."""
+    if isinstance(other, Symbol): return other.expr, _merged(self.free, other.free)
+    try: return sympy.Integer(operator.index(other)), self.free
+    except TypeError: return None
+
+  def __add__(self, other: Any) -> Any:
+    return NotImplemented if (o := self._with(other)) is None else Symbol._of(self.expr + o[0], o[1])
+
+  def __sub__(self, other: Any) -> Any:
+    return NotImplemented if (o := self._with(other)) is None else Symbol._of(self.expr - o[0], o[1])
+
+  def __rsub__(self, other: Any) -> Any:
+    return NotImplemented if (o := self._with(other)) is None else Symbol._of(o[0] - self.expr, o[1])
+
+  def __mul__(self, other: Any) -> Any:
+    return NotImplemented if (o := self._with(other)) is None else Symbol._of(self.expr * o[0], o[1])
+
+  __radd__, __rmul__ = __add__, __mul__
+
+  def __neg__(self) -> Any: return Symbol._of(-self.expr, self.free)
+  def __pos__(self) -> Symbol: return self
+
+  def __pow__(self, other: Any) -> Any:
+    if (o := self._with(other)) is None: return NotImplemented
+    if o[0].is_Integer and o[0] < 0: raise ArgumentError(f"{self}**{o[0]}: a negative power is no integer")
+    return Symbol._of(self.expr ** o[0], o[1])
+
+  def __rpow__(self, other: Any) -> Any: return NotImplemented if (o := self._with(other)) is None else Symbol._of(o[0] ** self.expr, o[1])
+  def __floordiv__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(FloorDiv, self, other)
+  def __rfloordiv__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(FloorDiv, other, self)
+  def __mod__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(Modulo, self, other)
+  def __rmod__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(Modulo, other, self)
+
+  def __truediv__(self, other: Any) -> Any:
+    raise ArgumentError(f"{self} / {other}: a Symbol is an integer; a // b rounds down, cdiv(a, b) rounds up")
+
+  def __rtruediv__(self, other: Any) -> Any:
+    raise ArgumentError(f"{other} / {self}: a Symbol is an integer; a // b rounds down, cdiv(a, b) rounds up")
+
+  def __lt__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _compared("<", self, other)
+  def __le__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _compared("<=", self, other)
+  def __gt__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _compared(">", self, other)
+  def __ge__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _compared(">=", self, other)
+
+
+class Condition:
+  """A comparison of which the result is not known yet: ``N < 4``. As a bool it is an error; ``evaluate`` gives it one."""
+  __slots__ = ("op", "a", "b")
+
+  def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
+
+  def __bool__(self) -> bool: raise ArgumentError(f"{self}: not known before {_listed(names_of(self.a) | names_of(self.b))} has a value")
+  def __repr__(self) -> str: return f"{self.a} {self.op} {self.b}"
+  def __hash__(self) -> int: return hash((self.op, self.a, self.b))
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Condition) and (self.op, self.a, self.b) == (other.op, other.a, other.b)
+
+  def subs(self, mapping: Mapping[Any, Any]) -> bool | Condition:
+    """With ``mapping``'s values for names; a bool where that decides it."""
+    return _compared(self.op, *(e if isinstance(e, int) else e.subs(mapping) for e in (self.a, self.b)))
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def _compared(op: str, a: Any, b: Any) -> bool | Condition:
+  if isinstance(a, int) and isinstance(b, int): return bool(_COMPARE[op](a, b))
+  if a == b: return op in ("<=", ">=")
+  difference = a - b
+  lo, hi = (difference, difference) if isinstance(difference, int) else difference.bounds
+  for edge, known in ((lo, True), (hi, False)):  # decided where the least, or the greatest, difference already is
+    if edge is not None and _COMPARE[op](edge, 0) == ((op in (">", ">=")) == known): return bool(_COMPARE[op](edge, 0))
+  return Condition(op, a, b)
+
+
+def _merged(a: dict[str, Symbol], b: dict[str, Symbol]) -> dict[str, Symbol]:
+  if a is b or not b: return a
+  for name in a.keys() & b.keys():
+    if a[name] is not b[name] and _options(a[name]) != _options(b[name]):
+      raise ArgumentError(f"two Symbols of the name {name} have different options; make one and use it twice")
+  return {**b, **a}
+
+
+def _options(s: Symbol) -> tuple[Any, ...]: return s.expr.name, s.constexpr, s.meta, s.lower_bound, s.upper_bound, s.power_of_two
+
+
+def _restored(text: str, options: list[tuple[Any, ...]]) -> int | Symbol:
+  names = {o[0]: Symbol(*o) for o in options}
+  return _parsed(text, names)
+
+
+_CALLS: dict[str, Callable[[Any, Any], Any]] = {"cdiv": lambda a, b: cdiv(a, b), "max": lambda a, b: maximum(a, b), "min": lambda a, b: minimum(a, b)}
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+  ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow}
+
+
+def _parsed(text: str, names: Mapping[str, Symbol] | None = None) -> int | Symbol:
+  """An expression from its text."""
+  def walk(n: ast.AST) -> Any:
+    match n:
+      case ast.Constant(value=int() as value): return value
+      case ast.Name(id=name): return Symbol(name) if names is None else names[name]
+      case ast.UnaryOp(op=ast.USub(), operand=of): return -walk(of)
+      case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return _OPERATORS[type(op)](walk(a), walk(b))
+      case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return _CALLS[name](walk(a), walk(b))
+    raise ArgumentError(f"Symbol: {text!r} is neither a name nor an expression of names, ints, + - * // % ** and cdiv")
+  try: return walk(ast.parse(text, mode="eval").body)
+  except SyntaxError: raise ArgumentError(f"Symbol: {text!r} is neither a name nor an expression") from None
+
+
+# ---- functions of ints and Symbols
+
+def _expr_of(e: int | Symbol) -> Key: return e.expr if isinstance(e, Symbol) else sympy.Integer(operator.index(e))
+def _free_of(e: int | Symbol) -> dict[str, Symbol]: return e.free if isinstance(e, Symbol) else {}
+
+
+def bounds_of(e: int | Symbol) -> Bounds:
+  """The least and the greatest value, None where that is not known."""
+  return e.bounds if isinstance(e, Symbol) else (e, e)
+
+
+def _division(node: Any, a: Any, b: Any) -> int | Symbol:
+  """a // b, a % b or cdiv(a, b), of which one at least is a Symbol."""
+  if isinstance(b, int) and b == 0: raise ArgumentError(f"{a} divided by 0")
+  free = _merged(_free_of(a), _free_of(b))
+  ea, eb = _expr_of(a), _expr_of(b)
+  if b == 1: return 0 if node is Modulo else a
+  whole, rest = _divided(ea, eb)  # as written first, for what is shown
+  if rest != 0: whole, rest = _divided(_key(ea), _key(eb))
+  if rest == 0: return 0 if node is Modulo else Symbol._of(whole, free)
+  (a_lo, a_hi), (b_lo, _) = bounds_of(a), bounds_of(b)
+  if a_lo is not None and a_hi is not None and b_lo is not None:
+    if node is CeilDiv and 0 < a_lo and a_hi <= b_lo: return 1
+    if node is not CeilDiv and 0 <= a_lo and a_hi < b_lo: return a if node is Modulo else 0
+  return Symbol._of(node(ea, eb), free)
+
+
+def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
+  """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a."""
+  if isinstance(a, int) and isinstance(b, int):
+    if b == 0: raise ArgumentError(f"cdiv({a}, 0): divided by 0")
+    return -(-a // b)
+  return _division(CeilDiv, a, b)
+
+
+def _chosen(node: Any, a: int | Symbol, b: int | Symbol) -> Any:
+  if isinstance(a, int) and isinstance(b, int): return max(a, b) if node is Greater else min(a, b)
+  more = _compared(">=", a, b)
+  if not isinstance(more, Condition): return a if more == (node is Greater) else b
+  return Symbol._of(node(_expr_of(a), _expr_of(b)), _merged(_free_of(a), _free_of(b)))
+
+
+def maximum(a: int | Symbol, b: int | Symbol) -> Any:
+  """The greater of two ints or Symbols."""
+  return _chosen(Greater, a, b)
+
+
+def minimum(a: int | Symbol, b: int | Symbol) -> Any:
+  """The lesser of two ints or Symbols."""
+  return _chosen(Lesser, a, b)
+
+
+def names_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
+  """The names that an expression is made of."""
+  if isinstance(e, Condition): return names_of(e.a) | names_of(e.b)
+  return e.names() if isinstance(e, Symbol) else frozenset()
+
+
+def _listed(names: frozenset[Symbol] | list[str]) -> str: return ", ".join(sorted(map(str, names)))
+
+
+def evaluate(e: Any, values: Mapping[str, int]) -> int:
+  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError that lists the names without one."""
+  if e.__class__ is int: return int(e)
+  if isinstance(e, Condition): return bool(_COMPARE[e.op](evaluate(e.a, values), evaluate(e.b, values)))
+  if not isinstance(e, Symbol): return operator.index(e)
+  try: return _run(e.form, values)
+  except KeyError: raise ArgumentError(f"{e}: no value for {_listed([n for n in e.free if n not in values])}") from None
+  except ZeroDivisionError: raise ArgumentError(f"{e}: division by 0 where {', '.join(f'{n} = {values[n]}' for n in e.free)}") from None
+
+
+_count = itertools.count()
+
+
+def block_size(lower_bound: int | None = None, upper_bound: int | None = None) -> Symbol:
+  """A tile size that the tuner chooses: a power of two within the bounds (16 to 1024 unless told)."""
+  return Symbol(f"BLOCK_SIZE_{next(_count)}", meta=True, lower_bound=lower_bound, upper_bound=upper_bound)

@@ -1,0 +1,174 @@
+"""The shapes that meta-operations give, where sizes may be Symbols; and what is refused when they are called.
+
+Each follows the operation of the same name in ``codegen/arrangement.py``, which has numbers and the last word. A size that is not known
+is taken for 1 or more.
+"""
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Sequence
+
+from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
+
+Shape = tuple[Expr, ...]
+
+
+def sizes(name: str, values: Any) -> Shape:
+  """Ints and Symbols as a tuple. Raises ArgumentError for anything else."""
+  if isinstance(values, int | Symbol): raise ArgumentError(f"{name}: a tuple with a size for each dimension, got {values}")
+  return tuple(v if isinstance(v, Symbol) else _int(name, v) for v in values)
+
+
+def _int(name: str, v: Any) -> int:
+  try: return operator.index(v)
+  except TypeError: raise ArgumentError(f"{name}: sizes are ints and Symbols, got {v!r}") from None
+
+
+def axes(name: str, given: int | Sequence[int], n: int) -> tuple[int, ...]:
+  """Axis numbers of a level with ``n`` dimensions, negative ones from the end."""
+  got = tuple(given) if isinstance(given, tuple | list) else (given,)
+  for a in got:
+    if isinstance(a, bool) or not isinstance(a, int): raise ArgumentError(f"{name}: a dimension's number is an int, got {a!r}")
+    if not -n <= a < n: raise AxisError(f"{name}: dimension {a}; there are {n}")
+  out = tuple(a % n for a in got)
+  if len(set(out)) != len(out): raise AxisError(f"{name}: a dimension is given twice in {got}")
+  return out
+
+
+def _per_dim(name: str, what: str, got: Shape, n: int) -> None:
+  if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {got}")
+
+
+def tile(shape: Shape, tile_shape: Shape, strides: Shape | None, dilation: Shape | None, floor_mode: bool) -> tuple[Shape, Shape]:
+  """The outer and the inner shape."""
+  n = len(shape)
+  _per_dim("tile", "tile size", tile_shape, n)
+  inner = tuple(d if s == -1 else s for s, d in zip(tile_shape, shape))
+  if strides is not None: _per_dim("tile", "stride", strides, n)
+  steps = inner if strides is None else tuple(z if s == -1 else s for s, z in zip(strides, inner))
+  if dilation is not None: _per_dim("tile", "dilation", dilation, n)
+  gaps: Shape = (1,) * n if dilation is None else dilation
+  for what, got in (("size", tile_shape), ("stride", strides or ()), ("dilation", dilation or ())):
+    for v in got:
+      hi = bounds_of(v)[1]
+      if hi is not None and hi < 1 and (v != -1 or what == "dilation"):
+        raise ArgumentError(f"tile: a {what} of {v}; it is 1 or more" + ("" if what == "dilation" else ", or -1"))
+  outer = tuple(_windows(*args, floor_mode) for args in zip(shape, inner, steps, gaps))
+  return outer, inner
+
+
+def _windows(d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> Expr:
+  """How many windows a dimension has."""
+  if gap == 1 and stride == size:
+    if d == 1 and not floor_mode: return 1
+    count = d // size if floor_mode else cdiv(d, size)
+  else:
+    rest = d - (size - 1) * gap - 1
+    count = (rest // stride if floor_mode else cdiv(maximum(rest, 0), stride)) + 1
+  if floor_mode and isinstance(count, int) and count < 1:
+    raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
+  return count
+
+
+def expand(shape: Shape, want: Shape) -> Shape:
+  """The shape with -1 filled in."""
+  _per_dim("expand", "size", want, len(shape))
+  for d, (n, w) in enumerate(zip(shape, want)):
+    if isinstance(w, int) and w < -1: raise ArgumentError(f"expand: dimension {d} to {w}; sizes are 0 or more, or -1")
+    if w == -1 or n == 1 or n == w: continue
+    if isinstance(n, int): raise ShapeError(f"expand: dimension {d} of {shape} is {n}, only a dimension of 1 becomes {w}; -1 leaves it alone")
+    raise ShapeError(f"expand: dimension {d} of {shape} is {n}, which is not known to be 1 and cannot become {w}; -1 leaves it alone, and a "
+                     "tensor whose dimension is always 1 is declared so: Tensor(shape=(1, ...))")
+  return tuple(n if w == -1 else w for n, w in zip(shape, want))
+
+
+def squeeze(shape: Shape, gone: tuple[int, ...]) -> Shape:
+  """Without the dimensions ``gone``."""
+  for a in gone:
+    lo, hi = bounds_of(shape[a])
+    if (lo is not None and lo > 1) or (hi is not None and hi < 1):
+      raise ShapeError(f"squeeze: dimension {a} of {shape} is {shape[a]}; only a dimension of 1 can go")
+  return tuple(n for d, n in enumerate(shape) if d not in gone)
+
+
+def permutation(dims: Any, n: int) -> tuple[int, ...]:
+  """An order of all ``n`` dimensions."""
+  order = axes("permute", dims, n)
+  if len(order) != n: raise AxisError(f"permute: each of {n} dimensions once, got {tuple(dims) if isinstance(dims, tuple | list) else dims}")
+  return order
+
+
+def flatten(shape: Shape, start: int | None, end: int | None) -> tuple[int, int, Shape]:
+  """First and last dimension that become one, and the shape then."""
+  n = len(shape)
+  if n == 0: raise AxisError("flatten: there are no dimensions")
+  first, stop = 0 if start is None else start, n if end is None else end
+  for what, v in (("start_dim", first), ("end_dim", stop)):
+    if isinstance(v, bool) or not isinstance(v, int): raise ArgumentError(f"flatten: {what} is an int, got {v!r}")
+    if not -n <= v <= n: raise AxisError(f"flatten: {what} {v}; there are {n} dimensions")
+  first, stop = first + n * (first < 0), stop + n * (stop < 0)
+  if first >= stop: raise AxisError(f"flatten: no dimension from {start} to {end}, {end} not included; there are {n}")
+  return first, stop - 1, (*shape[:first], math.prod(shape[first:stop]), *shape[stop:])
+
+
+def unflatten(shape: Shape, at: int, want: Shape) -> Shape:
+  """Dimension ``at`` as ``want``. Sizes that are not known are checked when they are."""
+  n, known = shape[at], tuple(w for w in want if w != -1)
+  if len(want) - len(known) > 1 or any(isinstance(w, int) and w < 0 for w in known):
+    raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {want}")
+  product = math.prod(known)
+  if len(known) < len(want):
+    rest = n // product if not isinstance(product, int) or product else 0
+    if isinstance(n, int) and isinstance(product, int) and rest * product != n:
+      raise ShapeError(f"unflatten: dimension {at} of {shape} is {n}, which is no {want}")
+    want = tuple(rest if w == -1 else w for w in want)
+  else:
+    lo, hi = bounds_of(n - product)
+    if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+      raise ShapeError(f"unflatten: dimension {at} of {shape} is {n}, which is no {want}")
+  return (*shape[:at], *want, *shape[at + 1:])
+
+
+def pad(shape: Shape, padding: Any) -> tuple[tuple[Shape, ...], Shape]:
+  """The amounts as pairs, and the shape with them."""
+  pairs = tuple(sizes("pad", p) for p in padding)
+  if len(pairs) != len(shape) or any(len(p) != 2 for p in pairs):
+    raise ShapeError(f"pad: a pair (before, behind) for each of {len(shape)} dimensions, got {padding}")
+  for p in pairs:
+    if any(isinstance(v, int) and v < 0 for v in p): raise ArgumentError(f"pad: amounts are 0 or more, got {p}; slicing cuts off")
+  return pairs, tuple(lo + n + hi for n, (lo, hi) in zip(shape, pairs))
+
+
+def index(shape: Shape, keys: tuple[Any, ...]) -> Shape:
+  """The shape that a full key (an entry for each dimension, and None) leaves."""
+  out: list[Expr] = []
+  d = 0
+  for k in keys:
+    if k is None: out.append(1)
+    else:
+      if isinstance(k, slice): out.append(_sliced(shape[d], k))
+      elif isinstance(k, bool) or not isinstance(k, int | Symbol): raise ArgumentError(f"index: ints, Symbols, slices, None and ..., got {k!r}")
+      else:
+        n = bounds_of(shape[d])[1]
+        if isinstance(k, int) and n is not None and not -n <= k < n: raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {shape}")
+      d += 1
+  return tuple(out)
+
+
+def _sliced(n: Expr, k: slice) -> Expr:
+  """How many elements a slice takes of a dimension."""
+  parts = (k.start, k.stop, k.step)
+  if any(p is not None and (isinstance(p, bool) or not isinstance(p, int | Symbol)) for p in parts) or isinstance(k.step, Symbol):
+    raise ArgumentError(f"index: a slice has ints and Symbols, and an int for a step, got {k}")
+  if k.step == 0: raise ArgumentError("index: a step of 0")
+  if not any(isinstance(p, Symbol) for p in (n, *parts)): return len(range(*k.indices(n)))  # type: ignore[arg-type]
+  step = 1 if k.step is None else k.step
+  least, most = (0, n) if step > 0 else (-1, n - 1)
+  def place(v: Any, otherwise: Expr) -> Any:
+    if v is None: return otherwise
+    return maximum(n + v, least) if isinstance(v, int) and v < 0 else minimum(v, most)
+  first, last = (0, n) if step > 0 else (n - 1, -1)
+  distance = place(k.stop, last) - place(k.start, first)
+  return cdiv(maximum(distance * (1 if step > 0 else -1), 0), abs(step))

@@ -1,0 +1,425 @@
+"""Symbolic tensors: what an arrangement is written with.
+
+A Tensor is a parameter (its source) and the meta-operations done to it so far. Each of them is checked when it is called, as far as the
+sizes are known, and gives a new Tensor; with numbers for the symbols, ``arrangement`` does the same to a concrete Arrangement, from which
+kernels get their indices. So shapes here are for people and for proofs, and the Arrangement is what is true.
+"""
+from __future__ import annotations
+
+import itertools
+import operator
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError
+from ntgrad.codegen.symbol import Expr, Symbol, evaluate, names_of
+
+from . import shapes
+
+Shape = tuple[Expr, ...]
+_OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
+_count = itertools.count()
+
+
+class Operation(NamedTuple):
+  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand."""
+  level: int
+  name: str
+  args: tuple[Any, ...]
+
+  def text(self) -> str:
+    """As written: ``.tile((BM, BK))``."""
+    level = f", level={self.level}" if self.level else ""
+    if self.name == "index":
+      key, = self.args
+      return f".index({key_text(key, True)}{level})" if self.level else f"[{key_text(key)}]"
+    args = ", ".join(map(str, self.args))
+    if self.name == "tile":
+      size, strides, dilation, floor = self.args
+      options = (("strides", strides), ("dilation", dilation), ("floor_mode", floor))
+      args = ", ".join([str(size), *(f"{k}={v}" for k, v in options if v)])
+    return f".{self.name}({(args + level).removeprefix(', ')})"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+  """A parameter as it was declared. ``given`` is its shape with None for the dimensions that take their name from the tensor."""
+  name: str
+  shape: Shape
+  given: tuple[Expr | None, ...]
+  dtype: DType | None = None
+  other: Any = None
+  shape_options: tuple[Mapping[str, Any], ...] = ()
+  constexpr: bool = False
+  value: Any = None
+  jagged_dim: int | None = None
+
+  def named(self, name: str) -> Source:
+    """With its anonymous dimensions named from ``name``."""
+    shape = tuple(Symbol(f"{name}_size_{d}", **{"lower_bound": 1, **o}) if g is None else g
+                  for d, (g, o) in enumerate(zip(self.given, self.shape_options)))
+    return replace(self, name=name, shape=shape)
+
+
+def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
+  """One mapping of Symbol options a dimension."""
+  each = (shape_options,) * n if shape_options is None or isinstance(shape_options, Mapping) else tuple(shape_options)
+  if len(each) != n: raise ArgumentError(f"Tensor: shape_options for each of {n} dimensions (or one mapping for all), got {len(each)}")
+  for o in each:
+    if o is not None and (not isinstance(o, Mapping) or any(k not in _OPTIONS for k in o)):
+      raise ArgumentError(f"Tensor: shape_options are mappings of {', '.join(_OPTIONS)}; got {o!r}")
+  return tuple(o or {} for o in each)
+
+
+def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
+  """A declared dimension: an int, a Symbol, a name, or None for one that the tensor names."""
+  if size is None or isinstance(size, Symbol): return size
+  if isinstance(size, str): return Symbol(size, **options)
+  try: n = operator.index(size)
+  except TypeError: raise ArgumentError(f"Tensor: a dimension is an int, a Symbol, a name or None, got {size!r}") from None
+  if n < 0: raise ArgumentError(f"Tensor: a dimension of {n}; None is one that is not known yet")
+  return n
+
+
+class Tensor:
+  """A symbolic tensor: ``Tensor(2)``, ``Tensor(shape=(4, "N", None))``.
+
+  ``shape`` has ints, Symbols, names of Symbols, and None for anonymous dimensions, which become Symbols ``<name>_size_<d>`` with the
+  options of ``shape_options`` (one mapping for all dimensions, or one a dimension). ``other`` is what out-of-bounds elements read (0).
+  ``constexpr`` and ``value``: a scalar that is part of the kernel. ``jagged_dim``: the dimension whose length differs from one to the next.
+  Raises ArgumentError for arguments that say nothing or contradict each other.
+
+  A tiled tensor nests: its ``dtype`` is the next level, a Tensor that can be changed and set: ``t.dtype = t.dtype.squeeze(0)``.
+  """
+  _source: Source
+  _ops: tuple[Operation, ...]
+  _levels: tuple[Shape, ...]
+
+  def __init__(self, ndim: int | None = None, shape: Sequence[Any] | None = None, dtype: Any = None, other: Any = None,
+               shape_options: Any = None, constexpr: bool = False, value: Any = None, name: str | None = None, jagged_dim: int | None = None):
+    if shape is None:
+      if ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
+      if isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0: raise ArgumentError(f"Tensor: {ndim!r} dimensions")
+    given = (None,) * (ndim or 0) if shape is None else tuple(shape)
+    if ndim is not None and len(given) != ndim: raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {len(given)}: {given}")
+    if name is not None and not (isinstance(name, str) and name.isidentifier()): raise ArgumentError(f"Tensor: {name!r} is no name")
+    options = _options(shape_options, len(given))
+    if jagged_dim is not None:
+      if not -len(given) <= jagged_dim < len(given): raise AxisError(f"Tensor: jagged_dim {jagged_dim} of {len(given)} dimensions")
+      jagged_dim %= len(given)
+    if (constexpr or value is not None) and given:
+      raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
+    dims = tuple(_dimension(s, o) for s, o in zip(given, options))
+    source = Source("", (), dims, None if dtype is None else dtypes.of(dtype), other, options, bool(constexpr), value, jagged_dim)
+    source = source.named(name or f"tensor_{next(_count)}")
+    self._set(source, (), (source.shape,))
+
+  def _set(self, source: Source, ops: tuple[Operation, ...], levels: tuple[Shape, ...], level: int = 0, begin: int = 0,
+           parent: Tensor | None = None) -> Tensor:
+    """``level``: where it stands among ``levels``. ``begin``: how many operations there were when this level was taken out of ``parent``."""
+    self._source, self._ops, self._levels, self._level, self._begin, self._parent = source, ops, levels, level, begin, parent
+    return self
+
+  def _new(self, ops: tuple[Operation, ...], levels: tuple[Shape, ...], source: Source | None = None) -> Tensor:
+    return Tensor.__new__(type(self))._set(source or self._source, ops, levels, self._level, self._begin)
+
+  def _then(self, name: str, args: tuple[Any, ...], *shapes: Shape, merged: int = 1) -> Tensor:
+    """With one more operation: ``shapes`` instead of this level (and of the ``merged - 1`` beneath it)."""
+    k = self._level
+    return self._new((*self._ops, Operation(k, name, args)), (*self._levels[:k], *shapes, *self._levels[k + merged:]))
+
+  # ---- what it is
+
+  @property
+  def shape(self) -> Shape:
+    """This level's shape: ints and Symbols."""
+    return self._levels[self._level]
+
+  @property
+  def ndim(self) -> int:
+    """How many dimensions this level has."""
+    return len(self.shape)
+
+  @property
+  def levels(self) -> tuple[Shape, ...]:
+    """The shapes of this level and those beneath it, outermost first."""
+    return self._levels[self._level:]
+
+  @property
+  def source(self) -> Tensor:
+    """The parameter before any meta-operation."""
+    if not self._ops and self._level == 0: return self
+    return Tensor.__new__(type(self))._set(self._source, (), (self._source.shape,))
+
+  @property
+  def name(self) -> str:
+    """The parameter's name."""
+    return self._source.name
+
+  @property
+  def strides(self) -> tuple[Symbol, ...]:
+    """The source's strides in elements, Symbols ``<name>_stride_<d>``: what an array that is given for it says."""
+    return tuple(Symbol(f"{self.name}_stride_{d}") for d in range(len(self._source.shape)))
+
+  @property
+  def other(self) -> Any:
+    """What elements outside the source read; None is 0."""
+    return self._source.other
+
+  @property
+  def constexpr(self) -> bool:
+    """Whether it is a scalar that is part of the kernel."""
+    return self._source.constexpr
+
+  @property
+  def value(self) -> Any:
+    """A constexpr scalar's value, where it is declared with one."""
+    return self._source.value
+
+  @property
+  def jagged_dim(self) -> int | None:
+    """The dimension whose length differs, None where all are regular."""
+    return self._source.jagged_dim
+
+  @property
+  def shape_options(self) -> tuple[Mapping[str, Any], ...]:
+    """The declared options of each source dimension."""
+    return self._source.shape_options
+
+  @property
+  def operations(self) -> tuple[Operation, ...]:
+    """The meta-operations so far."""
+    return self._ops
+
+  @property
+  def dtype(self) -> Any:
+    """The next level, a Tensor; of the innermost level the element dtype, or None where the argument will say it."""
+    if self._level + 1 == len(self._levels): return self._source.dtype
+    return Tensor.__new__(type(self))._set(self._source, self._ops, self._levels, self._level + 1, len(self._ops), self)
+
+  @dtype.setter
+  def dtype(self, value: Any) -> None:
+    inner = self._level + 1
+    if isinstance(value, Tensor):
+      if value._source is not self._source or value._level != inner or inner >= len(self._levels):
+        raise ArgumentError(f"dtype: {value} is no inner level of {self}; set what was made from its own dtype")
+      base, since = value._ops[:value._begin], self._ops[value._begin:]
+      mine = tuple(o for o in since if o.level < inner)
+      if self._ops[:value._begin] != base or any(o.name in ("tile", "ravel") for o in mine):
+        raise ArgumentError(f"dtype: {value} was made from the dtype of another arrangement than {self}")
+      self._ops, self._levels = (*base, *mine, *value._ops[value._begin:]), (*self._levels[:inner], *value._levels[inner:])
+    elif inner < len(self._levels): raise ArgumentError(f"dtype: {self} has inner levels; its dtype is a Tensor, got {value!r}")
+    else: self._source = replace(self._source, dtype=None if value is None else dtypes.of(value))
+    if self._parent is not None:
+      if not isinstance(value, Tensor): self._parent._source = self._source
+      self._parent.dtype = self
+
+  def innermost(self) -> Tensor:
+    """The innermost level."""
+    return self.dtype.innermost() if isinstance(self.dtype, Tensor) else self
+
+  def size(self, dim: int | None = None) -> Any:
+    """The shape, or one of its dimensions."""
+    return self.shape if dim is None else self.shape[dim]
+
+  def stride(self, dim: int | None = None) -> Any:
+    """The source's strides, or one of them."""
+    return self.strides if dim is None else self.strides[dim]
+
+  @property
+  def element(self) -> DType | None:
+    """The element dtype, where it is declared."""
+    return self._source.dtype
+
+  def symbols(self) -> frozenset[Symbol]:
+    """All Symbols in the source's shape and in the meta-operations."""
+    return frozenset(n for e in (*self._source.shape, *_symbols([o.args for o in self._ops])) for n in names_of(e))
+
+  def __repr__(self) -> str:
+    return f"{self.name}({', '.join(map(str, self._source.shape))})" + "".join(o.text() for o in self._ops)
+
+  __iter__ = None  # an index never ends where the size is not known
+
+  # ---- meta-operations
+
+  def _refusing(self, fn: Callable[..., Any], *args: Any) -> Any:
+    """``fn``, its errors with the tensor that they are about."""
+    try: return fn(*args)
+    except NtgradError as e: raise type(e)(f"{e}; in {self}" + (f", level {self._level}" if self._level else "")) from None
+
+  def tile(self, tile_shape: Sequence[Any], strides: Sequence[Any] | None = None, dilation: Sequence[Any] | None = None,
+           floor_mode: bool = False) -> Tensor:
+    """(d, …) -> (tiles, …) of (tile_shape, …): a new level of windows.
+
+    A size of -1 takes the whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation`` from an
+    element of a window to the next (default 1). A partial last window counts, its outside elements masked, unless ``floor_mode``.
+    """
+    args = tuple(None if a is None else shapes.sizes("tile", a) for a in (tile_shape, strides, dilation))
+    outer, inner = self._refusing(shapes.tile, self.shape, *args, bool(floor_mode))
+    return self._then("tile", (*args, bool(floor_mode)), outer, inner)
+
+  def expand(self, shape: Sequence[Any]) -> Tensor:
+    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone."""
+    want = self._refusing(shapes.expand, self.shape, shapes.sizes("expand", shape))
+    return self._then("expand", (want,), want)
+
+  def squeeze(self, dim: int | Sequence[int]) -> Tensor:
+    """(1, n) -> (n): dimensions of 1 go. One whose size is not known yet is checked before the launch."""
+    gone = self._refusing(shapes.axes, "squeeze", dim, self.ndim)
+    return self._then("squeeze", (gone,), self._refusing(shapes.squeeze, self.shape, gone))
+
+  def unsqueeze(self, dim: int) -> Tensor:
+    """(n) -> (1, n): a dimension of 1 comes before ``dim``."""
+    at, = self._refusing(shapes.axes, "unsqueeze", dim, self.ndim + 1)
+    return self._then("unsqueeze", (at,), (*self.shape[:at], 1, *self.shape[at:]))
+
+  def permute(self, dims: Sequence[int]) -> Tensor:
+    """(m, n) -> (n, m): dimension i of the result is dimension ``dims[i]``."""
+    order = self._refusing(shapes.permutation, dims, self.ndim)
+    return self._then("permute", (order,), tuple(self.shape[d] for d in order))
+
+  def flatten(self, start_dim: int | None = None, end_dim: int | None = None) -> Tensor:
+    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to ``end_dim``, that one not included, become one. One level only."""
+    first, last, out = self._refusing(shapes.flatten, self.shape, start_dim, end_dim)
+    return self._then("flatten", (first, last), out)
+
+  def unflatten(self, dim: int, sizes: Sequence[Any]) -> Tensor:
+    """(a*b, c) -> (a, b, c): a dimension becomes several, a size of -1 what is left for it."""
+    at, = self._refusing(shapes.axes, "unflatten", dim, self.ndim)
+    want = shapes.sizes("unflatten", sizes)
+    return self._then("unflatten", (at, want), self._refusing(shapes.unflatten, self.shape, at, want))
+
+  def ravel(self) -> Tensor:
+    """((a, b), (c, d)) -> ((a, b, c, d)): this level and all beneath it become one. The dimensions stay."""
+    return self._then("ravel", (), tuple(d for level in self.levels for d in level), merged=len(self.levels))
+
+  def pad(self, padding: Sequence[Sequence[Any]]) -> Tensor:
+    """(n) -> (lo + n + hi): masked elements before and behind."""
+    pairs, out = self._refusing(shapes.pad, self.shape, padding)
+    return self._then("pad", (pairs,), out)
+
+  def flip(self, dims: int | Sequence[int]) -> Tensor:
+    """(n) -> (n), last element first."""
+    return self._then("flip", (self._refusing(shapes.axes, "flip", dims, self.ndim),), self.shape)
+
+  def __getitem__(self, key: Any) -> Tensor:
+    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them. Bounds and indices may be Symbols (of 0 or more)."""
+    out = self._refusing(lambda: shapes.index(self.shape, full_key(key, self.ndim)))
+    return self._then("index", (key if isinstance(key, tuple) else (key,),), out)
+
+  # ---- numbers
+
+  def named(self, name: str) -> Tensor:
+    """The same tensor under another name, its anonymous dimensions renamed after it."""
+    return named((self,), (name,))[0]
+
+  def subs(self, values: Mapping[Any, Any]) -> Tensor:
+    """With values for Symbols (given by name, or as Symbols), and shapes for tensors: ``{BM: 2, x: Tensor(shape=(5, 6))}``."""
+    table = substitutions(values)
+    names = {s.name for s in self.symbols()}
+    source = replace(self._source, shape=tuple(_filled(self._source.shape, table)), given=tuple(_filled(self._source.shape, table)))
+    ops = tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in self._ops)
+    out = self._new(ops, tuple(_filled(self._levels, table)), source)
+    if all(isinstance(table.get(n), int) for n in names): out._levels = out._replayed(source.shape, {}).levels
+    return out
+
+  def sizes(self, shape: Sequence[int]) -> dict[str, int]:
+    """The values of the names in the source's shape, from an array's ``shape``. Raises ShapeError where it does not fit."""
+    mine, got = self._source.shape, tuple(shape)
+    if len(got) != len(mine): raise ShapeError(f"{self.name}: {len(mine)} dimensions ({', '.join(map(str, mine))}), got an array of shape {got}")
+    out: dict[str, int] = {}
+    for d, (want, n) in enumerate(zip(mine, got)):
+      if want.__class__ is int:
+        if want != n: raise ShapeError(f"{self.name}: dimension {d} is {want}, got an array of shape {got}")
+      elif isinstance(want, Symbol) and want.is_name:
+        if out.setdefault(want.name, n) != n: raise ShapeError(f"{self.name}: {want} is {out[want.name]} and {n} in an array of shape {got}")
+        if not (want.lower_bound or 0) <= n <= (n if want.upper_bound is None else want.upper_bound):
+          most = "any size" if want.upper_bound is None else want.upper_bound
+          raise ShapeError(f"{self.name}: dimension {d} has {n} elements; {want} goes from {want.lower_bound or 0} to {most}")
+    return out
+
+  def arrangement(self, shape: Sequence[int] | None = None, values: Mapping[str, int] | None = None) -> Arrangement:
+    """The concrete Arrangement of an array of ``shape`` (default: the source's own) where names have ``values``.
+
+    Names in the source's shape need no value. Raises ArgumentError for a name without a value, ShapeError and so on where it does not fit.
+    """
+    known = dict(values or {})
+    if shape is not None:
+      for name, n in self.sizes(shape).items():
+        if known.setdefault(name, n) != n: raise ShapeError(f"{self.name}: {name} is {known[name]}, got an array of shape {tuple(shape)}")
+    have = tuple(evaluate(e, known) for e in self._source.shape)
+    if shape is not None and have != tuple(shape): raise ShapeError(f"{self.name}: a shape of {have}, got an array of shape {tuple(shape)}")
+    return self._replayed(have, known)
+
+  def _replayed(self, shape: Sequence[Any], values: Mapping[str, int]) -> Arrangement:
+    a, o = Arrangement.of(tuple(shape)), None
+    try:
+      for o in self._ops: a = getattr(a, o.name)(*_numbers(o.args, values), level=o.level)
+    except NtgradError as e: raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() if o else ''}") from None
+    return a
+
+  def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The picture: each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels together."""
+    return self._whole(subs).elements()
+
+  def offsets(self, dim: int | None = None, subs: Mapping[Any, Any] | None = None) -> Any:
+    """Each element's index in source dimension ``dim`` (default: a tuple with all of them), masked or not. int64, shaped as ``eval``."""
+    out = self._whole(subs).offsets()
+    return out if dim is None else out[self._refusing(shapes.axes, "offsets", dim, len(out))[0]]
+
+  def _whole(self, subs: Mapping[Any, Any] | None) -> Arrangement:
+    if self._level: raise ArgumentError(f"{self}: this is its level {self._level}; eval and offsets are those of the whole tensor")
+    full = self.subs(subs or {})
+    missing = sorted(s.name for s in full.symbols())
+    if missing: raise ArgumentError(f"{self}: no value for {', '.join(missing)}; give them as eval({{name: value}})")
+    return full.arrangement()
+
+
+def _symbols(args: Any) -> list[Expr]:
+  """The Symbols in nested arguments."""
+  if isinstance(args, Symbol): return [args]
+  if isinstance(args, slice): return _symbols((args.start, args.stop, args.step))
+  return [s for a in args for s in _symbols(a)] if isinstance(args, tuple | list) else []
+
+
+def _filled(args: Any, table: Mapping[str, Any]) -> Any:
+  """Nested arguments with substitutions made."""
+  if isinstance(args, Symbol): return args.subs(table)
+  if isinstance(args, tuple): return tuple([_filled(a, table) for a in args])
+  return slice(*[_filled(a, table) for a in (args.start, args.stop, args.step)]) if isinstance(args, slice) else args
+
+
+def _numbers(args: Any, values: Mapping[str, int]) -> Any:
+  """Nested arguments with numbers for Symbols."""
+  if isinstance(args, tuple): return tuple([_numbers(a, values) for a in args])
+  if isinstance(args, Symbol): return evaluate(args, values)
+  if isinstance(args, slice): return slice(*[_numbers(a, values) for a in (args.start, args.stop, args.step)])
+  return args
+
+
+def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:
+  """{name: int or Symbol} from a mapping with names, Symbols and Tensors (as ``subs`` takes it) for keys."""
+  out: dict[str, Any] = {}
+  for k, v in values.items():
+    if isinstance(k, Tensor):
+      shape = v.shape if isinstance(v, Tensor) else v["shape"] if isinstance(v, Mapping) else v
+      if len(shape) != len(k._source.shape): raise ShapeError(f"subs: {k.name} has {len(k._source.shape)} dimensions, got a shape {tuple(shape)}")
+      out.update({s.name: n for s, n in zip(k._source.shape, shape) if isinstance(s, Symbol) and s.is_name})
+      continue
+    if not isinstance(k, str) and not (isinstance(k, Symbol) and k.is_name):
+      raise ArgumentError(f"subs: names, Symbols and Tensors get values, got {k!r}")
+    out[k if isinstance(k, str) else k.name] = v if isinstance(v, Symbol) else operator.index(v)
+  return out
+
+
+def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
+  """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their sizes."""
+  sources = [t._source.named(n) for t, n in zip(tensors, names)]
+  table = {old.name: new for t, s in zip(tensors, sources) for g, old, new in zip(s.given, t._source.shape, s.shape)
+           if g is None and isinstance(old, Symbol)}
+  return tuple(t._new(tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in t._ops), _filled(t._levels, table), s)
+               for t, s in zip(tensors, sources))
