@@ -57,6 +57,10 @@ class CompileError(NtgradError, RuntimeError):
   """Generated source that the device's compiler refused."""
 
 
+class ApplicationError(NtgradError, ValueError):
+  """An application of the tile language that cannot be read: an unknown name, a statement that a kernel has not, a value of the wrong kind."""
+
+
 class StateError(NtgradError, ValueError):
   """A state dictionary or safetensors file that does not fit or is damaged."""
 

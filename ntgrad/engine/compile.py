@@ -8,6 +8,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.tiles import is_plain, lower_tiles
 from ntgrad.codegen.uop import prod
 
 from . import report
@@ -22,18 +23,21 @@ def kernel_name(kernel: Kernel) -> str:
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
-def program_spec(kernel: Kernel, device: Device) -> tuple[ProgramSpec, Kernel]:
+def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Kernel]:
   """The kernel rendered for a device, and the kernel after its Opts."""
   target = device.renderer.target
-  optimised = kernel if config.noopt else optimize(kernel, target)
+  plain = is_plain(kernel)
+  if plain and not target.blocks: kernel = lower_tiles(kernel)
+  blocks = bool(kernel.of_kind(AxisKind.TILE))
+  optimised = kernel if config.noopt or blocks or not plain else optimize(kernel, target)
   if config.verify:
     from ntgrad.codegen.spec import verify_index
-    for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, kernel_name(k))
+    for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name or kernel_name(k))
   uops = linearize(optimised)
   if config.verify:
     from ntgrad.codegen.spec import verify_linear
-    verify_linear(uops, kernel_name(kernel))
-  name = kernel_name(kernel)
+    verify_linear(uops, name or kernel_name(kernel))
+  name = name or kernel_name(kernel)
   source = device.renderer.render(name, uops)
   grid, local = extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL)
   return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised

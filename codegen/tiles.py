@@ -1,0 +1,95 @@
+"""TILE axes on targets without blocks: a tile and the grid around it are one axis again, which Opts then cut as the target likes.
+
+``data0(1024).tile((64)).at(a0, a1)`` with a0:16 GRID, a1:64 TILE becomes ``data0(1024).at(a0)`` with a0:1024 GRID. Where indices see more of
+a tile than that, its axis becomes one more GRID (or, where reductions bind it, LOOP) axis.
+"""
+from __future__ import annotations
+
+import itertools
+
+from . import index as ix
+from .kernel import Axis, AxisKind, Kernel
+from .opt import Opt, apply_opt
+from .uop import BinaryOps, Ops, UOp, rewrite, toposort
+
+
+def is_plain(kernel: Kernel) -> bool:
+  """Whether the body is only STOREs into parameters that no statement reads after another has written them."""
+  written: set[UOp] = set()
+  for s in kernel.body:
+    if s.op is not Ops.STORE or s.src[0].op is not Ops.DEFINE_GLOBAL: return False
+    nodes = toposort((s,))
+    if any(u.op is Ops.LOAD and (u.src[0] in written or u.src[0].op is Ops.DEFINE_LOCAL) for u in nodes): return False
+    if any(u.op in (Ops.SCAN, Ops.SORT) for u in nodes): return False
+    if s.src[0] in written: return False
+    written.add(s.src[0])
+  return True
+
+
+def lower_tiles(kernel: Kernel) -> Kernel:
+  """A plain kernel without TILE axes."""
+  tiles = [a for a in kernel.axes if a.kind is AxisKind.TILE]
+  if not tiles: return kernel
+  axes = tuple(Axis(a.id, a.size, (AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID) if a.kind is AxisKind.TILE else a.kind) for a in kernel.axes)
+  kernel = kernel.with_(axes=axes)
+  inner = [a.id for a in tiles]
+  done = False
+  while not done:
+    done = True
+    for a, b in itertools.permutations(kernel.axes, 2):
+      if b.id not in inner or a.kind is not b.kind or a.size == 1: continue
+      merged = join(kernel, a, b)
+      if merged is not None:
+        kernel, done = merged, False
+        inner.remove(b.id)
+        break
+  for a in kernel.axes: kernel = trim(kernel, a)
+  return kernel.with_(axes=tuple(a for a in kernel.axes if a.size > 1), applied=())
+
+
+def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
+  """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
+  if any((a.id in r.arg[1]) != (b.id in r.arg[1]) for r in kernel.reduces): return None
+  merged = apply_opt(kernel, Opt("merge", a.id, b.id))
+  new = merged.axis(a.id)
+  for u in merged.nodes:
+    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] is new.rng and u.src[1].op is Ops.CONST and u.src[1].arg == b.size:
+      return None
+  return merged
+
+
+def trim(kernel: Kernel, axis: Axis) -> Kernel:
+  """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
+  if axis.id in kernel.bound:
+    limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
+  else: limits = [upper(s.src[3] if len(s.src) > 3 else None, axis) for s in kernel.body if axis.rng in s.ranges]
+  if not limits or any(n is None for n in limits): return kernel
+  size = max(n for n in limits if n is not None)
+  if not 0 < size < axis.size: return kernel
+  short = Axis(axis.id, size, axis.kind)
+  body = without_true_gates(ix.substitute(kernel.body, {axis.rng: short.rng}))
+  return kernel.with_(axes=tuple(short if a is axis else a for a in kernel.axes), body=body)
+
+
+def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
+  """LOADs and STOREs whose gate has been proven have none."""
+  gate = {Ops.LOAD: 2, Ops.STORE: 3}
+  return rewrite(body, lambda u: UOp(u.op, u.dtype, u.src[:-1], u.arg) if len(u.src) == gate.get(u.op, 0) + 1 and u.src[-1] is ix.TRUE else None)
+
+
+def upper(gate: UOp | None, axis: Axis) -> int | None:
+  """The n of a condition ``axis < n`` among those of a gate."""
+  for c in ix.conjuncts(gate):
+    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and c.src[1].op is Ops.CONST: return int(c.src[1].arg)
+  return None
+
+
+def summed(u: UOp, axis: Axis) -> int | None:
+  """From where on a summand is 0, because it is a product with a load that is gated there."""
+  if u.op is Ops.CAST and u.src[0].dtype.kind == u.dtype.kind: return summed(u.src[0], axis)
+  if u.op is Ops.LOAD: return upper(u.src[2] if len(u.src) > 2 else None, axis)
+  if u.op is Ops.ALU and u.arg is BinaryOps.MUL:
+    # both factors: past the end of one, the other must not be asked for an infinity
+    found = [summed(s, axis) for s in u.src if axis.rng in s.ranges]
+    return max((n for n in found if n is not None), default=None) if all(n is not None for n in found) else None
+  return None

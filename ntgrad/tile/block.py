@@ -1,0 +1,451 @@
+"""Blocks: the values of an application. A block is a function of axes, one a dimension; operations unify the axes of their operands.
+
+Nothing is computed while tracing: a block is an expression of the index form, so ``x + y`` gives the axes of ``x`` to ``y``, a transpose
+reorders them and costs nothing, and a sum binds one. Where an operation needs its operand at other places than its own (a cumulative
+sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.store_variable``).
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, Union
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+
+if TYPE_CHECKING:
+  from .trace import Tracer
+
+Number = Union[bool, int, float]
+Axis = Union[UOp, None]
+_tracers: list[Tracer] = []
+
+
+def tracer() -> Tracer:
+  """The application that is being read. Raises ArgumentError outside of one."""
+  if not _tracers: raise ArgumentError("the functions of ntgrad.tile.language work inside an application, which tile.make reads; this is plain Python")
+  return _tracers[-1]
+
+
+class Block:
+  """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1.
+
+  Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop variables,
+  ``arange``, ``offsets``): exact integers whose bounds are known; they become int32 or int64 where they meet other values.
+  """
+  __slots__ = ("value", "axes")
+
+  def __init__(self, value: UOp, axes: Sequence[Axis] = ()):
+    self.value, self.axes = value, tuple(axes)
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """One int a dimension."""
+    return tuple([1 if a is None else a.arg[1] for a in self.axes])
+  @property
+  def ndim(self) -> int: return len(self.axes)
+  @property
+  def dtype(self) -> DType:
+    """The element type; that which a position takes among other values."""
+    return self.value.dtype if self.value.dtype is not dtypes.index else index_dtype(self.value)
+  @property
+  def T(self) -> Block: return permute(self, tuple(range(self.ndim))[::-1])
+
+  def __repr__(self) -> str: return f"Block({self.shape}, {self.dtype})"
+  def __bool__(self) -> bool:
+    if self.value.op is Ops.CONST: return bool(self.value.arg)
+    raise ArgumentError("the value of a block is known when the kernel runs, not while it is read; use tl.where, or `if` on a scalar in the application")
+  def __hash__(self) -> int: return id(self)
+
+  def to(self, dtype: Any) -> Block:
+    """The values converted to a dtype; floats become ints by truncation."""
+    return cast(self, dtypes.of(dtype))
+  cast = astype = to
+
+  def __getitem__(self, index: Any) -> Block: return getitem(self, index)
+
+  # operators are put on below
+
+
+def index_dtype(u: UOp) -> DType:
+  lo, hi = ix.bounds(u)
+  return dtypes.int32 if -(1 << 31) <= lo and hi < 1 << 31 else dtypes.int64
+
+
+def block(x: Any) -> Block:
+  """A value of an application as a Block: what a parameter or reference holds now, a number as a constant."""
+  if isinstance(x, Block): return x
+  if hasattr(x, "load_block"):
+    out: Block = x.load_block()
+    return out
+  if isinstance(x, bool): return Block(UOp.const(dtypes.bool, x))
+  if isinstance(x, int): return Block(ix.const(x))
+  if isinstance(x, float): return Block(UOp.const(dtypes.float32, x))
+  if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
+    return Block(UOp.const(dtypes.of(x.dtype), x.item()))
+  raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {x!r}")
+
+
+def is_value(x: Any) -> bool:
+  """Whether something takes part in arithmetic as a block does."""
+  return isinstance(x, Block) or hasattr(x, "load_block")
+
+
+# ---- axes
+
+def rename(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
+  """``value`` with free axes replaced by index expressions; axes that a REDUCE or SCAN binds are its own and stay."""
+  table = {a: b for a, b in table.items() if a is not b}
+  if not table: return value
+  memo: dict[tuple[UOp, frozenset[UOp]], UOp] = {}
+  def go(u: UOp, live: frozenset[UOp]) -> UOp:
+    live = frozenset(a for a in live if a in u.ranges)
+    if not live: return u
+    key = (u, live)
+    if key in memo: return memo[key]
+    if u in live: out = table[u]
+    elif u.op in (Ops.REDUCE, Ops.SCAN, Ops.SORT):
+      ids = bound_ids(u)
+      inside = frozenset(a for a in live if a.arg[0] not in ids)
+      taken = {r.arg[0] for a in inside if a in u.src[0].ranges for r in table[a].ranges}
+      operand, arg = u.src[0], u.arg
+      if taken & set(ids):   # the axis that comes in from outside has the name of a bound one
+        fresh = {r: tracer().axis(r.arg[1]) for r in operand.ranges if r.arg[0] in ids}
+        operand = rename(operand, fresh)
+        arg = rebind(u, {r.arg[0]: f.arg[0] for r, f in fresh.items()})
+      out = UOp(u.op, u.dtype, (go(operand, inside),), arg)
+    else:
+      new = UOp(u.op, u.dtype, tuple([go(s, live) for s in u.src]), u.arg)
+      out = ix.fold(new) or new
+    memo[key] = out
+    return out
+  return go(value, frozenset(table))
+
+
+def bound_ids(u: UOp) -> tuple[int, ...]:
+  """The ids of the axes that a REDUCE, SCAN or SORT binds."""
+  if u.op is Ops.REDUCE: return tuple(u.arg[1])
+  return ()   # SCAN and SORT keep their axis: they stand as a statement's whole value
+
+
+def rebind(u: UOp, ids: Mapping[int, int]) -> Any:
+  return (u.arg[0], tuple([ids.get(i, i) for i in u.arg[1]]))
+
+
+def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+  """numpy's broadcasting. Raises ShapeError."""
+  n = max(map(len, shapes))
+  full = [(1,) * (n - len(s)) + s for s in shapes]
+  out = []
+  for sizes in zip(*full):
+    want = {s for s in sizes if s != 1}
+    if len(want) > 1: raise ShapeError(f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1")
+    out.append(want.pop() if want else 1)
+  return tuple(out)
+
+
+def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
+  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have met."""
+  shape = broadcast_shapes(name, *(b.shape for b in blocks))
+  n = len(shape)
+  full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
+  axes: list[Axis] = [None] * n
+  for b_axes in full:
+    for d, a in enumerate(b_axes):
+      if axes[d] is None and a is not None:
+        old = tracer().oldest(a)
+        axes[d] = old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
+  return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
+
+
+def align(b: Block, own: Sequence[Axis], axes: Sequence[Axis]) -> UOp:
+  """The value of a block with its axes called ``axes``; it does not vary along those it has not."""
+  table = {a: to for a, to in zip(own, axes) if a is not None and to is not None}
+  for a, to in table.items(): tracer().met(a, to)
+  return rename(b.value, table)
+
+
+def to_axes(name: str, b: Block, axes: Sequence[Axis]) -> UOp:
+  """The value of a block as a function of given axes, to which it must broadcast."""
+  shape = tuple(1 if a is None else a.arg[1] for a in axes)
+  extra = b.ndim - len(shape)
+  b_axes, b_shape = b.axes, b.shape
+  if extra > 0 and all(s == 1 for s in b_shape[:extra]): b_axes, b_shape = b_axes[extra:], b_shape[extra:]
+  if len(b_shape) > len(shape) or any(s not in (1, t) for s, t in zip(b_shape[::-1], shape[::-1])):
+    raise ShapeError(f"{name}: a block of shape {b.shape} where one of {shape} is wanted; each dimension must be equal or 1")
+  return align(b, (None,) * (len(shape) - len(b_axes)) + b_axes, axes)
+
+
+# ---- elementwise
+
+def plain(u: UOp, dtype: DType | None = None) -> UOp:
+  """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``."""
+  if u.dtype is dtypes.index:
+    if u.op is Ops.CONST: return UOp.const(dtype or index_dtype(u), u.arg)
+    u = UOp(Ops.CAST, index_dtype(u), (u,))
+  if dtype is None or u.dtype is dtype: return u
+  return UOp.const(dtype, u.arg) if u.op is Ops.CONST else u.cast(dtype)
+
+
+def position(u: UOp) -> UOp:
+  """An int value as an index."""
+  if u.dtype is dtypes.index: return u
+  if u.op is Ops.CONST: return ix.const(int(u.arg))
+  if u.op is Ops.CAST and u.src[0].dtype is dtypes.index: return u.src[0]
+  if u.dtype.kind not in "iu": raise DTypeError(f"an index is an int, got {u.dtype}")
+  return UOp(Ops.CAST, dtypes.index, (u,))
+
+
+def weak(x: Any) -> bool:
+  return isinstance(x, (bool, int, float)) and not hasattr(x, "dtype")
+
+
+def common_dtype(*xs: Any) -> DType:
+  """The dtype in which operands meet; Python numbers count by kind only."""
+  strong = [block(x).dtype for x in xs if not weak(x)]
+  d = promote(*strong) if strong else promote(*(dtypes.of(type(x)) for x in xs))
+  if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
+  if any(isinstance(x, int) and not isinstance(x, bool) for x in xs if weak(x)) and d.kind == "b": return dtypes.default_int
+  return d
+
+
+def unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> Block:
+  """``fn`` of every element; ``dtype`` is what the elements are converted to before."""
+  b = block(x)
+  u = plain(b.value, dtype)
+  out = dtypes.bool if fn is UnaryOps.ISNAN else u.dtype
+  return Block(UOp(Ops.ALU, out, (u,), fn), b.axes)
+
+
+def floating(x: Any) -> DType:
+  """The dtype that a function of floats computes in: ints and bools become float32."""
+  d = block(x).dtype
+  return d if d.kind == "f" else dtypes.default_float
+
+
+_INDEX: dict[Any, Callable[[UOp, UOp], UOp | None]] = {
+  BinaryOps.ADD: lambda a, b: ix.add(a, b), BinaryOps.SUB: lambda a, b: ix.sub(a, b), BinaryOps.MUL: lambda a, b: ix.mul(a, b),
+  BinaryOps.IDIV: lambda a, b: ix.fdiv(a, b.arg) if b.op is Ops.CONST and b.arg > 0 else None,
+  BinaryOps.MOD: lambda a, b: ix.mod(a, b.arg) if b.op is Ops.CONST and b.arg > 0 else None,
+  BinaryOps.MIN: lambda a, b: ix.least(a, b.arg) if b.op is Ops.CONST else ix.least(b, a.arg) if a.op is Ops.CONST else None,
+  BinaryOps.CMPLT: lambda a, b: _less(a, b, 0), BinaryOps.CMPLE: lambda a, b: _less(a, b, 1),
+  BinaryOps.CMPEQ: lambda a, b: ix.eq(ix.sub(a, b), 0), BinaryOps.CMPNE: lambda a, b: _not(ix.eq(ix.sub(a, b), 0))}
+
+
+def _less(a: UOp, b: UOp, more: int) -> UOp:
+  """a < b + more"""
+  return ix.lt(ix.sub(a, b), more)
+
+
+def _not(c: UOp) -> UOp:
+  if c.op is Ops.CONST: return UOp.const(dtypes.bool, not c.arg)
+  return UOp(Ops.ALU, dtypes.bool, (c,), UnaryOps.NOT)
+
+
+def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
+  """``fn`` of two operands after broadcasting, in their common dtype or ``dtype``; comparisons give bool."""
+  a, b = block(x), block(y)
+  (u, v), axes = unify(fn.name.lower(), a, b)
+  if u.dtype is dtypes.index and v.dtype is dtypes.index and dtype is None and fn in _INDEX:
+    exact = _INDEX[fn](u, v)
+    if exact is not None: return Block(exact, axes)
+  d = dtype or common_dtype(x, y)
+  if fn is BinaryOps.DIV and d.kind != "f": d = dtypes.default_float
+  if d.kind == "b" and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD): d = dtypes.default_int
+  if fn in (BinaryOps.SHL, BinaryOps.SHR) and d.kind not in "iu": raise DTypeError(f"{fn.name.lower()}: shifts take ints, got {a.dtype} and {b.dtype}")
+  if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
+    raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
+  u, v = plain(u, d), plain(v, d)
+  if fn is BinaryOps.IDIV and d.kind == "f":
+    return Block(UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR), axes)
+  if fn is BinaryOps.MOD and d.kind == "f":
+    q = UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR)
+    return Block(UOp(Ops.ALU, d, (u, UOp(Ops.ALU, d, (q, v), BinaryOps.MUL)), BinaryOps.SUB), axes)
+  out = UOp(Ops.ALU, dtypes.bool if fn in COMPARE else d, (u, v), fn)
+  return Block(ix.fold(out) or out, axes)
+
+
+def negative(x: Any) -> Block:
+  b = block(x)
+  if b.value.dtype is dtypes.index: return Block(ix.mul(b.value, -1), b.axes)
+  if b.value.op is Ops.CONST: return Block(UOp.const(b.dtype, -b.value.arg), b.axes)
+  return unary(UnaryOps.NEG, b)
+
+
+def where(condition: Any, yes: Any, no: Any) -> Block:
+  """Elements of ``yes`` where the condition holds, else of ``no``."""
+  c, a, b = block(condition), block(yes), block(no)
+  if c.dtype.kind != "b": c = binary(BinaryOps.CMPNE, c, 0)
+  (w, u, v), axes = unify("where", c, a, b)
+  if w.op is Ops.CONST: return Block(plain(u if w.arg else v, common_dtype(yes, no)), axes)
+  d = common_dtype(yes, no)
+  return Block(UOp.alu(TernaryOps.WHERE, w, plain(u, d), plain(v, d)), axes)
+
+
+def cast(x: Any, dtype: DType) -> Block:
+  b = block(x)
+  return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
+
+
+# ---- movement
+
+def axis_number(name: str, axis: Any, ndim: int) -> int:
+  if not isinstance(axis, int) or not -ndim <= axis < ndim: raise AxisError(f"{name}: axis {axis!r}; the block has {ndim} dimensions")
+  return axis % ndim
+
+
+def permute(x: Any, order: Sequence[int]) -> Block:
+  b = block(x)
+  got = tuple(axis_number("permute", a, b.ndim) for a in order)
+  if sorted(got) != list(range(b.ndim)): raise AxisError(f"permute: {tuple(order)} is no order of the {b.ndim} dimensions of a block {b.shape}")
+  return Block(b.value, [b.axes[a] for a in got])
+
+
+def expand_dims(x: Any, axis: int) -> Block:
+  b = block(x)
+  at = axis_number("expand_dims", axis, b.ndim + 1)
+  return Block(b.value, (*b.axes[:at], None, *b.axes[at:]))
+
+
+def broadcast_to(x: Any, shape: Sequence[int]) -> Block:
+  """Dimensions of 1 become any size."""
+  b = block(x)
+  want = tuple(int(s) for s in shape)
+  if broadcast_shapes("broadcast_to", b.shape, want) != want: raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
+  own = (None,) * (len(want) - b.ndim) + b.axes
+  return Block(b.value, [a if a is not None else tracer().axis(n) for a, n in zip(own, want)])
+
+
+def reshape(x: Any, shape: Sequence[int]) -> Block:
+  """The same elements in row-major order; one size may be -1."""
+  b = block(x)
+  want = [int(s) for s in shape]
+  total = 1
+  for s in b.shape: total *= s
+  known = 1
+  for s in want: known *= s if s != -1 else 1
+  if want.count(-1) == 1 and known and total % known == 0: want[want.index(-1)] = total // known
+  size = 1
+  for s in want: size *= s
+  if size != total or any(s < 1 for s in want): raise ShapeError(f"reshape: a block {b.shape} has {total} elements, {tuple(shape)} has {size}")
+  kept = [a for a in b.axes if a is not None]
+  if [a.arg[1] for a in kept] == [s for s in want if s != 1]:   # only dimensions of 1 come and go
+    left = iter(kept)
+    return Block(b.value, [None if s == 1 else next(left) for s in want])
+  from ntgrad.codegen.view import View
+  axes = [tracer().axis(s) if s > 1 else None for s in want]
+  pulled, _ = View(b.shape).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
+  return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
+
+
+def flip(x: Any, axis: int) -> Block:
+  """The last element along an axis first."""
+  b = block(x)
+  a = b.axes[axis_number("flip", axis, b.ndim)]
+  return b if a is None else Block(rename(b.value, {a: ix.sub(ix.const(a.arg[1] - 1), a)}), b.axes)
+
+
+def getitem(x: Any, index: Any) -> Block:
+  """Indexing with None (a dimension of 1), ``:``, slices and ints that are known while the application is read, and Ellipsis."""
+  b = block(x)
+  parts = index if isinstance(index, tuple) else (index,)
+  given = sum(1 for p in parts if p is not None and p is not Ellipsis)
+  if given > b.ndim: raise AxisError(f"index {index!r}: {given} indices for a block of shape {b.shape}")
+  if Ellipsis in parts:
+    at = parts.index(Ellipsis)
+    parts = (*parts[:at], *(slice(None),) * (b.ndim - given), *parts[at + 1:])
+  else: parts = (*parts, *(slice(None),) * (b.ndim - given))
+  axes: list[Axis] = []
+  table: dict[UOp, UOp] = {}
+  d = 0
+  for p in parts:
+    if p is None:
+      axes.append(None)
+      continue
+    a, n = b.axes[d], b.shape[d]
+    d += 1
+    if isinstance(p, slice):
+      start, stop, step = p.indices(n)
+      size = len(range(start, stop, step))
+      if (start, step, size) == (0, 1, n): axes.append(a)
+      elif not size: raise ShapeError(f"index {index!r}: nothing is left of a dimension of {n}")
+      else:
+        new = tracer().axis(size) if size > 1 else None
+        axes.append(new)
+        if a is not None: table[a] = ix.add(ix.mul(new, step) if new is not None else ix.const(0), start)
+      continue
+    i = position(block(p).value)
+    lo, hi = ix.bounds(i)
+    if lo == hi:
+      if not -n <= lo < n: raise AxisError(f"index {lo} in a dimension of {n} of a block {b.shape}")
+      i = ix.const(lo % n)
+    elif lo < 0 or hi >= n: raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {b.shape}: it must be known to lie inside")
+    if a is not None: table[a] = i
+  return Block(rename(b.value, table), axes)
+
+
+# ---- reductions
+
+def reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: bool = False, name: str = "reduce") -> Block:
+  """Combine along an axis, several, or all (None)."""
+  b = block(x)
+  ids = range(b.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+  gone = {axis_number(name, a, b.ndim) for a in ids}
+  axes = [b.axes[d] for d in sorted(gone)]
+  bound = [a for a in axes if a is not None]
+  out = [None if d in gone else a for d, a in enumerate(b.axes) if keep_dims or d not in gone]
+  value = plain(b.value)
+  if not bound: return Block(value, out)
+  present = [a for a in bound if a in value.ranges]
+  if len(present) < len(bound):   # along an axis that the value does not depend on
+    times = 1
+    for a in bound:
+      if a not in present: times *= a.arg[1]
+    value = repeat(fn, value, times)
+  return Block(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.arg[0] for a in present]))) if present else value, out)
+
+
+def repeat(fn: BinaryOps, value: UOp, times: int) -> UOp:
+  """What ``times`` equal values combine to."""
+  d = value.dtype
+  if fn in (BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR): return value
+  if fn is BinaryOps.ADD: return UOp(Ops.ALU, d, (value, UOp.const(d, times)), BinaryOps.MUL)
+  if fn is BinaryOps.XOR: return value if times % 2 else UOp.const(d, 0)
+  out = value
+  for _ in range(times - 1): out = UOp(Ops.ALU, d, (out, value), fn)
+  return out
+
+
+def ranges_of(u: UOp) -> list[UOp]:
+  """The free axes of a value, by id."""
+  return sorted(u.ranges, key=lambda r: int(r.arg[0]))
+
+
+_ARITHMETIC = (("add", BinaryOps.ADD), ("sub", BinaryOps.SUB), ("mul", BinaryOps.MUL), ("truediv", BinaryOps.DIV), ("floordiv", BinaryOps.IDIV),
+               ("mod", BinaryOps.MOD), ("pow", BinaryOps.POW), ("and", BinaryOps.AND), ("or", BinaryOps.OR), ("xor", BinaryOps.XOR),
+               ("lshift", BinaryOps.SHL), ("rshift", BinaryOps.SHR))
+_COMPARISONS = (("lt", BinaryOps.CMPLT, False), ("le", BinaryOps.CMPLE, False), ("gt", BinaryOps.CMPLT, True), ("ge", BinaryOps.CMPLE, True),
+                ("eq", BinaryOps.CMPEQ, False), ("ne", BinaryOps.CMPNE, False))
+
+
+def give_operators(cls: type) -> None:
+  """Put arithmetic on a class whose objects stand for blocks."""
+  for name, fn in _ARITHMETIC:
+    setattr(cls, f"__{name}__", _forward(fn, False))
+    setattr(cls, f"__r{name}__", _forward(fn, True))
+  for name, fn, swapped in _COMPARISONS: setattr(cls, f"__{name}__", _forward(fn, swapped))
+  setattr(cls, "__neg__", negative)
+  setattr(cls, "__pos__", block)
+  setattr(cls, "__invert__", lambda self: unary(UnaryOps.NOT, self))
+  setattr(cls, "__abs__", lambda self: unary(UnaryOps.ABS, self))
+  setattr(cls, "__matmul__", lambda self, other: tracer().dot(self, other))
+
+
+def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:
+  def operator(self: Any, other: Any) -> Any:
+    if not (weak(other) or is_value(other) or hasattr(other, "dtype")): return NotImplemented
+    return binary(fn, other, self) if swapped else binary(fn, self, other)
+  return operator
+
+
+give_operators(Block)

@@ -1,0 +1,288 @@
+"""Kernels as people write them: an arrangement of symbolic tensors, and an application for one program.
+
+``make`` puts the two together. The kernel is specialised for the shapes, dtypes and compile-time values that it is called with: the
+arrangement gets its numbers, the application is read, and the result goes the way of every kernel.
+"""
+from __future__ import annotations
+
+import inspect
+import linecache
+import types
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+from ntgrad.backends.base import Device, Program, ProgramSpec
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.symbol import Symbol, evaluate, names_of
+from ntgrad.codegen.uop import UOp, UOpList
+from ntgrad.engine.compile import from_specs, program_spec
+from ntgrad.engine.device import default_device, get_device
+
+from .interpret import Interpreter
+from .tensor import Tensor
+from .trace import Parameter, Tile, Tracer
+from .tune import choose
+
+Argument = tuple[tuple[int, ...], DType]      # shape and dtype
+
+
+def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Tensor], *, kernel_name: str | None = None,
+         num_warps: int | Sequence[int] | None = None, num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None,
+         output_dir: str | None = None, caller: str | None = None) -> TileKernel:
+  """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
+
+  ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application`` takes as many
+  parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner; ``output_dir`` keeps the
+  generated source there. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
+  """
+  names = parameter_names(application)
+  if len(names) != len(tensors):
+    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}), and there are {len(tensors)} tensors; give one for each")
+  named = tuple(t.named(n) for t, n in zip(tensors, names))
+  try: arranged = arrangement(*named)
+  except NtgradError as e: raise at_line(e, arrangement) from None
+  arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged)
+  if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
+    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; return one arranged tensor for each")
+  return TileKernel(application, named, arranged, kernel_name or application.__name__, options(num_warps, num_stages, max_num_configs), output_dir)
+
+
+def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
+  """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
+  if fn is None: return lambda f: jit(f, **settings)
+  annotations = inspect.get_annotations(fn, eval_str=True)
+  names = parameter_names(fn)
+  missing = [n for n in names if not isinstance(annotations.get(n), Tensor)]
+  if missing: raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
+  arranged = [annotations[n].named(n) for n in names]
+  return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
+
+
+def options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
+  out = {"num_warps": num_warps, "num_stages": num_stages}
+  return {k: tuple(v) if isinstance(v, (list, tuple)) else (v,) for k, v in out.items() if v is not None} | \
+    ({} if max_num_configs is None else {"max_num_configs": max_num_configs})
+
+
+def parameter_names(fn: Any) -> list[str]:
+  if not isinstance(fn, types.FunctionType): raise ArgumentError(f"make: an application is a Python function, got {fn!r}")
+  return list(inspect.signature(fn).parameters)
+
+
+def at_line(e: NtgradError, fn: Any) -> NtgradError:
+  """An error with the line of ``fn`` that it passed through, and a caret."""
+  code, tb, found = getattr(fn, "__code__", None), e.__traceback__, None
+  while tb is not None:
+    if tb.tb_frame.f_code is code: found = tb
+    tb = tb.tb_next
+  if found is None: return e
+  file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
+  text = linecache.getline(file, line).rstrip()
+  _, _, begin, end = list(found.tb_frame.f_code.co_positions())[found.tb_lasti // 2]
+  lead = len(text) - len(text.lstrip())
+  mark = " " * max((begin or 0) - lead, 0) + "^" * max((end or 0) - (begin or 0), 1)
+  return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
+
+
+@dataclass(frozen=True)
+class Specialised:
+  """A kernel for certain shapes, dtypes and compile-time values."""
+  name: str
+  kernel: Kernel                              # the index form
+  parameters: tuple[Parameter, ...]           # those that are memory, by slot
+  values: Mapping[str, int]                   # what each symbol is
+
+  @property
+  def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
+
+  def spec(self, device: Device) -> ProgramSpec:
+    """Rendered for a device."""
+    spec, _ = program_spec(self.kernel, device, self.name)
+    return spec
+
+  @cached_property
+  def uops(self) -> UOpList:
+    """The linear UOps without any Opt."""
+    from ntgrad.codegen.linearizer import linearize
+    from ntgrad.codegen.tiles import is_plain, lower_tiles
+    return linearize(lower_tiles(self.kernel) if is_plain(self.kernel) else self.kernel)
+
+  def arrangements(self) -> str:
+    """The meta-operations of each parameter, as written."""
+    return "\n".join(p.arrangement.text(p.name) for p in self.parameters)
+
+
+class TileKernel:
+  """A kernel of the tile language; calling it runs it. See :func:`make`."""
+
+  def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str, settings: dict[str, Any], output_dir: str | None):
+    self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
+    self.settings, self.output_dir = settings, output_dir
+    self.__name__, self.__doc__ = name, application.__doc__
+    self.names = [t.name for t in tensors]
+    self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]   # the positional arguments of a call
+    self.check_grids()
+    self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
+    self._specialised: dict[Any, Specialised] = {}
+    self._launchers: dict[Any, Any] = {}
+    self.last: Specialised | None = None
+
+  def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
+
+  # ---- shapes
+  def check_grids(self) -> None:
+    """The outermost levels are the same: as far as symbols tell."""
+    grids = [(t.name, t.levels[0]) for t in self.arranged if not is_scalar(t)]
+    for name, grid in grids[1:]:
+      first, want = grids[0]
+      if len(grid) != len(want) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(grid, want)):
+        raise ShapeError(f"{self.name}: the outermost level of {name} is {show(grid)}, that of {first} is {show(want)}; all parameters are arranged for the same grid")
+
+  def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
+    """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
+    values: dict[str, int] = {}
+    source: dict[str, str] = {}
+    for t, a in zip(self.tensors, arguments):
+      if a is None: continue
+      shape, _ = a
+      if len(shape) != len(t.shape):
+        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}")
+      for d, (want, n) in enumerate(zip(t.shape, shape)):
+        if isinstance(want, int):
+          if n != want: raise ShapeError(f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}")
+          continue
+        key = str(want)
+        if key in values and values[key] != n:
+          raise ShapeError(f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size")
+        values[key] = n
+        source[key] = f"dimension {d} of {t.name}"
+        self.within(want, n)
+    for name, value in given.items():
+      s = self.symbols.get(name)
+      if s is None:
+        free = [n for n in self.symbols if n not in values]
+        raise ArgumentError(f"{self.name}: no compile-time value {name!r}; it has {', '.join(free) or 'none'}")
+      if not isinstance(value, int): raise ArgumentError(f"{self.name}: {name} is an int, got {value!r}")
+      if values.get(name, value) != value: raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
+      values[name] = value
+      self.within(s, value)
+    return values
+
+  def within(self, s: Symbol, n: int) -> None:
+    """A size against the bounds of its symbol."""
+    low, high = s.lower_bound, s.upper_bound
+    if (low is not None and n < low) or (high is not None and n > high) or (s.power_of_two and n & (n - 1)):
+      what = f"between {low if low is not None else 0} and {high if high is not None else 'any'}{', a power of two' if s.power_of_two else ''}"
+      raise ShapeError(f"{self.name}: {s} is {what}, got {n}")
+
+  # ---- specialising
+  def specialise(self, *arguments: Any, **given: Any) -> Specialised:
+    """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name."""
+    taken = [describe(a) for a in arguments]
+    return self._specialise(taken, arguments, given)
+
+  def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
+    if len(taken) != len(self.given):
+      names = [self.names[i] for i in self.given]
+      raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
+    full: list[Argument | None] = [None] * len(self.names)
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    for i, a, x in zip(self.given, taken, arguments):
+      if self.tensors[i].constexpr: numbers[i] = constant(self.names[i], x)
+      else: full[i] = a
+    values = self.bind(full, given)
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
+    found = self._specialised.get(key)
+    if found is None:
+      values = values | choose([self.symbols[n] for n in self.symbols if n not in values], self, values)
+      found = self._specialised[key] = self.build(full, numbers, values)
+    return found
+
+  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int]) -> Specialised:
+    """Arrange with numbers, read the application."""
+    parameters: list[Parameter] = []
+    tiles: list[Any] = []
+    for i, (t, a) in enumerate(zip(self.arranged, full)):
+      if i in numbers:
+        tiles.append(numbers[i])
+        continue
+      assert a is not None
+      shape, dtype = a
+      want = self.tensors[i].element
+      if want is not None and dtypes.of(want) is not dtype:
+        raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
+      other = self.tensors[i].other
+      p = Parameter(self.names[i], len(parameters), t.arrangement(shape, values), dtype, other)
+      parameters.append(p)
+      tiles.append(Tile(p))
+    grids = [p for p in parameters if not p.scalar]
+    for p in grids[1:]:
+      if p.arrangement.levels[0] != grids[0].arrangement.levels[0]:
+        raise ShapeError(f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
+                         f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; all parameters are arranged for the same grid")
+    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
+    with tracer: Interpreter(tracer).application(self.application, tiles)
+    if not any(p.written for p in parameters): raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
+    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values))
+
+  # ---- calling
+  def __call__(self, *args: Any, **given: Any) -> None:
+    """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in place."""
+    from .launch import launch
+    launch(self, args, given)
+
+  # ---- seeing
+  def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
+    if args: return self.specialise(*args, **given)
+    if self.last is None: raise ArgumentError(f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each")
+    return self.last
+
+  def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
+    """The generated source for a target, for these arguments or those of the last call."""
+    from ntgrad.backends import renderer
+    s = self._seen(args, given)
+    spec, _ = program_spec(s.kernel, types.SimpleNamespace(renderer=renderer(target), name=target), s.name)  # type: ignore[arg-type]
+    return spec.source
+
+  def uops(self, *args: Any, **given: Any) -> UOpList:
+    """The linear UOps, for these arguments or those of the last call."""
+    return self._seen(args, given).uops
+
+  def arrangements(self, *args: Any, **given: Any) -> str:
+    """The meta-operations that arrange each parameter, with numbers."""
+    return self._seen(args, given).arrangements()
+
+
+def is_scalar(t: Tensor) -> bool: return len(t.levels) == 1 and t.levels[0] == ()
+def show(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def constant(name: str, x: Any) -> Any:
+  if isinstance(x, (bool, int, float)): return x
+  if hasattr(x, "item") and getattr(x, "shape", None) == (): return x.item()
+  raise ArgumentError(f"{name} is known at compile time: a number, got {x!r}")
+
+
+def describe(a: Any) -> Argument | None:
+  """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
+  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], tuple): return a[0], dtypes.of(a[1])
+  if isinstance(a, bool): return (), dtypes.bool
+  if isinstance(a, int): return (), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64
+  if isinstance(a, float): return (), dtypes.float32
+  shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
+  if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
+  if not isinstance(dtype, DType):
+    try: dtype = dtypes.of(dtype)
+    except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2])   # torch.float32
+  return tuple(int(n) for n in shape), dtype
+
+
+__all__ = ["Arrangement", "Program", "Specialised", "TileKernel", "UOp", "config", "default_device", "describe", "evaluate", "from_specs",
+           "get_device", "jit", "make", "names_of", "np"]

@@ -1,0 +1,152 @@
+"""Calling a kernel: its arguments become memory, in order with everything else that reads and writes it."""
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.core import live_tensors, mode
+from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.compile import from_specs
+from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.realize import Step, number_buffer, realize, run_step, walk
+from ntgrad.tensor import Tensor
+
+from .kernel import Specialised, TileKernel, describe
+
+
+@dataclass(frozen=True)
+class Launcher:
+  """A specialised kernel on a device: its step, and which arguments are memory."""
+  specialised: Specialised
+  step: Step
+  memory: tuple[int, ...]                     # positions of the arguments that are passed
+  writes: tuple[int, ...]                     # among those
+
+
+def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+  """Run a kernel on its arguments."""
+  try:   # all are ntgrad tensors in memory
+    nodes = [a.lazydata for a in args]
+    key = tuple([(n.arg.shape, n.dtype, n.arg.device) for n in nodes if n.op is Ops.BUFFER])
+    found = kernel._launchers.get((key, config.dev, config.noopt, tuple(given.items()) if given else ())) if len(key) == len(nodes) else None
+  except AttributeError: found = None
+  if found is None or any(a._state for a in args): return prepare(kernel, args, given)
+  run(found, list(args), nodes)
+
+
+def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+  """Everything that a first call, or one with other things than tensors in memory, needs."""
+  name = kernel.name
+  specialised = kernel._specialise([describe(a) for a in args], args, given)
+  kernel.last = specialised
+  slots = {p.name: p for p in specialised.parameters}
+  memory = [i for i, n in zip(range(len(args)), (kernel.names[g] for g in kernel.given)) if n in slots]
+  devices = {a.device for a in args if isinstance(a, Tensor)}
+  if len(devices) > 1: raise DeviceError(f"{name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
+  device = devices.pop() if devices else default_device()
+  tensors: list[Tensor] = []
+  back: list[tuple[Any, Tensor]] = []
+  for i in memory:
+    a, p = args[i], slots[kernel.names[kernel.given[i]]]
+    t, write_back = as_tensor(name, p.name, a, device, p.written)
+    if t._state and mode.grad:
+      raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; wrap it with tile.function, or call it on .detach()")
+    if p.written and not in_memory(t): raise ArgumentError(f"{name}: {p.name} is written, so it must be a whole tensor in memory; got a view or a value not computed yet")
+    if not p.written and not in_memory(t): t = t.contiguous()
+    tensors.append(t)
+    if write_back is not None: back.append((write_back, t))
+  realize([t for t in tensors if t.lazydata.op is not Ops.BUFFER])
+  nodes = [t.lazydata for t in tensors]
+  check_overlap(name, specialised, nodes)
+  launcher = launcher_of(specialised, device, tuple(memory))
+  if len(memory) == len(args) and all(isinstance(a, Tensor) for a in args):
+    key = tuple([(n.arg.shape, n.dtype, n.arg.device) for n in nodes])
+    kernel._launchers[(key, config.dev, config.noopt, tuple(given.items()) if given else ())] = launcher
+  run(launcher, tensors, nodes)
+  for write, t in back: write(t.numpy())
+
+
+def launcher_of(s: Specialised, device: str, memory: tuple[int, ...]) -> Launcher:
+  """The compiled kernel for a device."""
+  d = get_device(device)
+  program, = from_specs([s.spec(d)], d)
+  return Launcher(s, Step(program, tuple(range(len(memory))), s.writes, (), device), memory, s.writes)
+
+
+def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
+  """Launch; what was written is the next version of its memory."""
+  for i in launcher.writes:
+    # a node that only its tensor holds is read by nobody else: counted are the tensor, the list, and the call's own reference
+    if sys.getrefcount(nodes[i]) > _ALONE: before_writing(nodes[i], tensors)
+  buffers = [n.arg for n in nodes]
+  for b in buffers:
+    if b.stale: raise DeviceError(f"{b} was overwritten; this tensor holds an older version of it")
+  run_step(launcher.step, buffers, config.debug >= 2)
+  for i in launcher.writes:
+    old = buffers[i]
+    old.storage.version += 1
+    tensors[i].lazydata = old.again().node
+
+
+_ALONE = 3
+
+
+def before_writing(node: UOp, tensors: Sequence[Tensor]) -> None:
+  """Values that are not computed yet and read a buffer which is about to be written are computed now."""
+  mine = {id(t) for t in tensors}
+  late = []
+  for t in live_tensors:
+    u = t.lazydata
+    if id(t) in mine and u is node: continue
+    if u is node:
+      raise ArgumentError("a tensor is written by a kernel while another tensor object is the same memory; give the kernel a copy (.clone())")
+    if u.op is not Ops.CONST and u.op is not Ops.BUFFER and node in walk((u,)): late.append(t)
+  for t in late:
+    if t.lazydata.op is not Ops.BUFFER: t.lazydata = UOp(Ops.CONTIGUOUS, t.lazydata.dtype, (t.lazydata,))
+  if late: realize(late)
+
+
+def in_memory(t: Tensor) -> bool:
+  return t.lazydata.op is Ops.BUFFER
+
+
+def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
+  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from."""
+  if isinstance(a, Tensor):
+    if written: a.realize()
+    return a, None
+  if isinstance(a, (bool, int, float)):
+    if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
+    _, dtype = describe(a) or ((), dtypes.float32)
+    return Tensor._from_node(number_buffer(device, dtype, a).node), None
+  array = a if isinstance(a, np.ndarray) else from_dlpack(kernel, name, a)
+  t = Tensor._from_node(Buffer.from_numpy(device, array).node)
+  if not written: return t, None
+  if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
+  def back(result: np.ndarray) -> None: array[...] = result
+  return t, back
+
+
+def from_dlpack(kernel: str, name: str, a: Any) -> np.ndarray:
+  """Another library's tensor as a numpy array over the same memory."""
+  if not hasattr(a, "__dlpack__"): raise ArgumentError(f"{kernel}: {name}: a Tensor, a numpy array, a number or something with __dlpack__, got {type(a).__name__}")
+  try: return np.from_dlpack(a)
+  except (BufferError, RuntimeError, TypeError) as e:
+    raise ArgumentError(f"{kernel}: {name}: {type(a).__name__} gives no memory of this machine's CPU ({e})") from None
+
+
+def check_overlap(kernel: str, s: Specialised, nodes: Sequence[UOp]) -> None:
+  """A written argument that is another one's memory too: allowed where each program touches only its own elements."""
+  for w in s.writes:
+    for i, n in enumerate(nodes):
+      if i == w or n.arg.storage is not nodes[w].arg.storage: continue
+      a, b = s.parameters[w], s.parameters[i]
+      if a.arrangement.view != b.arrangement.view or len(a.levels) > 1:
+        raise ArgumentError(f"{kernel}: {a.name} and {b.name} are the same memory, arranged differently: what one program writes others read; give {a.name} memory of its own")
