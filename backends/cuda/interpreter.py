@@ -6,7 +6,6 @@ maximum) is added for that time.
 """
 from __future__ import annotations
 
-import inspect
 import time
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Sequence
@@ -61,6 +60,17 @@ def _cast(src: Any, to: Any) -> Any:
   narrow = _narrow(t)
   if narrow is not None: return TensorHandle(x.astype(np.float32).astype(narrow).view(_get_np_dtype(t)), t)
   return TensorHandle(x.astype(_get_np_dtype(t)), t)
+
+
+def _bfloat16(value: float) -> Any:
+  import triton.language as tl
+  from triton.runtime.interpreter import TensorHandle
+  return TensorHandle(np.array([value]).astype(ml_dtypes.bfloat16).view(np.uint16), tl.bfloat16)
+
+
+def _all_ones(t: Any) -> Any:
+  from triton.runtime.interpreter import TensorHandle, _get_np_dtype
+  return TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar)
 
 
 def _dot(a: Any, b: Any, d: Any, precision: Any, imprecise: Any) -> Any:
@@ -118,6 +128,8 @@ def interpreting(module: Any) -> Iterator[None]:
       scope.set_attr(builder, "cast_impl", _cast)
       scope.set_attr(builder, "create_fp_to_fp", lambda src, to, rounding: _cast(src, to))
       scope.set_attr(builder, "create_dot", _dot)
+      scope.set_attr(builder, "get_bf16", _bfloat16)
+      scope.set_attr(builder, "get_all_ones_value", _all_ones)
       module.__dict__["range"] = counted   # a kernel's counter is a scalar of the language, not an int
       with np.errstate(all="ignore"): yield
     finally:
@@ -143,9 +155,7 @@ class InterpretedProgram(Program):
     self.spec = spec
     self.module = compiler.load(spec.source)
     self.fn = getattr(self.module, spec.name).fn
-    self.types = list(signature(spec.uops).values())
-    while len(self.types) < spec.nparams: self.types.append("*u8")
-    self.types = self.types[:len(inspect.signature(self.fn).parameters)]
+    self.types = list(signature(spec.source).values())
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""

@@ -136,7 +136,7 @@ def steps(u: UOp) -> dict[int, int]:
 
 def axis_order(uops: Sequence[UOp]) -> list[int]:
   """One order of the TILE axes for the whole kernel: STOREs, then LOADs, put what moves further through memory first."""
-  ids = [u.arg[0] for u in uops if u.op is Ops.RANGE]
+  ids = list(dict.fromkeys(u.arg[0] for u in uops if u.op is Ops.RANGE))
   later: dict[int, set[int]] = {i: set() for i in ids}
   def reaches(a: int, b: int) -> bool: return b in later[a] or any(reaches(x, b) for x in later[a])
   for kind in (Ops.STORE, Ops.LOAD):
@@ -171,21 +171,30 @@ class Dots:
     new: dict[UOp, UOp] = {}
     out: list[UOp] = []
     for u in self.uops:
-      src = tuple(new[s] for s in u.src)
+      src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
       n = rebuilt(u, u.dtype, src)
-      if u.op is Ops.REDUCE and (ab := self.operands(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(new[x] for x in ab), (DOT, u.arg[1][0]))
+      if u.op is Ops.REDUCE and (found := self.operands(u)) is not None:
+        factors = []
+        for x, where in found:
+          f = new[x]
+          if where is not None: out.append(f := UOp.fresh(Ops.ALU, x.dtype, (new[where], f, UOp.const(x.dtype, 0)), TernaryOps.WHERE))
+          factors.append(f)
+        n = UOp(Ops.REDUCE, u.dtype, tuple(factors), (DOT, u.arg[1][0]))
       elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
         for x, acc in (u.src, u.src[::-1]):
-          if new[x].op is Ops.REDUCE and new[x].arg[0] is DOT and len(new[x].src) == 2 and uses[x] == 1 and acc.op is Ops.DEFINE_ACC and \
-              self.dims[acc] == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*new[x].src, new[acc]), new[x].arg)
+          d = new.get(x, x)
+          if d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2 and uses[x] == 1 and acc.op is Ops.DEFINE_ACC and \
+              self.dims[acc] == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
       new[u] = n
       out.append(n)
     return prune(out)
 
-  def operands(self, u: UOp) -> tuple[UOp, UOp] | None:
-    """The factors of a REDUCE that is a matrix product, the one whose free axis comes first in front."""
+  def operands(self, u: UOp) -> list[tuple[UOp, UOp | None]] | None:
+    """The factors of a REDUCE that is a matrix product, the one whose free axis comes first in front, and where each must be made zero."""
     fn, ids = u.arg
     value = u.src[0]
+    where = None
+    if value.op is Ops.ALU and value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
     if fn is not BinaryOps.ADD or len(ids) != 1 or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
     k, (a, b) = ids[0], value.src
     if u.dtype is F32:
@@ -195,18 +204,33 @@ class Dots:
       a, b = self.stored(a), self.stored(b)
       if a.dtype is not dtypes.int8 or b.dtype is not dtypes.int8: return None
     else: return None
-    da, db = self.dims[a], self.dims[b]
+    none: frozenset[int] = frozenset()
+    da, db = self.dims.get(a, none), self.dims.get(b, none)
     free_a, free_b = da - {k}, db - {k}
     if k not in da or k not in db or len(free_a) != 1 or len(free_b) != 1 or free_a == free_b: return None
     (m,), (n,) = free_a, free_b
     if min(self.sizes[x] for x in (m, n, k)) < 9: return None   # a dot of 16 would be padding, mostly
+    if where is not None and self.dims[where] != {k}: return None
     order = axis_order(self.uops)
-    return (a, b) if order.index(m) < order.index(n) else (b, a)
+    factors = (a, b) if order.index(m) < order.index(n) else (b, a)
+    return [(x, None if where is None or gated(x, where) else where) for x in factors]
 
   def stored(self, u: UOp) -> UOp:
     """What a CAST widened."""
     widens = u.op is Ops.CAST and (u.src[0].dtype in NARROW if u.dtype is F32 else u.src[0].dtype is dtypes.int8)
     return u.src[0] if widens else u
+
+
+def conjuncts(c: UOp) -> list[UOp]:
+  if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: return [*conjuncts(c.src[0]), *conjuncts(c.src[1])]
+  return [c]
+
+
+def gated(x: UOp, where: UOp) -> bool:
+  """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
+  while x.op is Ops.CAST: x = x.src[0]
+  if x.op is not Ops.LOAD or len(x.src) < 3 or (len(x.src) > 3 and x.src[3].arg != 0): return False
+  return set(conjuncts(where)) <= set(conjuncts(x.src[2]))
 
 
 def prune(uops: Sequence[UOp]) -> list[UOp]:

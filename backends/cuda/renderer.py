@@ -65,8 +65,17 @@ class TritonRenderer(Renderer):
     return _Kernel(self, name, uops).source()
 
 
-def signature(uops: Sequence[UOp]) -> dict[str, str]:
-  """Triton's type of each parameter, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
+def signature(source: str) -> dict[str, str]:
+  """Triton's type of each parameter of rendered source, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
+  line = next((line for line in source.splitlines() if line.startswith(_TYPES)), _TYPES)
+  return dict(part.split(": ") for part in line.removeprefix(_TYPES).split(", ") if part)
+
+
+_TYPES = "# "    # the line of a module that says the parameters' types: else sources of other dtypes would be equal
+
+
+def types(uops: Sequence[UOp]) -> dict[str, str]:
+  """What ``signature`` reads, from the program."""
   out: dict[str, str] = {}
   for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
     while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
@@ -173,7 +182,7 @@ class _Kernel:
     for at, u in enumerate(self.uops):
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
       elif u.op in _INLINE or (u.op is Ops.REDUCE and u.arg[0] is DOT and len(u.src) == 3):
-        self.reads[u] = frozenset().union(*(self.reads[s] for s in u.src))
+        self.reads[u] = frozenset().union(*(self.reads.get(s, frozenset()) for s in u.src))
         if uses.get(u, 0) == 1 and block[user[u]] == block[at] and (not self.dims[u] or self.dims[u] == self.target(self.uops[user[u]])) and \
             not any(at < w < user[u] for x in self.reads[u] for w in writes.get(x, ())): self.inline.add(u)
         else: self.reads[u] = frozenset()
@@ -224,13 +233,23 @@ class _Kernel:
   # ---- the module
 
   def source(self) -> str:
+    for u in sorted((u for u in self.uops if u.op is Ops.SPECIAL), key=lambda u: -u.arg[1]): self.special(u)
+    named: dict[tuple[int, DType], Text] = {}
+    for u in self.uops:   # loops that use an axis share it
+      if u.op is not Ops.RANGE: continue
+      if (u.arg[0], u.dtype) not in named:
+        self.range(u)
+        named[(u.arg[0], u.dtype)] = self.text[u]
+      self.text[u] = named[(u.arg[0], u.dtype)]
     for u in self.uops: self.node(u)
     self.flush()
     if not self.lines: self.emit("pass")
-    args = list(signature(self.params))
+    typed = types(self.params)
+    args = list(typed)
     head = f"def {self.name}({', '.join(args)}):"
     if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in args) + "):"
-    kernel = "\n".join(["@triton.jit", head, *self.lines])
+    about = _TYPES + ", ".join(f"{name}: {t}" for name, t in typed.items())
+    kernel = "\n".join([about, "@triton.jit", head, *self.lines])
     parts = [*(helpers.HELPERS[name] for name in helpers.needed(kernel)), kernel]
     body = "\n\n\n".join(parts)
     imports = "import triton\nimport triton.language as tl\n"
@@ -241,10 +260,8 @@ class _Kernel:
 
   def node(self, u: UOp) -> None:
     o = u.op
-    if o in (Ops.CONST, Ops.SINK): return
+    if o in (Ops.CONST, Ops.SINK, Ops.SPECIAL, Ops.RANGE): return
     if o is Ops.DEFINE_GLOBAL: self.text[u] = (u.arg[1], ATOM)
-    elif o is Ops.RANGE: self.range(u)
-    elif o is Ops.SPECIAL: self.special(u)
     elif o is Ops.LOOP: self.loop(u)
     elif o is Ops.IF:
       self.flush()
