@@ -30,7 +30,8 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   """A plain kernel without TILE axes."""
   tiles = [a for a in kernel.axes if a.kind is AxisKind.TILE]
   if not tiles: return kernel
-  axes = tuple(Axis(a.id, a.size, (AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID) if a.kind is AxisKind.TILE else a.kind) for a in kernel.axes)
+  def kind(a: Axis) -> AxisKind: return a.kind if a.kind is not AxisKind.TILE else AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID
+  axes = tuple(Axis(a.id, a.size, kind(a)) for a in kernel.axes)
   kernel = kernel.with_(axes=axes)
   inner = [a.id for a in tiles]
   done = False

@@ -23,7 +23,7 @@ _tracers: list[Tracer] = []
 
 def tracer() -> Tracer:
   """The application that is being read. Raises ArgumentError outside of one."""
-  if not _tracers: raise ArgumentError("the functions of ntgrad.tile.language work inside an application, which tile.make reads; this is plain Python")
+  if not _tracers: raise ArgumentError("the functions of ntgrad.tile.language work inside an application, which tile.make reads")
   return _tracers[-1]
 
 
@@ -54,7 +54,7 @@ class Block:
   def __repr__(self) -> str: return f"Block({self.shape}, {self.dtype})"
   def __bool__(self) -> bool:
     if self.value.op is Ops.CONST: return bool(self.value.arg)
-    raise ArgumentError("the value of a block is known when the kernel runs, not while it is read; use tl.where, or `if` on a scalar in the application")
+    raise ArgumentError("the value of a block is known when the kernel runs, not while it is read; use tl.where, or `if` on a scalar")
   def __hash__(self) -> int: return id(self)
 
   def to(self, dtype: Any) -> Block:
@@ -64,7 +64,13 @@ class Block:
 
   def __getitem__(self, index: Any) -> Block: return getitem(self, index)
 
-  # operators are put on below
+  if TYPE_CHECKING:   # give_operators puts them on
+    def __add__(self, other: Any) -> Block: ...
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __add__
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
+    def __eq__(self, other: Any) -> Block: ...  # type: ignore[override]
+    def __neg__(self) -> Block: ...
+    def __invert__(self) -> Block: ...
 
 
 def index_dtype(u: UOp) -> DType:
@@ -139,7 +145,8 @@ def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
   out = []
   for sizes in zip(*full):
     want = {s for s in sizes if s != 1}
-    if len(want) > 1: raise ShapeError(f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1")
+    if len(want) > 1:
+      raise ShapeError(f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1")
     out.append(want.pop() if want else 1)
   return tuple(out)
 
@@ -252,7 +259,7 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   d = dtype or common_dtype(x, y)
   if fn is BinaryOps.DIV and d.kind != "f": d = dtypes.default_float
   if d.kind == "b" and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD): d = dtypes.default_int
-  if fn in (BinaryOps.SHL, BinaryOps.SHR) and d.kind not in "iu": raise DTypeError(f"{fn.name.lower()}: shifts take ints, got {a.dtype} and {b.dtype}")
+  if fn in (BinaryOps.SHL, BinaryOps.SHR) and d.kind not in "iu": raise DTypeError(f"{fn.name.lower()}: ints, got {a.dtype} and {b.dtype}")
   if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
     raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
   u, v = plain(u, d), plain(v, d)
@@ -428,17 +435,18 @@ _COMPARISONS = (("lt", BinaryOps.CMPLT, False), ("le", BinaryOps.CMPLE, False), 
                 ("eq", BinaryOps.CMPEQ, False), ("ne", BinaryOps.CMPNE, False))
 
 
+_ONE: dict[str, Callable[..., Any]] = {
+  "neg": negative, "pos": block, "invert": lambda x: unary(UnaryOps.NOT, x), "abs": lambda x: unary(UnaryOps.ABS, x),
+  "matmul": lambda x, y: tracer().dot(x, y)}
+
+
 def give_operators(cls: type) -> None:
   """Put arithmetic on a class whose objects stand for blocks."""
   for name, fn in _ARITHMETIC:
     setattr(cls, f"__{name}__", _forward(fn, False))
     setattr(cls, f"__r{name}__", _forward(fn, True))
   for name, fn, swapped in _COMPARISONS: setattr(cls, f"__{name}__", _forward(fn, swapped))
-  setattr(cls, "__neg__", negative)
-  setattr(cls, "__pos__", block)
-  setattr(cls, "__invert__", lambda self: unary(UnaryOps.NOT, self))
-  setattr(cls, "__abs__", lambda self: unary(UnaryOps.ABS, self))
-  setattr(cls, "__matmul__", lambda self, other: tracer().dot(self, other))
+  for name, one in _ONE.items(): setattr(cls, f"__{name}__", one)
 
 
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:

@@ -44,13 +44,14 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
   """
   names = parameter_names(application)
   if len(names) != len(tensors):
-    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}), and there are {len(tensors)} tensors; give one for each")
+    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each")
   named = tuple(t.named(n) for t, n in zip(tensors, names))
   try: arranged = arrangement(*named)
   except NtgradError as e: raise at_line(e, arrangement) from None
   arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged)
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
-    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; return one arranged tensor for each")
+    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
+                        "it returns one arranged tensor for each")
   return TileKernel(application, named, arranged, kernel_name or application.__name__, options(num_warps, num_stages, max_num_configs), output_dir)
 
 
@@ -122,7 +123,8 @@ class Specialised:
 class TileKernel:
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
 
-  def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str, settings: dict[str, Any], output_dir: str | None):
+  def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str, settings: dict[str, Any],
+               output_dir: str | None):
     self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
     self.settings, self.output_dir = settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
@@ -143,7 +145,8 @@ class TileKernel:
     for name, grid in grids[1:]:
       first, want = grids[0]
       if len(grid) != len(want) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(grid, want)):
-        raise ShapeError(f"{self.name}: the outermost level of {name} is {show(grid)}, that of {first} is {show(want)}; all parameters are arranged for the same grid")
+        raise ShapeError(f"{self.name}: the outermost level of {name} is {show(grid)}, that of {first} is {show(want)}; "
+                         "all parameters are arranged for the same grid")
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
@@ -226,10 +229,12 @@ class TileKernel:
     for p in grids[1:]:
       if p.arrangement.levels[0] != grids[0].arrangement.levels[0]:
         raise ShapeError(f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
-                         f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; all parameters are arranged for the same grid")
+                         f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
+                         "all parameters are arranged for the same grid")
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
     with tracer: Interpreter(tracer).application(self.application, tiles)
-    if not any(p.written for p in parameters): raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
+    if not any(p.written for p in parameters):
+      raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values))
 
   # ---- calling

@@ -32,7 +32,7 @@ Shape = Sequence[int]
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:
   got = (shape,) if isinstance(shape, int) else tuple(shape)
-  if not all(isinstance(s, int) and s > 0 for s in got): raise ShapeError(f"{name}: a shape of positive ints that are known while reading, got {got}")
+  if not all(isinstance(s, int) and s > 0 for s in got): raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
   return got
 
 
@@ -63,7 +63,8 @@ def zeros_like(x: Any) -> Block:
 def arange(start: int, end: int | None = None) -> Block:
   """The ints start, start + 1, …, end - 1 (or 0, …, start - 1): shape (end - start,)."""
   first, last = (0, start) if end is None else (start, end)
-  if not isinstance(first, int) or not isinstance(last, int): raise ArgumentError(f"arange: ends that are known while reading, got {first!r} and {last!r}")
+  if not isinstance(first, int) or not isinstance(last, int):
+    raise ArgumentError(f"arange: ends that are known while reading, got {first!r} and {last!r}")
   if last <= first: raise ArgumentError(f"arange: from {first} to {last} there is nothing")
   if last - first == 1: return Block(ix.const(first), (None,))
   a = tracer().axis(last - first)
@@ -208,7 +209,7 @@ def erf(x: Any) -> Block:
 
 def sigmoid(x: Any) -> Block:
   """1 / (1 + exp(-x))."""
-  return 1.0 / (1.0 + exp(-block(x)))  # type: ignore[operator, no-any-return]
+  return 1.0 / (1.0 + exp(-block(x)))
 
 
 def floor(x: Any) -> Block:
@@ -373,7 +374,8 @@ def dot(x: Any, y: Any, acc: Any = None, input_precision: str | None = None, all
 
   ``input_precision`` "tf32" lets a GPU round float32 operands to tf32; "ieee" (the default) does not.
   """
-  if input_precision not in (None, "ieee", "tf32", "tf32x3"): raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
+  if input_precision not in (None, "ieee", "tf32", "tf32x3"):
+    raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
   return tracer().dot(x, y, acc, None if out_dtype is None else dtypes.of(out_dtype))
 
 
@@ -433,7 +435,7 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
 def rand(seed: Any, offset: Any) -> Block:
   """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every backend."""
   bits = randbits(seed, offset)
-  return _b.cast(_b.binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))  # type: ignore[no-any-return, operator]
+  return _b.cast(_b.binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
 
 
 def randbits(seed: Any, offset: Any) -> Block:
@@ -476,29 +478,31 @@ def num_programs(axis: int) -> int:
 
 class libdevice:
   """The functions under the names that CUDA's libdevice has."""
-  exp, exp2, log, log2, sqrt, rsqrt = staticmethod(exp), staticmethod(exp2), staticmethod(log), staticmethod(log2), staticmethod(sqrt), staticmethod(rsqrt)
+  exp, exp2, log, log2 = staticmethod(exp), staticmethod(exp2), staticmethod(log), staticmethod(log2)
+  sqrt, rsqrt = staticmethod(sqrt), staticmethod(rsqrt)
   sin, cos, tan, tanh, erf = staticmethod(sin), staticmethod(cos), staticmethod(tan), staticmethod(tanh), staticmethod(erf)
-  floor, ceil, rint, trunc, fabs, abs = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc), staticmethod(abs), staticmethod(abs)
+  floor, ceil, rint, trunc = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc)
+  fabs = abs = staticmethod(abs)
   fmax, fmin, pow, fma, isnan = staticmethod(maximum), staticmethod(minimum), staticmethod(pow), staticmethod(fma), staticmethod(isnan)
   @staticmethod
-  def log10(x: Any) -> Block: return log2(x) * math.log10(2)  # type: ignore[no-any-return, operator]
+  def log10(x: Any) -> Block: return log2(x) * math.log10(2)
   @staticmethod
   def log1p(x: Any) -> Block:
     # exact for small x: log(1 + x) * x / ((1 + x) - 1)
     b = block(x)
-    u = 1.0 + b  # type: ignore[operator]
-    return _b.where(u == 1.0, b, log(u) * b / _b.where(u == 1.0, 1.0, u - 1.0))  # type: ignore[operator]
+    u = 1.0 + b
+    return _b.where(u == 1.0, b, log(u) * b / _b.where(u == 1.0, 1.0, u - 1.0))
   @staticmethod
   def expm1(x: Any) -> Block:
     # exact for small x: (e^x - 1) * x / log(e^x)
     b = block(x)
     u = exp(b)
     near = u == 1.0
-    return _b.where(near, b, _b.where(u == 0.0, -1.0, (u - 1.0) * b / _b.where(near, 1.0, log(u))))  # type: ignore[operator]
+    return _b.where(near, b, _b.where(u == 0.0, -1.0, (u - 1.0) * b / _b.where(near, 1.0, log(u))))
   @staticmethod
-  def sinh(x: Any) -> Block: return 0.5 * (exp(x) - exp(-block(x)))  # type: ignore[no-any-return, operator]
+  def sinh(x: Any) -> Block: return 0.5 * (exp(x) - exp(-block(x)))
   @staticmethod
-  def cosh(x: Any) -> Block: return 0.5 * (exp(x) + exp(-block(x)))  # type: ignore[no-any-return, operator]
+  def cosh(x: Any) -> Block: return 0.5 * (exp(x) + exp(-block(x)))
 
 
 rint = round

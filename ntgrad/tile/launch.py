@@ -57,8 +57,8 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
     a, p = args[i], slots[kernel.names[kernel.given[i]]]
     t, write_back = as_tensor(name, p.name, a, device, p.written)
     if t._state and mode.grad:
-      raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; wrap it with tile.function, or call it on .detach()")
-    if p.written and not in_memory(t): raise ArgumentError(f"{name}: {p.name} is written, so it must be a whole tensor in memory; got a view or a value not computed yet")
+      raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
+    if p.written and not in_memory(t): raise ArgumentError(f"{name}: {p.name} is written, so it is a whole tensor; got a view of another")
     if not p.written and not in_memory(t): t = t.contiguous()
     tensors.append(t)
     if write_back is not None: back.append((write_back, t))
@@ -136,7 +136,8 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
 
 def from_dlpack(kernel: str, name: str, a: Any) -> np.ndarray:
   """Another library's tensor as a numpy array over the same memory."""
-  if not hasattr(a, "__dlpack__"): raise ArgumentError(f"{kernel}: {name}: a Tensor, a numpy array, a number or something with __dlpack__, got {type(a).__name__}")
+  if not hasattr(a, "__dlpack__"):
+    raise ArgumentError(f"{kernel}: {name} is a Tensor, a numpy array, a number or something with __dlpack__, got {type(a).__name__}")
   try: return np.from_dlpack(a)
   except (BufferError, RuntimeError, TypeError) as e:
     raise ArgumentError(f"{kernel}: {name}: {type(a).__name__} gives no memory of this machine's CPU ({e})") from None
@@ -149,4 +150,5 @@ def check_overlap(kernel: str, s: Specialised, nodes: Sequence[UOp]) -> None:
       if i == w or n.arg.storage is not nodes[w].arg.storage: continue
       a, b = s.parameters[w], s.parameters[i]
       if a.arrangement.view != b.arrangement.view or len(a.levels) > 1:
-        raise ArgumentError(f"{kernel}: {a.name} and {b.name} are the same memory, arranged differently: what one program writes others read; give {a.name} memory of its own")
+        raise ArgumentError(f"{kernel}: {a.name} and {b.name} are the same memory, arranged differently: what one program writes others read; "
+                            f"give {a.name} memory of its own")

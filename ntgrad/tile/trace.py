@@ -8,7 +8,7 @@ from typing import Any, Iterator, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.errors import AxisError, DTypeError, ShapeError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
@@ -413,8 +413,6 @@ class Tracer:
         i = next(iter(waiting))
         v, u = waiting[i]
         waiting[i] = (v, self.keep(Block(u, v.axes)).value)
-        for j, (w, x) in waiting.items():
-          if j != i and reads(x, v): waiting[j] = (w, self.keep(Block(x, w.axes)).value)
         continue
       v, u = waiting.pop(free)
       if reads_elsewhere(u, v): u = self.keep(Block(u, v.axes)).value

@@ -1,7 +1,7 @@
 """Choosing the values of ``block_size()`` symbols."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.symbol import Symbol

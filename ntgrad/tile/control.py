@@ -1,0 +1,178 @@
+"""Values that decide what an application does next: ranges, conditions, and Python's own functions on blocks."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+
+from .block import Block, binary, block, broadcast_shapes, cast, is_value, position, where
+from .source import Closure
+from .trace import Source, Tile, Variable, reads
+
+# ---- what a loop counts
+
+@dataclass(frozen=True)
+class Range:
+  """``range`` of numbers that may be known only when the kernel runs."""
+  start: Any
+  stop: Any
+  step: Any
+
+  def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
+    """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
+    if not any(map(computed, (self.start, self.stop, self.step))):
+      n = len(range(self.start, self.stop, self.step))
+      return n, lambda k: simple(ix.add(ix.mul(k, self.step), self.start))
+    if computed(self.step) or self.step == 0: raise ApplicationError("range: the step is a number other than 0 that is known while reading")
+    first, last = (position(scalar(x).value) for x in (self.start, self.stop))
+    span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
+    end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
+    if end.op is Ops.CONST: return int(end.arg), lambda k: Block(ix.add(ix.mul(k, self.step), first))
+    return end, lambda k: Block(ix.add(ix.mul(k, self.step), first))
+
+
+@dataclass(frozen=True)
+class Counted:
+  """The tiles of a level, along its first dimension."""
+  tile: Tile
+
+  def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
+    if self.tile.ndim != 1: raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
+    return self.tile.shape[0], lambda k: self.tile[Block(k)]
+
+
+def simple(u: UOp) -> Any: return int(u.arg) if u.op is Ops.CONST else Block(u)
+
+
+def scalar(x: Any) -> Block:
+  b = block(x)
+  if any(n != 1 for n in b.shape): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
+  return b
+
+
+def make_range(*args: Any) -> Any:
+  """range, also of numbers that the kernel computes."""
+  start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+  if not any(map(computed, (start, stop, step))): return range(start, stop, step)
+  return Range(start, stop, step)
+
+
+def native_min(*xs: Any) -> Any:
+  items = xs if len(xs) > 1 else tuple(xs[0])
+  if not any(map(computed, items)): return min(items)
+  out = items[0]
+  for x in items[1:]: out = binary(BinaryOps.MIN, out, x)
+  return out
+
+
+def native_max(*xs: Any) -> Any:
+  items = xs if len(xs) > 1 else tuple(xs[0])
+  if not any(map(computed, items)): return max(items)
+  out = items[0]
+  for x in items[1:]: out = binary(BinaryOps.MAX, out, x)
+  return out
+
+
+def native_int(x: Any = 0) -> Any: return cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) else int(x)
+def native_float(x: Any = 0.0) -> Any: return cast(x, dtypes.float32) if computed(x) else float(x)
+def native_bool(x: Any = False) -> Any: return truth(x) if computed(x) else bool(x)
+
+
+def native_sum(xs: Any, start: Any = 0) -> Any:
+  for x in xs: start = start + x
+  return start
+
+
+NATIVE: dict[Any, Any] = {range: make_range, min: native_min, max: native_max, int: native_int, float: native_float, bool: native_bool,
+                           sum: native_sum, abs: abs, len: len, math.ceil: math.ceil}
+
+
+# ---- helpers
+
+def hashable(x: Any) -> bool: return getattr(type(x), "__hash__", None) is not None
+
+
+def ours(fn: Any) -> bool:
+  """Whether a function belongs to the language: it is called, not read."""
+  return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
+
+
+def computed(x: Any) -> bool:
+  """Whether a value is computed by the kernel (or holds one that is)."""
+  if isinstance(x, (tuple, list)): return any(map(computed, x))
+  return is_value(x) or isinstance(x, (Range, Closure, Source))
+
+
+def number(x: Any) -> bool:
+  """Whether something can be held by a variable."""
+  return is_value(x) or (isinstance(x, (bool, int, float)) and not isinstance(x, DType))
+
+
+def truth(x: Any) -> Block:
+  b = block(x)
+  return b if b.dtype.kind == "b" else binary(BinaryOps.CMPNE, b, 0)
+
+
+def both(a: Any, b: Any) -> Any:
+  if not computed(a): return b if a else a
+  if not computed(b): return a if b else b
+  return binary(BinaryOps.AND, truth(a), truth(b))
+
+
+def either(a: Any, b: Any) -> Any:
+  if not computed(a): return a if a else b
+  if not computed(b): return b if b else a
+  return binary(BinaryOps.OR, truth(a), truth(b))
+
+
+def same(a: Any, b: Any) -> bool:
+  if a is b: return True
+  if isinstance(a, Block) or isinstance(b, Block): return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
+  return type(a) is type(b) and not computed(a) and bool(a == b)
+
+
+def select(condition: Block, a: Any, b: Any) -> Any:
+  """``a`` or ``b``, as a condition decides that the kernel computes."""
+  if same(a, b): return a
+  if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)) and len(a) == len(b):
+    return type(a)(select(condition, x, y) for x, y in zip(a, b))
+  if not number(a) or not number(b):
+    raise ApplicationError(f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks")
+  return where(condition, a, b)
+
+
+def together(*values: Any) -> tuple[DType, tuple[int, ...]]:
+  """The dtype and shape of a variable that holds any of the values."""
+  blocks = [block(v) for v in values]
+  found = [b.dtype if is_value(v) else dtypes.of(type(v)) for b, v in zip(blocks, values)]
+  strong = [d for d, v in zip(found, values) if is_value(v)]
+  d = promote(*found) if len(strong) != 1 or promote(*found).kind != strong[0].kind else strong[0]
+  return d, broadcast_shapes("value", *(b.shape for b in blocks))
+
+
+def accumulations(carried: list[str], variables: dict[str, Variable], initial: dict[str, Any], updates: dict[str, UOp],
+                  k: UOp) -> dict[str, Any] | None:
+  """A loop that only adds to (or takes the greatest with) what each variable held is a reduction over its axis."""
+  out: dict[str, Any] = {}
+  for n in carried:
+    v, u = variables[n], updates[n]
+    held = v.block.value
+    if u is held:
+      out[n] = initial[n]
+      continue
+    if u.op is not Ops.ALU or u.arg not in (BinaryOps.ADD, BinaryOps.MAX, BinaryOps.MIN) or held not in u.src: return None
+    part = u.src[1] if u.src[0] is held else u.src[0]
+    if any(reads(part, w) for w in variables.values()): return None
+    ids: tuple[int, ...] = (k.arg[0],)
+    if part.op is Ops.REDUCE and part.arg[0] is u.arg: part, ids = part.src[0], (k.arg[0], *part.arg[1])
+    if k not in part.ranges: return None
+    total = Block(UOp(Ops.REDUCE, part.dtype, (part,), (u.arg, ids)), v.axes)
+    first = initial[n]
+    zero = u.arg is BinaryOps.ADD and (b := block(first)).value.op is Ops.CONST and b.value.arg == 0
+    out[n] = total if zero else binary(u.arg, cast(first, part.dtype) if is_value(first) else first, total)
+  return out
