@@ -87,6 +87,28 @@ def _signed_pow(a, b):
   inverse = tl.where(a == 1, a, tl.where(a == -1, tl.where((b & 1) != 0, a, a * a), a * 0))
   return tl.where(b < 0, inverse, r)
 
+def _sort_key_int32(x, descending):
+  # an int that orders as the float does, NaN after everything
+  b = x.to(tl.int32, bitcast=True)
+  k = tl.where(b < 0, b ^ 2147483647, b)
+  return tl.where(x != x, -2147483647 if descending else 2147483646, k)
+
+def _from_sort_key_int32(k):
+  b = tl.where(k < 0, k ^ 2147483647, k)
+  x = b.to(tl.float32, bitcast=True)
+  return tl.where((k == -2147483647) | (k == 2147483646), float("nan"), x)
+
+def _sort_key_int64(x, descending):
+  # an int that orders as the float does, NaN after everything
+  b = x.to(tl.int64, bitcast=True)
+  k = tl.where(b < 0, b ^ 9223372036854775807, b)
+  return tl.where(x != x, -9223372036854775807 if descending else 9223372036854775806, k)
+
+def _from_sort_key_int64(k):
+  b = tl.where(k < 0, k ^ 9223372036854775807, k)
+  x = b.to(tl.float64, bitcast=True)
+  return tl.where((k == -9223372036854775807) | (k == 9223372036854775806), float("nan"), x)
+
 def _rotate(x, n):
   return (x << n) | (x >> (32 - n))
 

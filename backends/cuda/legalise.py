@@ -134,6 +134,32 @@ def steps(u: UOp) -> dict[int, int]:
   return {}
 
 
+def terms(u: UOp, k: int = 1) -> tuple[dict[UOp, int], int]:
+  """An index as its atoms with their factors, and its constant."""
+  if u.op is Ops.CONST: return {}, k * int(u.arg)
+  if u.op is Ops.CAST and u.src[0].dtype.kind in "iu": return terms(u.src[0], k)
+  if u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+    (a, c), (b, d) = terms(u.src[0], k), terms(u.src[1], k)
+    return {x: a.get(x, 0) + b.get(x, 0) for x in {**a, **b}}, c + d
+  if u.op is Ops.ALU and u.arg is BinaryOps.MUL:
+    for x, f in (u.src, u.src[::-1]):
+      if f.op is Ops.CONST: return terms(x, k * int(f.arg))
+  return {u: k}, 0
+
+
+def layout(size: int, index: UOp) -> tuple[int, ...] | None:
+  """The shape of an array of ``size`` elements of which an access at ``index`` takes every one: the sizes of its axes, the outermost first."""
+  atoms, c = terms(index)
+  if c or any(x.op is not Ops.RANGE for x in atoms): return None
+  below = 1
+  shape: list[int] = []
+  for x, k in sorted(atoms.items(), key=lambda t: t[1]):
+    if k != below: return None
+    shape.insert(0, x.arg[1])
+    below *= x.arg[1]
+  return tuple(shape) if below == size else None
+
+
 def axis_order(uops: Sequence[UOp]) -> list[int]:
   """One order of the TILE axes for the whole kernel: STOREs, then LOADs, put what moves further through memory first."""
   ids = list(dict.fromkeys(u.arg[0] for u in uops if u.op is Ops.RANGE))
@@ -183,8 +209,8 @@ class Dots:
       elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
         for x, acc in (u.src, u.src[::-1]):
           d = new.get(x, x)
-          if d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2 and uses[x] == 1 and acc.op is Ops.DEFINE_ACC and \
-              self.dims[acc] == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
+          if d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2 and uses[x] == 1 and self.dims.get(acc) == self.dims[x] and \
+              (acc.op is Ops.DEFINE_ACC or (acc.op is Ops.LOAD and acc.src[0].op is Ops.DEFINE_LOCAL)): n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
       new[u] = n
       out.append(n)
     return prune(out)

@@ -6,14 +6,16 @@ at every LOAD and STORE, and take the combiner's identity in a REDUCE.
 """
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from typing import Any, Sequence
 
 import numpy as np
 
 from ntgrad.backends.base import Renderer, Target
 from ntgrad.backends.cuda import helpers
-from ntgrad.backends.cuda.legalise import DOT, FP8, NARROW, Dots, accumulator, axis_order, block_axes, op, prune, steps, widen
+from ntgrad.backends.cuda.legalise import DOT, FP8, NARROW, Dots, accumulator, axis_order, block_axes, layout, prune, terms, widen
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import vmin
@@ -46,6 +48,8 @@ _CALL = {
 _COMBINE = {BinaryOps.ADD: "_add", BinaryOps.MUL: "_mul", BinaryOps.AND: "_and", BinaryOps.OR: "_or", BinaryOps.XOR: "_xor"}
 _INLINE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST))
 Text = tuple[str, int]     # Python and its precedence
+_TAKEN = re.compile(r"(data|unused|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
+                    "|".join(keyword.kwlist))   # names that a variable of the kernel cannot have
 
 
 class TritonRenderer(Renderer):
@@ -129,8 +133,9 @@ class _Kernel:
     self.text: dict[UOp, Text] = {}
     self.counts: dict[str, int] = {}
     self.phis: list[UOp] = []
-    self.loops: list[tuple[int, str, list[str]]] = []   # of each open WHILE: where its condition begins, its name, its lines
+    self.whiles: list[Any] = []                         # of each open WHILE: where its condition begins; then its name and the condition's lines
     self.opened: list[int] = []                         # of each open block, how many lines there were
+    self.shapes = self._variables()
     self._analyse()
 
   # ---- facts
@@ -150,43 +155,64 @@ class _Kernel:
           least[i] = max(least.get(i, 0), 32 if i == u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
     return {i: max(1 << (n - 1).bit_length(), least.get(i, 1)) for i, n in self.sizes.items()}
 
+  def _variables(self) -> dict[UOp, tuple[int, ...]]:
+    """The shape of each variable: that of an access which takes all of it, else one dimension."""
+    out: dict[UOp, tuple[int, ...]] = {}
+    for u in self.uops:
+      if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_LOCAL: continue
+      size = u.src[0].arg[1]
+      found = layout(size, u.src[1])
+      if found is not None and (u.src[0] not in out or len(found) > len(out[u.src[0]])): out[u.src[0]] = found
+    return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in self.uops if u.op is Ops.DEFINE_LOCAL}
+
   def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
 
   def target(self, u: UOp) -> frozenset[int]:
     """The axes that the sources of ``u`` are brought to."""
-    if u.op in (Ops.LOAD, Ops.STORE, op("ATOMIC")): return frozenset().union(*(self.dims[s] for s in u.src))
-    if u.op is Ops.REDUCE: return self.dims[u.src[0]].union(u.arg[1])
+    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in u.src))
+    if u.op is Ops.REDUCE: return self.dims[u.src[0]].union((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
     return self.dims[u]
 
   def _analyse(self) -> None:
     """``inline``: values used once, in the block of lines where they stand, by something as many-dimensional, nothing that they read written between."""
     uses: dict[UOp, int] = {}
-    user: dict[UOp, int] = {}
+    users: dict[UOp, list[int]] = {}
     block: list[int] = []
     stack = [0]
     self.reads: dict[UOp, frozenset[UOp]] = {}
     writes: dict[UOp, list[int]] = {}
-    closing, opening = (Ops.ENDLOOP, Ops.ENDIF, op("ENDWHILE"), op("ELSE")), (Ops.LOOP, Ops.IF, op("WHILE"), op("ELSE"), op("BREAK"))
+    ends: dict[int, int] = {}     # where a loop begins -> where it ends
+    around: list[tuple[int, ...]] = []
     for at, u in enumerate(self.uops):
-      if u.op in closing:
-        stack.pop()
-        if u.op is op("ENDWHILE"): stack.pop()
+      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE): stack.pop()
+      elif u.op is Ops.ENDWHILE: stack[-2:] = []
+      if u.op in (Ops.ENDLOOP, Ops.ENDWHILE): ends[self.uops.index(u.src[0])] = at
       block.append(stack[-1])
-      if u.op in opening: stack.append(at)
+      around.append(tuple(stack))
+      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK): stack.append(at)
       if u.op is Ops.PHI: writes.setdefault(accumulator(u), []).append(at)
       elif u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL: writes.setdefault(u.src[0], []).append(at)
       for s in u.src:
         uses[s] = uses.get(s, 0) + (2 if u.op is Ops.ALU and u.arg is UnaryOps.ISNAN else 1)
-        user[s] = at
+        users.setdefault(s, []).append(at)
+    none: frozenset[UOp] = frozenset()
     self.inline: set[UOp] = set()
     for at, u in enumerate(self.uops):
+      self.reads[u] = none
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
+      elif u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_LOCAL:
+        # as long as nothing is stored to it, a variable's own name will do; what a loop after this reads it may write in a later round
+        last = max((max([p, *(ends[b] for b in around[p] if b > at and b in ends)]) for p in users.get(u, ())), default=at)
+        if not any(at < w < last for w in writes.get(u.src[0], ())):
+          self.inline.add(u)
+          self.reads[u] = frozenset((u.src[0],))
       elif u.op in _INLINE or (u.op is Ops.REDUCE and u.arg[0] is DOT and len(u.src) == 3):
-        self.reads[u] = frozenset().union(*(self.reads.get(s, frozenset()) for s in u.src))
-        if uses.get(u, 0) == 1 and block[user[u]] == block[at] and (not self.dims[u] or self.dims[u] == self.target(self.uops[user[u]])) and \
-            not any(at < w < user[u] for x in self.reads[u] for w in writes.get(x, ())): self.inline.add(u)
-        else: self.reads[u] = frozenset()
-      else: self.reads[u] = frozenset()
+        reads = none.union(*(self.reads.get(s, none) for s in u.src))
+        p = users[u][-1] if u in users else at
+        if uses.get(u, 0) == 1 and block[p] == block[at] and (not self.dims[u] or self.dims[u] == self.target(self.uops[p])) and \
+            not any(at < w < p for x in reads for w in writes.get(x, ())):
+          self.inline.add(u)
+          self.reads[u] = reads
 
   # ---- small tools
 
@@ -276,8 +302,30 @@ class _Kernel:
     elif o in (Ops.ENDLOOP, Ops.ENDIF):
       self.flush()
       self.close()
-    elif o is Ops.STORE: self.store(u)
+    elif o is Ops.ELSE:
+      self.flush()
+      self.close()
+      self.open("else:")
+    elif o is Ops.WHILE:
+      self.flush()
+      self.whiles.append(len(self.lines))
+    elif o is Ops.BREAK: self.while_(u)
+    elif o is Ops.ENDWHILE:
+      self.flush()
+      _, again = self.whiles.pop()
+      self.lines += again     # the condition, for the next round
+      self.opened[-1] = -1
+      self.close()
+    elif o is Ops.DEFINE_LOCAL: self.variable(u)
+    elif o is Ops.STORE: (self.assign if u.src[0].op is Ops.DEFINE_LOCAL else self.store)(u)
+    elif o is Ops.ATOMIC: self.atomic(u)
+    elif o is Ops.LOAD and u.src[0].op is Ops.DEFINE_LOCAL:
+      value = self.read(u)
+      if u in self.inline and (value[0].isidentifier() or len(value[0]) < 60): self.text[u] = value
+      else: self.define(u, "val", value)
     elif o is Ops.LOAD: self.define(u, "val", self.load(u))
+    elif o is Ops.SCAN: self.define(u, "scan", self.scan(u))
+    elif o is Ops.SORT: self.define(u, "sort", self.sort(u))
     elif o is Ops.REDUCE:
       value = self.dot(u) if u.arg[0] is DOT else self.reduce(u)
       if u in self.inline: self.text[u] = value
@@ -288,7 +336,7 @@ class _Kernel:
       else:
         self.inline.discard(u)
         self.define(u, "alu" if o is Ops.ALU else "cast", value)
-    else: raise self.refuse(u, "work-items and local memory are Triton's own" if o in (Ops.BARRIER, Ops.DEFINE_LOCAL) else "")
+    else: raise self.refuse(u, "work-items are Triton's own" if o is Ops.BARRIER else "")
 
   def define(self, u: UOp, prefix: str, value: Text) -> None:
     name = self.fresh(prefix)
@@ -352,6 +400,117 @@ class _Kernel:
       if text != self.text[acc][0]: self.emit(f"{self.text[acc][0]} = {text}")
     self.phis.clear()
 
+  def while_(self, u: UOp) -> None:
+    """The condition's lines stand before the loop and again at its end."""
+    start = self.whiles.pop()
+    name = self.fresh("go")
+    self.emit(f"{name} = {self.typed(u.src[0])}")
+    self.whiles.append((name, ["  " + line for line in self.lines[start:]]))
+    self.open(f"while {name}:")
+
+  # ---- variables
+
+  def variable(self, u: UOp) -> None:
+    name = u.arg[0] if u.arg[0].isidentifier() and not _TAKEN.fullmatch(u.arg[0]) else self.fresh("var")
+    self.text[u] = (name, ATOM)
+    for x in self.uops[self.uops.index(u) + 1:]:   # nothing to say where the first thing is that all of it is stored
+      if x.op in (Ops.LOOP, Ops.IF, Ops.WHILE): break
+      if x.op in (Ops.LOAD, Ops.STORE) and x.src[0] is u:
+        if x.op is Ops.STORE and len(x.src) < 4 and layout(u.arg[1], x.src[1]) == self.shapes[u]: return
+        break
+    self.emit(f"{name} = tl.full({self.array(u)}, {constant(u.dtype, 0)[0]}, {triton_type(u.dtype)})")
+
+  def array(self, u: UOp) -> str:
+    sizes = [str(n) for n in self.padded_shape(u)]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+  def padded_shape(self, u: UOp) -> list[int]:
+    """A variable's sizes as Triton has them: those of the axes that go through it."""
+    sizes = [1 << (n - 1).bit_length() for n in self.shapes[u]]
+    for x in self.uops:
+      if x.op in (Ops.LOAD, Ops.STORE) and x.src[0] is u:
+        for d, (axis, _) in enumerate(self.places(x)):
+          if axis is not None: sizes[d] = max(sizes[d], self.padded[axis])
+    return sizes
+
+  def places(self, u: UOp) -> list[tuple[int | None, list[tuple[UOp, int]]]]:
+    """How an access of a variable goes through each dimension: by an axis of its size, or by an index, here as terms (the constant's UOp last)."""
+    shape = self.shapes[u.src[0]]
+    atoms, c = terms(u.src[1])
+    out: list[tuple[int | None, list[tuple[UOp, int]]]] = []
+    stride = math.prod(shape)
+    for n in shape:
+      stride //= n
+      own = [(x, k // stride) for x, k in atoms.items() if abs(k) >= stride and k % stride == 0]
+      for x, _ in own: del atoms[x]
+      whole, c = divmod(c, stride)
+      if len(own) == 1 and own[0][1] == 1 and own[0][0].op is Ops.RANGE and own[0][0].arg[1] == n and not whole: out.append((own[0][0].arg[0], []))
+      else: out.append((None, [*own, (UOp.const(dtypes.int32, whole), 1)]))
+    if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
+    return out
+
+  def read(self, u: UOp) -> Text:
+    """A variable, its dimensions in the kernel's order."""
+    name = self.text[u.src[0]][0]
+    places = self.places(u)
+    order: list[int] = []
+    text = name
+    for d, (axis, index) in enumerate(places):
+      if axis is not None:
+        order.append(axis)
+        continue
+      dims = frozenset().union(*(self.dims.get(x, frozenset()) for x, _ in index))
+      if not dims: order.append(-1)
+      elif len(dims) == 1 and len(places) == 1:
+        order.append(*dims)
+        text = f"tl.gather({text}, {self.sum(index)}, {d})"
+      else: raise self.refuse(u, "a gather from more than one dimension")
+    for d in reversed(range(len(places))):   # one element: the others are masked away
+      if order[d] != -1: continue
+      at = ", ".join(":" if e == d else "None" for e in range(len(order)))
+      here = f"(tl.arange(0, {self.padded_shape(u.src[0])[d]}) == {self.sum(places[d][1])})"
+      text = f"tl.sum(tl.where({here if len(order) == 1 else f'{here}[{at}]'}, {text}, {constant(u.dtype, 0)[0]}), {d})"
+      if u.dtype.kind == "b": text = f"({text} != 0)"
+      elif u.dtype.itemsize < 4: text += f".to({triton_type(u.dtype)})"
+      del order[d]
+    wanted = self.axes(frozenset(order))
+    if wanted != order: text = self.permuted(text, [order.index(i) for i in wanted])
+    return (text, ATOM)
+
+  def permuted(self, text: str, order: list[int]) -> str:
+    return f"tl.trans({text})" if order == [1, 0] else f"tl.permute({text}, ({', '.join(map(str, order))}))"
+
+  def sum(self, index: list[tuple[UOp, int]]) -> str:
+    parts = [self.x(x, MUL) + (f"*{k}" if k != 1 else "") for x, k in index if not (x.op is Ops.CONST and x.arg == 0)]
+    return " + ".join(parts) or "0"
+
+  def assign(self, u: UOp) -> None:
+    """STORE to a variable: where all of it is stored, the value takes its place."""
+    buffer, _, value = u.src[:3]
+    name = self.text[buffer][0]
+    places = self.places(u)
+    order = [axis for axis, _ in places if axis is not None]
+    to = frozenset(order)
+    if not self.dims.get(value, frozenset()) <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place in a variable")
+    masks = [self.x(u.src[3], AND, to)] if len(u.src) > 3 else []
+    if len(u.src) > 3 and not self.dims.get(u.src[3], frozenset()) <= to: raise self.refuse(u, "a condition of other axes than its place")
+    text = self.whole(value, to) if len(order) == len(places) and not masks else self.x(value, ANY, to)
+    wanted = self.axes(to)
+    if wanted != order and self.dims.get(value, frozenset()):
+      text = self.permuted(self.whole(value, to), [wanted.index(i) for i in order])
+      masks = [self.permuted(self.whole(u.src[3], to), [wanted.index(i) for i in order])] if masks else []
+    if len(order) < len(places):   # some element, or row: the rest stays
+      at = ", ".join("None" if axis is None else ":" for axis, _ in places)
+      if order and self.dims.get(value, frozenset()): text = f"({text})[{at}]"
+      if order and masks and self.dims.get(u.src[3], frozenset()): masks = [f"({masks[0]})[{at}]"]
+      for d, (axis, index) in enumerate(places):
+        if axis is not None: continue
+        if any(self.dims.get(x, frozenset()) for x, _ in index): raise self.refuse(u, "a scatter into a variable")
+        here = f"(tl.arange(0, {self.padded_shape(buffer)[d]}) == {self.sum(index)})"
+        masks.append(here if len(places) == 1 else f"{here}[{', '.join(':' if e == d else 'None' for e in range(len(places)))}]")
+    if masks: text = f"tl.where({' & '.join(masks)}, {text}, {name})"
+    if text != name: self.emit(f"{name} = {text}")
+
   # ---- memory
 
   def pointer(self, buffer: UOp, index: UOp, to: frozenset[int]) -> str:
@@ -386,6 +545,51 @@ class _Kernel:
     text = self.x(value, ANY, to)
     if u.src[0].dtype.kind == "b": text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
     self.emit(f"tl.store({self.pointer(buffer, index, to)}, {text}{mask and f', mask={mask}'})")
+
+  def atomic(self, u: UOp) -> None:
+    buffer, index, value = u.src[:3]
+    d = buffer.dtype
+    if d.itemsize < 4 and not (u.arg == "add" and d in (dtypes.float16, dtypes.bfloat16)):
+      raise self.refuse(u, f"CUDA has no atomic {u.arg} of {d}; a wider dtype has")
+    to = self.target(u)
+    mask = self.condition(u.src[3] if len(u.src) > 3 else None, to)
+    self.emit(f"tl.atomic_{u.arg}({self.pointer(buffer, index, to)}, {self.whole(value, to)}{mask and f', mask={mask}'}, sem=\"relaxed\")")
+
+  # ---- scans and sorts
+
+  def scan(self, u: UOp) -> Text:
+    fn, axis, reverse = u.arg
+    value, d, to = u.src[0], u.dtype, self.dims[u]
+    text = self.whole(value, to)
+    if reverse and self.padded[axis] != self.sizes[axis]:   # the lanes added come first
+      text = f"tl.where({self.masks(to, to, frozenset((axis,)))[0]}, {text}, {constant(d, identity(fn, d))[0]})"
+    name = f"_{fn.name.lower()}_nan" if d.kind == "f" and fn in (BinaryOps.MAX, BinaryOps.MIN) else f"_{fn.name.lower()}"
+    back = ", reverse=True" if reverse else ""
+    at = self.axes(to).index(axis)
+    if fn is BinaryOps.ADD and d.itemsize >= 4: return (f"tl.cumsum({text}, {at}{back})", ATOM)
+    return (f"tl.associative_scan({text}, {at}, {name}{back})", ATOM)
+
+  def sort(self, u: UOp) -> Text:
+    """Ascending or descending, NaN last; floats by ints of the same order. Triton sorts along the last dimension."""
+    axis, descending = u.arg
+    value, d, to = u.src[0], u.dtype, self.dims[u]
+    axes = self.axes(to)
+    text, keys = self.whole(value, to), d
+    if d.kind == "f":
+      keys = dtypes.int64 if d.itemsize > 4 else dtypes.int32
+      text = f"_sort_key_{keys.name}({text}, {bool(descending)})"
+    elif d.itemsize < 4: text, keys = f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)", dtypes.int32
+    if self.padded[axis] != self.sizes[axis]:
+      last = dtypes.min(keys) if descending else dtypes.max(keys)
+      text = f"tl.where({self.masks(to, to, frozenset((axis,)))[0]}, {text}, {last})"
+    order = [i for i in range(len(axes)) if axes[i] != axis] + [axes.index(axis)]
+    moved = order != list(range(len(axes)))
+    if moved: text = self.permuted(text, order)
+    text = f"tl.sort({text}, {len(axes) - 1}, {bool(descending)})"
+    if moved: text = self.permuted(text, [order.index(i) for i in range(len(axes))])
+    if d.kind == "f": text = f"_from_sort_key_{keys.name}({text})"
+    elif keys is not d: text += f".to({triton_type(d)})" if d.kind != "b" else " != 0"
+    return (text, CMP if d.kind == "b" else ATOM)
 
   # ---- reductions
 
