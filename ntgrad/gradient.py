@@ -303,6 +303,7 @@ _RULES: dict[Ops, Rule] = {
   Ops.REDUCE_AXIS: _reduce, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
   Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
   Ops.ASSIGN: lambda u, g, need: [(u.src[1], g)],
+  Ops.CUSTOM: lambda u, g, need: u.arg[0].gradients(u.arg[1], g, u.src),
 }
 _STOPS = frozenset({Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 

@@ -5,7 +5,8 @@
 """
 from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 
+from .function import function
 from .kernel import TileKernel, jit, make
 from .tensor import Tensor
 
-__all__ = ["Symbol", "Tensor", "TileKernel", "block_size", "cdiv", "jit", "make"]
+__all__ = ["Symbol", "Tensor", "TileKernel", "block_size", "cdiv", "function", "jit", "make"]

@@ -138,10 +138,13 @@ class Tile:
     t.store(p, indices, plain(u, p.dtype), valid)
 
   def offsets(self, dim: int | None = None) -> Any:
-    """The positions of the tile's elements in the source: along one of its dimensions, or a tuple of all."""
+    """The positions of the tile's elements along a dimension of the source, or a tuple of those along all.
+
+    A block has the dimensions of the tile that the position varies along: those of rows of a matrix tile have shape (rows,).
+    """
     axes = self.axes()
     indices, _ = self.place(axes)
-    blocks = tuple(Block(i, axes) for i in indices)
+    blocks = tuple(Block(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
     if dim is None: return blocks
     if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
     return blocks[dim]
