@@ -70,8 +70,8 @@ def accesses(kernel: Kernel) -> list[Access]:
   found: dict[tuple[int, bool, UOp, UOp], Access] = {}
   by_uop = {p.uop: p for p in kernel.params}
   for u in kernel.nodes:
-    if u.op not in (Ops.LOAD, Ops.STORE): continue
-    p, at, stored = by_uop[u.src[0]], u.src[1], u.op is Ops.STORE
+    if u.op not in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) or u.src[0] not in by_uop: continue
+    p, at, stored = by_uop[u.src[0]], u.src[1], u.op is not Ops.LOAD
     gate = (u.src[3:4] if stored else u.src[2:3]) or (ix.TRUE,)
     key = (p.slot, stored, at, gate[0])
     if key not in found: found[key] = derive(kernel, p, stored, at, gate[0])

@@ -10,7 +10,7 @@ from typing import Any
 from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
-from .kernel import AxisKind, Kernel
+from .kernel import EFFECTS, AxisKind, Kernel
 from .uop import BinaryOps, Ops, UOp, prod
 from .view import strides_of
 
@@ -33,7 +33,7 @@ class Expander:
     self.staged: dict[UOp, tuple[UOp, ...]] = {}   # STAGE -> the loops that fill it (in an arg), local array, stores
 
   def run(self) -> tuple[UOp, ...]:
-    return tuple(out for store in self.kernel.body for out in self.store(store))
+    return tuple(out for s in self.kernel.body for out in (self.store(s) if s.op in EFFECTS else [self.value(s, ())]))
 
   def envs(self, over: list[Any]) -> list[Env]:
     return [tuple(zip([a.rng for a in over], point)) for point in itertools.product(*(range(a.size) for a in over))]
@@ -54,6 +54,7 @@ class Expander:
     if u.op is Ops.LOAD: return self.load(u, env)
     if u.op is Ops.REDUCE: return self.reduce(u, env)
     if u.op is Ops.STAGE: return self.stage(u, env)
+    if u.op in (Ops.SCAN, Ops.SORT): return UOp(u.op, u.dtype, (self.value(u.src[0], env),), u.arg)
     if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST):
       if u.op is Ops.ALU and u.dtype is dtypes.bool and all(s.dtype is dtypes.index for s in u.src):
         return self.compared(self.at(u, env))
@@ -163,7 +164,7 @@ class Expander:
         out.append(self._store(u, at, v, gate))
         continue
       ats, gates = self.lanes_of(at), self.lanes_of(gate)
-      if self.contiguous(at, ats):
+      if u.op is Ops.STORE and self.contiguous(at, ats):
         g = gates[0] if all(x is gates[0] for x in gates) else self.condition(u.src[3], env)
         if v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
         out.append(self._store(u, ats[0], v, g))
@@ -173,7 +174,7 @@ class Expander:
     return out
 
   def _store(self, u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
-    return UOp(Ops.STORE, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg if isinstance(u.arg, str) else None)
+    return UOp(u.op, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg if isinstance(u.arg, str) else None)
 
   def stage(self, u: UOp, env: Env) -> UOp:
     """An element of a staged value: STAGE(index, local array, stores that fill it), with the loops that the stores go through."""

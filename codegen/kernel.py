@@ -1,10 +1,14 @@
-"""A kernel in index form: parameters, axes, and a body of STOREs whose values are functions of the axes."""
+"""A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
+
+A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. What they store to is a param or a variable, which
+each program has for itself.
+"""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 from . import index as ix
 from .dtype import DType
@@ -49,8 +53,39 @@ class Param:
 
 
 @dataclass(frozen=True)
+class Variable(Param):
+  """What a program keeps to itself between statements, in the place of a param; its slot is negative."""
+  node: UOp
+
+  @property
+  def uop(self) -> UOp: return self.node
+
+
+EFFECTS = (Ops.STORE, Ops.ATOMIC)
+REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
+
+
+def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
+  """The sequences of statements of a region: one, or two for an IF (the second may be empty). None for an effect."""
+  if statement.op is Ops.IF: return statement.src[1:1 + statement.arg], statement.src[1 + statement.arg:]
+  return (statement.src[1:],) if statement.op in REGIONS else ()
+
+
+def walk(body: Iterable[UOp]) -> Iterator[UOp]:
+  """Every statement, in order, a region before what it has."""
+  for s in body:
+    yield s
+    for part in inner(s): yield from walk(part)
+
+
+def is_variable(buffer: UOp) -> bool:
+  """Whether a buffer of the index form is a variable (a staged array has a number of elements, not a shape)."""
+  return buffer.op is Ops.DEFINE_LOCAL and isinstance(buffer.arg[1], tuple)
+
+
+@dataclass(frozen=True)
 class Kernel:
-  """``body`` is a tuple of STORE(param, INDEX, value[, gate]); ``applied`` lists the Opts that led here."""
+  """``body`` is a tuple of statements, mostly STORE(param, INDEX, value[, gate]); ``applied`` lists the Opts that led here."""
   params: tuple[Param, ...]
   axes: tuple[Axis, ...]
   body: tuple[UOp, ...]
@@ -64,6 +99,39 @@ class Kernel:
   def nodes(self) -> list[UOp]: return toposort(self.body)
 
   @cached_property
+  def statements(self) -> list[UOp]:
+    """Every statement, those of regions too, in order."""
+    return list(walk(self.body))
+
+  @cached_property
+  def effects(self) -> list[UOp]:
+    """The STOREs and ATOMICs."""
+    return [s for s in self.statements if s.op in EFFECTS]
+
+  @cached_property
+  def variables(self) -> list[UOp]:
+    """The variables, in the order in which they are first used."""
+    return [u for u in self.nodes if is_variable(u)]
+
+  @cached_property
+  def written(self) -> frozenset[UOp]:
+    """The buffers that some statement writes."""
+    return frozenset(s.src[0] for s in self.effects)
+
+  @cached_property
+  def plain(self) -> bool:
+    """Whether the statements may run in any order and all at once: STOREs to params, none reading what an earlier one wrote."""
+    if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
+    tiles = bool(self.of_kind(AxisKind.TILE))
+    done: set[UOp] = set()
+    for s in self.body:
+      for u in s.toposort() if tiles or len(self.body) > 1 else ():
+        # a block reads before it writes: where a scheduled kernel reads what it writes, it is the same element
+        if u.op is Ops.LOAD and (u.src[0] in done or tiles and u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False
+      done.add(s.src[0])
+    return True
+
+  @cached_property
   def reduces(self) -> list[UOp]: return [u for u in self.nodes if u.op is Ops.REDUCE]
 
   @cached_property
@@ -74,13 +142,12 @@ class Kernel:
   @cached_property
   def sequential(self) -> frozenset[int]:
     """Ids of the axes that a scattering STORE goes through in order: later values are added to, or replace, earlier ones."""
-    return frozenset(i for s in self.body if isinstance(s.arg, tuple) for i in s.arg[1])
+    return frozenset(i for s in self.effects if isinstance(s.arg, tuple) for i in s.arg[1])
 
   @cached_property
   def in_place(self) -> bool:
     """Whether some parameter is both read and written."""
-    written = {u.src[0] for u in self.body}
-    return bool(self.sequential) or any(u.op is Ops.LOAD and u.src[0] in written for u in self.nodes)
+    return bool(self.sequential) or any(u.op is Ops.LOAD and u.src[0] in self.written for u in self.nodes)
 
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
@@ -94,11 +161,20 @@ class Kernel:
       n = 1
       for r in over: n *= size.get(r, 1)
       return n
-    total = 0
-    for u in self.nodes:
-      if u.op is Ops.ALU and u.dtype.kind == "f": total += count(u.ranges)
-      elif u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD: total += count(u.src[0].ranges)
-    return total
+    def each(u: UOp, around: frozenset[UOp]) -> int:
+      if u.op is Ops.ALU and u.dtype.kind == "f": return count(u.ranges | around)
+      if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD: return count(u.src[0].ranges | around)
+      return 0
+    if self.plain: return sum(each(u, frozenset()) for u in self.nodes)
+    def total(body: Iterable[UOp], around: frozenset[UOp]) -> int:
+      n = 0
+      for s in body:
+        values = s.src if s.op in EFFECTS else s.src[:1]
+        n += sum(each(u, around) for u in toposort(values))
+        within = around | {self.axis(s.arg).rng} if s.op is Ops.FOR else around
+        n += sum(total(part, within) for part in inner(s))
+      return n
+    return total(self.body, frozenset(a.rng for a in self.of_kind(AxisKind.GRID)))
 
   @cached_property
   def bytes(self) -> int:
@@ -107,7 +183,7 @@ class Kernel:
     for p in self.params:
       n = 1
       for s in p.shape: n *= s
-      reads = {u.src[1] for u in self.nodes if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] is p.uop}
+      reads = {u.src[1] for u in self.nodes if u.op in (Ops.LOAD, *EFFECTS) and u.src[0] is p.uop}
       touched = 0
       for i in reads:
         t = 1

@@ -1,4 +1,4 @@
-"""From a kernel to its list of UOps.
+"""From a kernel to its list of UOps: of one whose statements are STOREs that need no order, or of one statement of a program.
 
 By now nothing is left to decide: expansion made the copies, so this gives each phase its loop, each reduction its accumulator, each
 index its width, and puts nodes in the innermost loop that they depend on.
@@ -12,13 +12,31 @@ from . import index as ix
 from .dtype import DType, dtypes
 from .errors import OptError
 from .expand import expand
-from .kernel import AxisKind, Kernel
+from .kernel import EFFECTS, AxisKind, Kernel
 from .opt import Opt, apply_opt
 from .optimize import optimize
 from .uop import BinaryOps, Ops, UOp, UOpList, identity, toposort
 
 Loops = frozenset[UOp]
 NONE: Loops = frozenset()
+
+
+def positions(kernel: Kernel) -> dict[int, UOp]:
+  """GRID and LOCAL axes from the program's position: the last axis is dimension 0; more than three share dimension 2."""
+  out: dict[int, UOp] = {}
+  for kind, letter in ((AxisKind.GRID, "g"), (AxisKind.LOCAL, "l")):
+    axes = kernel.of_kind(kind)[::-1]
+    for d, a in enumerate(axes[:2]): out[a.id] = UOp(Ops.SPECIAL, dtypes.index, (), (letter, d, a.size))
+    rest = axes[2:]
+    total = 1
+    for a in rest: total *= a.size
+    if rest:
+      at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, total))
+      for a in rest[:-1]:
+        out[a.id] = ix.mod(at, a.size)
+        at = ix.fdiv(at, a.size)
+      out[rest[-1].id] = at
+  return out
 
 
 class Lowering:
@@ -37,29 +55,12 @@ class Lowering:
     for u in toposort(stores):
       below = max((self.phase[s] for s in u.src), default=0)
       self.phase[u] = below + (u.op is Ops.REDUCE)
-    self.special = self._special()
+    self.special = positions(kernel)
     self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
     self.final = 1 + max(self.phase[s] for s in stores)
-    self.out = [self.lower_store(s) for s in stores]
+    self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, {}) for s in stores]
 
   # ---- axes
-
-  def _special(self) -> dict[int, UOp]:
-    """GRID and LOCAL axes from the program's position: the last axis is dimension 0; more than three share dimension 2."""
-    out: dict[int, UOp] = {}
-    for kind, letter in ((AxisKind.GRID, "g"), (AxisKind.LOCAL, "l")):
-      axes = self.kernel.of_kind(kind)[::-1]
-      for d, a in enumerate(axes[:2]): out[a.id] = UOp(Ops.SPECIAL, dtypes.index, (), (letter, d, a.size))
-      rest = axes[2:]
-      total = 1
-      for a in rest: total *= a.size
-      if rest:
-        at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, total))
-        for a in rest[:-1]:
-          out[a.id] = ix.mod(at, a.size)
-          at = ix.fdiv(at, a.size)
-        out[rest[-1].id] = at
-    return out
 
   def loop(self, axis: int, phase: int | UOp, around: Loops) -> UOp:
     """The loop over an axis in a phase (or, for a staged array, the one that fills it)."""
@@ -302,7 +303,7 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
     else: srcs = tuple(new[s] for s in src)
     if srcs == src and d is u.dtype: n = u
     elif u.op is Ops.CAST and srcs[0].dtype is d: n = srcs[0]
-    else: n = (UOp.fresh if u.op in (Ops.LOOP, Ops.PHI, Ops.ENDLOOP, Ops.STORE) else UOp)(u.op, d, srcs, u.arg)
+    else: n = (UOp.fresh if u.lone or u.op in (Ops.LOOP, Ops.PHI, Ops.ENDLOOP, Ops.STORE) else UOp)(u.op, d, srcs, u.arg)
     new[u] = n
     if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
     if n not in seen:
@@ -311,8 +312,11 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
   return UOpList(x for n in out for x in (n, *after.get(n, ())))
 
 
-def linearize(kernel: Kernel) -> UOpList:
-  """The kernel's linear UOps."""
+def linearize(kernel: Kernel, target: Any = None) -> UOpList:
+  """The kernel's linear UOps. ``target`` chooses Opts for the statements of a kernel that has an order of them."""
+  if not kernel.plain:
+    from .program import linearize_program
+    return linearize_program(kernel, target)
   kernel = limit_additions(kernel)
   return lower_index(Emitter(Lowering(kernel, expand(kernel))).out)
 
@@ -407,5 +411,5 @@ class Linearizer:
 
   def linearize(self) -> Linearizer:
     """Make ``uops``."""
-    self.uops = linearize(self.kernel)
+    self.uops = linearize(self.kernel, self.target)
     return self

@@ -12,7 +12,8 @@ from .errors import VerifyError
 from .uop import COMPARE, MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, prod, toposort
 
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
-NO_VALUE = (Ops.STORE, Ops.ENDLOOP, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.SINK)
+NO_VALUE = (Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK)
+ATOMICS = ("add", "max", "min")
 _FLOAT_ONLY = frozenset({UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2,
                          UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV})
 _BITS = frozenset({UnaryOps.NOT, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
@@ -67,8 +68,8 @@ def const_rule(u: UOp) -> str | None:
 
 
 def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | None = None) -> str | None:
-  """LOAD and STORE: buffer, index, value dtype, gate; the arg of a STORE may also be a ``more``."""
-  store = u.op is Ops.STORE
+  """LOAD, STORE and ATOMIC: buffer, index, value dtype, gate; the arg of a STORE may also be a ``more``."""
+  store = u.op is not Ops.LOAD
   least, most = (3, 4) if store else (2, 4)
   if not least <= len(u.src) <= most: return f"{u.op.name} has {least} to {most} sources, got {len(u.src)}"
   buf, index = u.src[:2]
@@ -83,7 +84,11 @@ def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | Non
   if not store and len(u.src) > 3:
     other = u.src[3].dtype
     if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count): return f"`other` of a LOAD of {dtype} is {other}"
-  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]: return f"STORE into {buf.arg[1]!r}, which is declared as not written"
+  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]: return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
+  if u.op is Ops.ATOMIC:
+    if u.arg not in ATOMICS: return f"the arg of ATOMIC is one of {', '.join(map(repr, ATOMICS))}, got {u.arg!r}"
+    if buf.op is not Ops.DEFINE_GLOBAL: return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
+    return f"ATOMIC takes numbers, got {dtype}" if dtype.kind == "b" else None
   if store and u.arg not in (None, "nt") and not (more and isinstance(u.arg, more)): return f"the arg of STORE is None or 'nt', got {u.arg!r}"
   return None
 
@@ -94,6 +99,15 @@ def global_rule(u: UOp) -> str | None:
   if not (isinstance(a, tuple) and len(a) == 3 and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool):
     return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
   return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+
+
+def variable_rule(u: UOp) -> str | None:
+  """``(name, shape, "private")`` and a scalar dtype; or an array of the linear form."""
+  a = u.arg
+  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and isinstance(a[1], tuple)): return local_rule(u)
+  if not all(type(n) is int and n >= 1 for n in a[1]) or a[2] != "private":
+    return f"a variable has a shape of sizes >= 1 and is 'private', got {a!r}"
+  return f"a variable has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
 
 
 def local_rule(u: UOp) -> str | None:
@@ -176,10 +190,29 @@ def _lin_if(u: UOp, at: _Place) -> str | None:
   return None
 
 
+def _lin_while(u: UOp, at: _Place) -> str | None:
+  at.open.append(u)
+  return _no_sources(u)
+
+
+def _lin_break(u: UOp, at: _Place) -> str | None:
+  if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool: return f"BREAK has one bool, got {_names(s.dtype for s in u.src) or 'nothing'}"
+  return None if at.open and at.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
+
+
+def _lin_else(u: UOp, at: _Place) -> str | None:
+  if len(u.src) != 1 or u.src[0].op is not Ops.IF or not at.open or at.open[-1] is not u.src[0]: return "ELSE belongs to the IF that is open"
+  at.open[-1] = u
+  return None
+
+
+_OPENERS = {Ops.ENDLOOP: Ops.LOOP, Ops.ENDIF: Ops.IF, Ops.ENDWHILE: Ops.WHILE}
+
+
 def _lin_end(u: UOp, at: _Place) -> str | None:
-  opener = Ops.LOOP if u.op is Ops.ENDLOOP else Ops.IF
+  opener = _OPENERS[u.op]
   if not u.src or u.src[0].op is not opener: return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
-  if not at.open or at.open[-1] is not u.src[0]:
+  if not at.open or (at.open[-1].src[0] if at.open[-1].op is Ops.ELSE else at.open[-1]) is not u.src[0]:
     inner = f"line {at.at[at.open[-1]]} is the innermost open one" if at.open else "nothing is open"
     return f"{u.op.name} ends line {at.at[u.src[0]]}, but {inner}"
   at.open.pop()
@@ -210,7 +243,8 @@ def _lin_phi(u: UOp, at: _Place) -> str | None:
 
 def _lin_barrier(u: UOp, at: _Place) -> str | None:
   for x in at.open:
-    conditions = x.src[:1] if x.op is Ops.IF else x.src[:2]
+    if x.op is Ops.WHILE: return f"BARRIER inside line {at.at[x]}, a WHILE, whose rounds differ between work-items"
+    conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
     bad = next((n for n in toposort(conditions) if (n.op is Ops.SPECIAL and n.arg[0] == "l") or (n.op is Ops.LOAD)), None)
     if bad is not None:
       return f"BARRIER inside line {at.at[x]}, whose condition differs between work-items (it depends on line {at.at[bad]})"
@@ -233,7 +267,10 @@ def _lin_gep(u: UOp, at: _Place) -> str | None:
 LINEAR: dict[Ops, Callable[[UOp, _Place], str | None]] = {
   Ops.CONST: lambda u, at: const_rule(u), Ops.ALU: lambda u, at: alu_rule(u), Ops.CAST: lambda u, at: cast_rule(u),
   Ops.BITCAST: lambda u, at: cast_rule(u), Ops.DEFINE_GLOBAL: _lin_global, Ops.DEFINE_LOCAL: _lin_local, Ops.DEFINE_ACC: _lin_acc,
-  Ops.SPECIAL: _lin_special, Ops.LOOP: _lin_loop, Ops.ENDLOOP: _lin_end, Ops.IF: _lin_if, Ops.ENDIF: _lin_end, Ops.PHI: _lin_phi,
+  Ops.SPECIAL: _lin_special, Ops.LOOP: _lin_loop, Ops.ENDLOOP: _lin_end, Ops.IF: _lin_if, Ops.ELSE: _lin_else, Ops.ENDIF: _lin_end,
+  Ops.WHILE: _lin_while, Ops.BREAK: _lin_break, Ops.ENDWHILE: _lin_end, Ops.PHI: _lin_phi,
+  Ops.RANGE: lambda u, at: _range_rule(u), Ops.REDUCE: lambda u, at: _reduce_rule(u), Ops.SCAN: lambda u, at: _scan_rule(u),
+  Ops.SORT: lambda u, at: _scan_rule(u), Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index")),
   Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index")), Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index")),
   Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep, Ops.SINK: lambda u, at: None}
 
@@ -243,10 +280,10 @@ def _sources(u: UOp, at: _Place) -> str | None:
   here = tuple(at.open)
   for s in u.src:
     if s not in at.at: return f"reads a {s.op} that does not stand before it"
-    if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.BARRIER, Ops.SINK, Ops.DEFINE_ACC): continue
+    if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK, Ops.DEFINE_ACC): continue
     extra = u.op is Ops.LOOP and s not in u.src[:2]   # LOOP and DEFINE_ACC may name what they come after
     if s.op in NO_VALUE and not extra: return f"reads line {at.at[s]}, a {s.op}, which has no value"
-    if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE) and s is u.src[0]):
+    if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and s is u.src[0]):
       return f"reads line {at.at[s]}, a buffer, other than by LOAD or STORE"
     home = at.path[at.accumulator(s) if s.op is Ops.PHI else s]
     if s.op in (Ops.LOOP, Ops.IF): home = (*home, s)
@@ -326,15 +363,44 @@ def _reduce_rule(u: UOp) -> str | None:
 def _index_store(u: UOp) -> str | None:
   wrong = access_rule(u, _index_rule, tuple)
   if wrong: return wrong
-  ordered: tuple[int, ...] = ()
-  if isinstance(u.arg, tuple):  # a scatter: later values are added to earlier ones, or replace them
-    if len(u.arg) != 2 or u.arg[0] not in ("add", "set") or not isinstance(u.arg[1], tuple):
-      return f"the arg of a scattering STORE is ('add' or 'set', axis ids), got {u.arg!r}"
-    ordered = u.arg[1]
-  free = u.src[2].ranges - u.src[1].ranges - (u.src[3].ranges if len(u.src) > 3 else frozenset())
-  free = frozenset(r for r in free if r.arg[0] not in ordered)
-  if free: return f"STORE of a value that depends on {_axes(free)} to a place that does not"
+  # a scatter: later values are added to earlier ones, or replace them
+  if isinstance(u.arg, tuple) and (len(u.arg) != 2 or u.arg[0] not in ("add", "set") or not isinstance(u.arg[1], tuple)):
+    return f"the arg of a scattering STORE is ('add' or 'set', axis ids), got {u.arg!r}"
   return None
+
+
+def _free(u: UOp, within: frozenset[int]) -> str | None:
+  """A STORE writes one value to a place; ``within`` are the axes that go on around it, one value after another or a place each."""
+  ordered = u.arg[1] if isinstance(u.arg, tuple) else ()
+  free = u.src[2].ranges - u.src[1].ranges - (u.src[3].ranges if len(u.src) > 3 else frozenset())
+  free = frozenset(r for r in free if r.arg[0] not in ordered and r.arg[0] not in within)
+  return f"STORE of a value that depends on {_axes(free)} to a place that does not" if free else None
+
+
+def _scan_rule(u: UOp) -> str | None:
+  n = 3 if u.op is Ops.SCAN else 2
+  if len(u.src) != 1 or u.dtype is not u.src[0].dtype: return f"{u.op.name} has one value and keeps its dtype"
+  if not isinstance(u.arg, tuple) or len(u.arg) != n or not isinstance(u.arg[-2], int) or not isinstance(u.arg[-1], bool):
+    return f"the arg of {u.op.name} is {'(combiner, axis id, reverse)' if n == 3 else '(axis id, descending)'}, got {u.arg!r}"
+  return _combiner_rule(u.arg[0], u.dtype) if n == 3 else None
+
+
+def _statement_rule(u: UOp) -> str | None:
+  """FOR, WHILE and IF: an end or a condition, then statements."""
+  if not u.src: return f"{u.op.name} has {'an end' if u.op is Ops.FOR else 'a condition'} and statements"
+  if u.op is Ops.FOR:
+    if u.src[0].dtype is not dtypes.index: return f"the end of FOR is an index, got {u.src[0].dtype}"
+    if not isinstance(u.arg, int): return f"the arg of FOR is an axis id, got {u.arg!r}"
+    bound = next((n for n in toposort(u.src[1:]) if n.op is Ops.REDUCE and u.arg in n.arg[1]), None)
+    if bound is not None: return f"a REDUCE inside the FOR over axis {u.arg} binds that axis"
+  elif u.src[0].dtype is not dtypes.bool: return f"the condition of {u.op.name} is a bool, got {u.src[0].dtype}"
+  if u.op is Ops.IF and not (isinstance(u.arg, int) and 0 <= u.arg < len(u.src)):
+    return f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}"
+  bad = next((s for s in u.src[1:] if s.op not in _STATEMENTS), None)
+  return None if bad is None else f"{u.op.name} has statements (STORE, ATOMIC, FOR, WHILE, IF), got {bad.op}"
+
+
+_STATEMENTS = (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF)
 
 
 def _axes(rs: Iterable[UOp]) -> str: return ", ".join(f"axis {i} of {n}" for i, n in sorted(r.arg for r in rs))
@@ -348,22 +414,28 @@ def _stage_rule(u: UOp) -> str | None:
 
 INDEX: dict[Ops, Callable[[UOp], str | None]] = {
   Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.DEFINE_GLOBAL: global_rule,
-  Ops.DEFINE_LOCAL: local_rule, Ops.RANGE: _range_rule, Ops.INDEX: lambda u: None, Ops.REDUCE: _reduce_rule,
-  Ops.STAGE: _stage_rule, Ops.LOAD: lambda u: access_rule(u, _index_rule), Ops.STORE: _index_store}
+  Ops.DEFINE_LOCAL: variable_rule, Ops.RANGE: _range_rule, Ops.INDEX: lambda u: None, Ops.REDUCE: _reduce_rule,
+  Ops.STAGE: _stage_rule, Ops.LOAD: lambda u: access_rule(u, _index_rule), Ops.STORE: _index_store,
+  Ops.ATOMIC: lambda u: access_rule(u, _index_rule), Ops.SCAN: _scan_rule, Ops.SORT: _scan_rule,
+  Ops.FOR: _statement_rule, Ops.WHILE: _statement_rule, Ops.IF: _statement_rule}
 
 
 def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "") -> None:
-  """Check the body of a kernel: its STOREs and all beneath.
+  """Check the body of a kernel: its statements and all beneath.
 
   ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``). Raises VerifyError: among others
   for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
   """
+  axes = None if axes is None else list(axes)
   known = None if axes is None else {a.id: a.size for a in axes}
   shapes = None if params is None else {p.slot: p.shape for p in params}
   nodes = toposort(roots)
+  around = frozenset(u.arg for u in nodes if u.op is Ops.FOR)
+  programs = around.union(a.id for a in axes if a.kind.name == "GRID") if axes is not None else around
   for u in nodes:
     rule = INDEX.get(u.op)
     wrong = f"{u.op} does not belong in the index form" if rule is None else rule(u)
+    if wrong is None and u.op is Ops.STORE: wrong = _free(u, around if u.src[0].op is Ops.DEFINE_GLOBAL else programs)
     if wrong is None and u.op is Ops.RANGE and known is not None:
       id, size = u.arg
       if id not in known:
@@ -372,14 +444,26 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
     if wrong is None and u.op is Ops.REDUCE and known is not None:
       lost = [i for i in u.arg[1] if i not in known]
       if lost: wrong = f"REDUCE over axis {lost[0]}, which the kernel does not have"
-    if wrong is None and u.op in (Ops.LOAD, Ops.STORE) and shapes is not None and u.src[0].op is Ops.DEFINE_GLOBAL:
+    if wrong is None and u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and shapes is not None and u.src[0].op is Ops.DEFINE_GLOBAL:
       slot = u.src[0].arg[0]
       if slot not in shapes: wrong = f"{u.op.name} of slot {slot}, which the kernel does not have"
       elif len(u.src[1].src) != len(shapes[slot]):
         wrong = f"an INDEX of {len(u.src[1].src)} dimensions into param {slot} of shape {shapes[slot]}"
+    if wrong is None and u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL and isinstance(u.src[0].arg[1], tuple) and \
+        len(u.src[1].src) != len(u.src[0].arg[1]):
+      wrong = f"an INDEX of {len(u.src[1].src)} dimensions into variable {u.src[0].arg[0]!r} of shape {u.src[0].arg[1]}"
+    if wrong is None and u.op is Ops.FOR and known is not None and u.arg not in known: wrong = f"FOR over axis {u.arg}, which the kernel does not have"
+    if wrong is None: wrong = next((f"reads a {s.op.name}, which is {what}" for s in u.src if (what := _misplaced(u, s))), None)
     if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{_line(nodes, nodes.index(u))}")
   for r in roots:
-    if r.op is not Ops.STORE: raise VerifyError(f"kernel {name!r}: the body of a kernel is STOREs, got {r.op}\n{_line(nodes, nodes.index(r))}")
+    if r.op not in _STATEMENTS: raise VerifyError(f"kernel {name!r}: the body of a kernel is statements, got {r.op}\n{_line(nodes, nodes.index(r))}")
+
+
+def _misplaced(u: UOp, s: UOp) -> str:
+  if s.op in _STATEMENTS and u.op not in (Ops.FOR, Ops.WHILE, Ops.IF): return "a statement and has no value"
+  if s.op in (Ops.SCAN, Ops.SORT) and not (u.op is Ops.STORE and s is u.src[2] and u.src[0].op is Ops.DEFINE_LOCAL):
+    return "only the whole value of a STORE into a variable"
+  return ""
 
 
 # ---- the tensor graph
@@ -489,7 +573,8 @@ def _graph_iota(u: UOp) -> str | None:
 GRAPH: dict[Ops, Callable[[UOp], str | None]] = {
   Ops.CONST: const_rule, Ops.ALU: _graph_alu, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.BUFFER: _graph_buffer, Ops.IOTA: _graph_iota,
   **{op: _graph_move for op in MOVEMENT}, Ops.REDUCE_AXIS: _graph_reduce, Ops.GATHER: _graph_gather, Ops.SCATTER: _graph_scatter,
-  Ops.CAT: _graph_cat, Ops.CONTIGUOUS: _graph_same, Ops.DETACH: _graph_same, Ops.COPY: _graph_same, Ops.ASSIGN: _graph_assign}
+  Ops.CAT: _graph_cat, Ops.CONTIGUOUS: _graph_same, Ops.DETACH: _graph_same, Ops.COPY: _graph_same, Ops.ASSIGN: _graph_assign,
+  Ops.CUSTOM: lambda u: None}
 
 
 def verify_graph(roots: Sequence[UOp]) -> None:

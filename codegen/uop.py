@@ -65,17 +65,23 @@ class Ops(Enum):
   DETACH = 25      # no gradient passes
   COPY = 26        # arg: device
   ASSIGN = 27      # (target view of a BUFFER, value)
+  CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
   RANGE = 40       # arg: (axis id, size)
   INDEX = 41       # one index expression a source dimension
   REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
   STAGE = 43       # (load), arg: axis ids in layout order; the elements are first copied to local memory
+  FOR = 44         # (end, statement..), arg: axis id; 0 <= axis < end
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written)
   LOAD = 51        # (buffer, index[, gate[, other]])
   STORE = 52       # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), index form also ("add" | "set", axis ids gone through in order)
+  ATOMIC = 53      # (buffer, index, value[, gate]), arg: "add" | "max" | "min"; an effect, no value
+  SCAN = 54        # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable
+  SORT = 55        # (value), arg: (axis id, descending): stable, NaN last; likewise
+  WHILE = 56       # index form: (condition, statement..); linear form: nothing, the condition's nodes and its BREAK follow
+  DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private"); index form: a variable, (name, shape, "private")
   # linear form
-  DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private")
   DEFINE_ACC = 61  # arg: start value
   SPECIAL = 62     # arg: ("g" | "l", dimension, size)
   LOOP = 63        # (start, end)
@@ -83,10 +89,13 @@ class Ops(Enum):
   PHI = 65         # (accumulator, value, loop..)
   VECTORIZE = 66   # scalars to a vector
   GEP = 67         # arg: lane; one element of a vector
-  IF = 68          # (condition)
+  IF = 68          # (condition); index form: (condition, statement..), arg: how many of them are for true
   ENDIF = 69       # (if)
   BARRIER = 70
   SINK = 71        # the roots of a program
+  ELSE = 72        # (if)
+  BREAK = 73       # (condition): leaves the WHILE where it is false
+  ENDWHILE = 74    # (while)
 
   __hash__ = object.__hash__
   def __str__(self) -> str: return f"UOps.{self.name}"
@@ -94,7 +103,7 @@ class Ops(Enum):
 
 
 UOps = Ops
-_FRESH = frozenset({Ops.LOOP, Ops.DEFINE_ACC, Ops.DEFINE_LOCAL, Ops.PHI, Ops.ENDLOOP, Ops.STORE})
+_FRESH = frozenset({Ops.LOOP, Ops.DEFINE_ACC, Ops.PHI, Ops.ENDLOOP, Ops.STORE, Ops.ATOMIC})
 MOVEMENT = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.TILE, Ops.UNTILE})
 COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE})
 COMMUTATIVE = frozenset({BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR,
@@ -127,6 +136,7 @@ class UOp:
   dtype: DType
   src: tuple[UOp, ...]
   arg: Any
+  lone = False  # made fresh: it equals no other
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
@@ -144,9 +154,10 @@ class UOp:
     """A node that equals no other: a loop or an accumulator of the linear form."""
     self = object.__new__(UOp)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
+    self.lone = True
     return self
 
-  def __reduce__(self) -> Any: return (UOp.fresh if self.op in _FRESH else UOp, (self.op, self.dtype, self.src, self.arg))
+  def __reduce__(self) -> Any: return (UOp.fresh if self.lone or self.op in _FRESH else UOp, (self.op, self.dtype, self.src, self.arg))
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 
@@ -197,8 +208,8 @@ class UOp:
     """The RANGE nodes that the value of this index form node is a function of (a REDUCE binds its own)."""
     if self.op is Ops.RANGE: return frozenset((self,))
     out = frozenset().union(*(s.ranges for s in self.src)) if self.src else frozenset()
-    if self.op is Ops.REDUCE:
-      bound = self.arg[1]
+    if self.op is Ops.REDUCE or self.op is Ops.FOR:
+      bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,)
       return frozenset(r for r in out if r.arg[0] not in bound)
     return out
 
@@ -246,7 +257,7 @@ class UOpList(list[UOp]):
     print(self)
 
 
-_NO_VALUE = {Ops.STORE, Ops.ENDLOOP, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.SINK}
+_NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK, Ops.FOR}
 
 
 def _dtype_text(u: UOp) -> str:

@@ -54,7 +54,7 @@ class Evaluator:
     self.launched = self.items * int(np.prod([self.sizes[k] for k in self.groups], dtype=np.int64))
     written, read = set(), set()
     for u in self.uops:
-      if u.op is Ops.STORE: written.add(u.src[0])
+      if u.op in (Ops.STORE, Ops.ATOMIC): written.add(u.src[0])
       elif u.op is Ops.LOAD: read.add(u.src[0])
     self.written, self.read = written, read
     self.current = self.uops[0] if self.uops else UOp(Ops.SINK, dtypes.bool)  # the line that runs
@@ -79,10 +79,11 @@ class Evaluator:
     close: dict[int, int] = {}
     for i, u in enumerate(self.uops):
       path.append(tuple(opened))
-      if u.op in (Ops.LOOP, Ops.IF): opened.append(i)
-      elif u.op in (Ops.ENDLOOP, Ops.ENDIF):
+      if u.op is Ops.ELSE: path[-1] = tuple(opened[:-1])
+      if u.op in (Ops.ELSE, Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE):
         close[opened.pop()] = i
         path[-1] = tuple(opened)
+      if u.op in (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE): opened.append(i)
     last: dict[int, int] = {}
     for i, u in enumerate(self.uops):
       for s in (u, *u.src):
@@ -152,13 +153,13 @@ class _Compiler:
     self.steps = self.block(None)
 
   def block(self, opener: UOp | None) -> list[Step]:
-    """The steps up to the ENDLOOP or ENDIF of ``opener``."""
+    """The steps up to what ends ``opener``: its ENDLOOP, ELSE, ENDIF or ENDWHILE."""
     ev = self.ev
     steps: list[Step] = []
     while self.at < len(ev.uops):
       first, u = self.at, ev.uops[self.at]
       self.at += 1
-      if u.op in (Ops.ENDLOOP, Ops.ENDIF):
+      if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE):
         if opener is None or u.src[0] is not opener: ev.fail(u, "ends something that is not open here")
         self.at -= 1
         return steps
@@ -168,17 +169,19 @@ class _Compiler:
           group.append(ev.uops[self.at])
           self.at += 1
         steps.append(self.phi(group))
-      elif u.op in (Ops.LOOP, Ops.IF):
-        body = self.block(u)
-        if self.at == len(ev.uops): ev.fail(u, "opens something that never ends")
+      elif u.op in (Ops.LOOP, Ops.IF, Ops.WHILE):
+        parts = [self.block(u)]
+        if ev.uops[self.at].op is Ops.ELSE:
+          self.at += 1
+          parts.append(self.block(u))
         self.at += 1
-        steps.append(self.loop(u, body) if u.op is Ops.LOOP else self.branch(u, body))
+        steps.append({Ops.LOOP: self.loop, Ops.IF: self.branch, Ops.WHILE: self.repeat}[u.op](u, *parts))
       else:
         step = self.step(u)
         if step is not None: steps.append(step)
       gone = [s for i in range(first, self.at) for s in ev.drops.get(i, ())]
       # what a nested block defines is dropped by that block
-      if u.op in (Ops.LOOP, Ops.IF): gone = ev.drops.get(self.at - 1, [])
+      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE): gone = ev.drops.get(self.at - 1, [])
       if gone: steps.append(_drop(gone))
     if opener is not None: ev.fail(opener, "opens something that never ends")
     return steps
@@ -187,7 +190,7 @@ class _Compiler:
 
   def step(self, u: UOp) -> Step | None:
     """The closure of a node without a body; None where there is nothing to do."""
-    make = getattr(self, u.op.name.lower(), None)
+    make = self.break_ if u.op is Ops.BREAK else getattr(self, u.op.name.lower(), None)
     if make is None: self.ev.fail(u, f"has a {u.op} which the numpy backend cannot evaluate")
     return make(u)
 
@@ -286,6 +289,16 @@ class _Compiler:
       st.memory[buf].store(st.values[index], count, st.values[value], g, st.base.get(buf), st.item if shared else st.who)
     return run
 
+  def atomic(self, u: UOp) -> Step:
+    ev, buf, how = self.ev, u.src[0], u.arg
+    src = self.slots(u)
+    index, value, gate = src[1], src[2], src[3] if len(src) > 3 else None
+    def run(st: _State) -> None:
+      ev.current = u
+      g = st.mask if gate is None else st.values[gate] if st.mask is None else st.values[gate] & st.mask
+      st.memory[buf].atomic(how, st.values[index], st.values[value], g, st.shape)
+    return run
+
   def barrier(self, u: UOp) -> Step:
     ev = self.ev
     own = tuple(range(len(ev.groups), ev.ndim - 1))
@@ -316,7 +329,8 @@ class _Compiler:
           for step in body: step(st)
         return
       outer = st.mask  # bounds that differ from program to program: those that are through sit out
-      for i in range(max(0, int((end - start).max()))):
+      rounds = end - start if outer is None else np.where(outer, end - start, 0)
+      for i in range(max(0, int(rounds.max()))):
         index = start + np.asarray(i, dtype)
         live = index < end
         st.values[out], st.mask = index, live if outer is None else live & outer
@@ -325,14 +339,33 @@ class _Compiler:
       st.mask = outer
     return run
 
-  def branch(self, u: UOp, body: list[Step]) -> Step:
+  def branch(self, u: UOp, body: list[Step], otherwise: list[Step] = []) -> Step:
     cond = self.ev.slot[u.src[0]]
     def run(st: _State) -> None:
       outer, c = st.mask, st.values[cond]
-      mask = c if outer is None else c & outer
-      if not mask.any(): return
-      st.mask = None if mask.all() else mask
-      for step in body: step(st)
+      for part, where in ((body, c), (otherwise, ~c)):
+        mask = where if outer is None else where & outer
+        if not part or not mask.any(): continue
+        st.mask = None if mask.all() else mask
+        for step in part: step(st)
+      st.mask = outer
+    return run
+
+  def break_(self, u: UOp) -> Step:
+    cond = self.ev.slot[u.src[0]]
+    def run(st: _State) -> None: st.mask = st.values[cond] if st.mask is None else st.values[cond] & st.mask
+    return run
+
+  def repeat(self, u: UOp, body: list[Step]) -> Step:
+    """WHILE: its BREAK leaves fewer and fewer programs, until there is none."""
+    def run(st: _State) -> None:
+      outer = st.mask
+      while True:
+        for step in body:
+          step(st)
+          if st.mask is not None and not st.mask.any(): break
+        else: continue
+        break
       st.mask = outer
     return run
 

@@ -128,6 +128,18 @@ class Memory:
       lost = bits(self.data[i]) != new
       if lost.any(): self._race(i, lost)
 
+  def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: tuple[int, ...]) -> None:
+    """``data[index] = fn(data[index], value)`` for one program after another; each program has its turn, also where it asks for the same."""
+    if gate is not None and not gate.any(): return
+    i = self.check("updates", index, gate, 1)
+    shape = np.broadcast_shapes(i.shape, value.shape, programs + (1,), () if gate is None else gate.shape)
+    live = None if gate is None else np.broadcast_to(gate, shape)
+    i, value = _pick(i, shape, live), _pick(value, shape, live)
+    fn = {"add": np.add, "max": np.maximum, "min": np.minimum}[how]
+    if self.data.dtype.kind in "iuf": fn.at(self.data, i, value)
+    else:  # the narrow floats of ml_dtypes
+      for k, v in zip(i, value): self.data[k] = fn(self.data[k].astype(np.float32), v.astype(np.float32)).astype(self.data.dtype)
+
   def _race(self, i: Array, bad: Array) -> NoReturn:
     self.fail(f"writes {self.what} at index {self._of(i, _first(bad))} with different values in two programs: a race")
 

@@ -82,12 +82,13 @@ def _find_inline(uops: Sequence[UOp], facts: Facts) -> None:
   stack = [0]
   phis: dict[UOp, list[int]] = {}
   for at, u in enumerate(uops):
-    if u.op in (Ops.ENDLOOP, Ops.ENDIF): stack.pop()
+    if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE, Ops.ENDWHILE): stack.pop()
     block.append(stack[-1])
-    if u.op in (Ops.LOOP, Ops.IF): stack.append(at)
+    if u.op in (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE): stack.append(at)
     if u.op is Ops.PHI: phis.setdefault(_accumulator(u), []).append(at)
     # text that a statement repeats must be a name
     repeats = u.arg is UnaryOps.ISNAN
+    if u.op is Ops.LOOP: repeats = True   # its end is looked at every time round
     if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
     for s in u.src:
       uses[s] = uses.get(s, 0) + (2 if repeats else 1)
@@ -125,6 +126,7 @@ def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
       elif u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize:
         if u in seen: seen.add(u.src[0])
       elif u.op is Ops.STORE: seen.add(u.src[1])
+      elif u.op is Ops.ATOMIC: seen.update(u.src[1:])
       elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
     if len(seen) == before: break
   facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and overflows(u)}

@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from ntgrad.backends.base import Renderer, Target
-from ntgrad.backends.opencl import mathlib, prelude
+from ntgrad.backends.opencl import atomics, mathlib, prelude
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.dtype import DType, dtypes
@@ -115,7 +115,7 @@ class _Kernel:
     self.flush()
     params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
     loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
-    stored = {u.src[0] for u in self.uops if u.op is Ops.STORE}
+    stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
     args: list[str] = []
     for u in params:
       slot, name, written = u.arg
@@ -195,7 +195,15 @@ class _Kernel:
       self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {name}++) {{")
       self.text[u] = (name, ATOM)
       self.depth += 1
-    elif op in (Ops.ENDLOOP, Ops.ENDIF):
+    elif op is Ops.WHILE:
+      self.emit("while (1) {")
+      self.depth += 1
+    elif op is Ops.BREAK: self.emit(f"if (!{self.c(u.src[0], UNARY)}) break;")
+    elif op is Ops.ELSE:
+      self.depth -= 1
+      self.emit("} else {")
+      self.depth += 1
+    elif op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE):
       self.flush()
       self.depth -= 1
       self.emit("}")
@@ -217,6 +225,7 @@ class _Kernel:
     else:
       if any(s in self.phis for s in u.src): self.flush()
       if op is Ops.STORE: self.store(u)
+      elif op is Ops.ATOMIC: self.atomic(u)
       elif op is Ops.LOAD: self.define(u, "val", self.load(u))
       else:
         value = self.value(u)
@@ -320,6 +329,20 @@ class _Kernel:
     if streams and self.facts.divides(index, n):  # such a store must be aligned
       self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
     else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
+
+  def atomic(self, u: UOp) -> None:
+    """``*p = fn(*p, value)`` as one step."""
+    buffer, index, value = u.src[:3]
+    d = buffer.dtype
+    guard = f"if ({self.c(u.src[3])}) " if len(u.src) > 3 else ""
+    name = f"atomic_{u.arg}_{d.short}"
+    if d.short in ("int", "uint"): call = f"atomic_{u.arg}"   # the device's own
+    else:
+      call = name
+      for pragma in atomics.pragmas(d): self.typedefs[pragma] = pragma
+      for key, text in atomics.source(u.arg, d): self.helpers[key] = text
+    place = f"{self.c(buffer)}" if index.op is Ops.CONST and index.arg == 0 else f"{self.c(buffer)} + {self.c(index, ADD)}"
+    self.emit(f"{guard}{call}({place}, {self.c(value)});")
 
   # ---- values
   def value(self, u: UOp) -> Text:

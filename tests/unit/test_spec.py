@@ -41,8 +41,8 @@ def refused(sentence: str) -> Callable[[Make], Make]:
 def source_after(p: Lines) -> None: p.add(Ops.ALU, INT, (c(1), c(2)), ADD)
 
 
-@refused("UOps.RANGE does not belong in a linear program")
-def foreign_op(p: Lines) -> None: p.add(Ops.RANGE, INT, (), (0, 4))
+@refused("UOps.INDEX does not belong in a linear program")
+def foreign_op(p: Lines) -> None: p.add(Ops.INDEX, INT)
 
 
 @refused("stands twice (before in line 0)")
@@ -482,7 +482,7 @@ def test_index_refusal(sentence: str, changes: Callable[[], dict[str, Any]]) -> 
 
 
 def test_index_roots_are_stores() -> None:
-  with pytest.raises(VerifyError, match="the body of a kernel is STOREs, got UOps.CONST"): verify_index((_zero(),))
+  with pytest.raises(VerifyError, match="the body of a kernel is statements, got UOps.CONST"): verify_index((_zero(),))
 
 
 # ---- the tensor graph
