@@ -455,7 +455,7 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
   for n in toposort((u,), stop=lambda n: n.op in (Ops.LOAD, Ops.INDEX) or n in known):
     if n in known: continue
     if n.op in (Ops.REDUCE, Ops.SCAN, Ops.SORT): return True
-    if n.op is Ops.ALU:
+    if n.op is Ops.ALU and n.dtype.kind != "b" and n.dtype is not dtypes.index:
       if n.arg in _COSTLY: return True
       alu += 1
   return alu > 2
