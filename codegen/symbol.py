@@ -478,8 +478,9 @@ def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
 
 def _chosen(node: Any, a: int | Symbol, b: int | Symbol) -> Any:
   if isinstance(a, int) and isinstance(b, int): return max(a, b) if node is Greater else min(a, b)
-  more = _compared(">=", a, b)
-  if not isinstance(more, Condition): return a if more == (node is Greater) else b
+  for op in (">=", "<="):
+    known = _compared(op, a, b)
+    if not isinstance(known, Condition): return a if known == ((op == ">=") == (node is Greater)) else b
   return Symbol._of(node(_expr_of(a), _expr_of(b)), _merged(_free_of(a), _free_of(b)))
 
 

@@ -164,11 +164,19 @@ def _sliced(n: Expr, k: slice) -> Expr:
     raise ArgumentError(f"index: a slice has ints and Symbols, and an int for a step, got {k}")
   if k.step == 0: raise ArgumentError("index: a step of 0")
   if not any(isinstance(p, Symbol) for p in (n, *parts)): return len(range(*k.indices(n)))  # type: ignore[arg-type]
-  step = 1 if k.step is None else k.step
-  least, most = (0, n) if step > 0 else (-1, n - 1)
-  def place(v: Any, otherwise: Expr) -> Any:
-    if v is None: return otherwise
-    return maximum(n + v, least) if isinstance(v, int) and v < 0 else minimum(v, most)
-  first, last = (0, n) if step > 0 else (n - 1, -1)
-  distance = place(k.stop, last) - place(k.start, first)
-  return cdiv(maximum(distance * (1 if step > 0 else -1), 0), abs(step))
+  step, start, stop = 1 if k.step is None else k.step, k.start, k.stop
+  def back(v: Any) -> bool: return isinstance(v, int) and v < 0  # counted from the end; a Symbol is not
+  if step > 0:
+    first = 0 if start is None else maximum(n + start, 0) if back(start) else start
+    last = n if stop is None else n + stop if back(stop) else _within(stop, n)
+    reach = last if first == 0 and not back(stop) else maximum(last - first, 0)
+  else:
+    first = n - 1 if start is None else n + start if back(start) else minimum(start, n - 1)
+    last = -1 if stop is None else maximum(n + stop, -1) if back(stop) else stop
+    reach = n if start is None and stop is None else maximum(first - last, 0)
+  return cdiv(reach, abs(step))
+
+
+def _within(v: Expr, n: Expr) -> Expr:
+  """min(v, n) for a size n, which is 1 or more."""
+  return v if isinstance(v, int) and v <= 1 else minimum(v, n)

@@ -212,11 +212,12 @@ class Tensor:
       if self._ops[:value._begin] != base or any(o.name in ("tile", "ravel") for o in mine):
         raise ArgumentError(f"dtype: {value} was made from the dtype of another arrangement than {self}")
       self._ops, self._levels = (*base, *mine, *value._ops[value._begin:]), (*self._levels[:inner], *value._levels[inner:])
-    elif inner < len(self._levels): raise ArgumentError(f"dtype: {self} has inner levels; its dtype is a Tensor, got {value!r}")
-    else: self._source = replace(self._source, dtype=None if value is None else dtypes.of(value))
-    if self._parent is not None:
-      if not isinstance(value, Tensor): self._parent._source = self._source
-      self._parent.dtype = self
+      if self._parent is not None: self._parent.dtype = self
+      return
+    if inner < len(self._levels): raise ArgumentError(f"dtype: {self} has inner levels; its dtype is a Tensor, got {value!r}")
+    source = replace(self._source, dtype=None if value is None else dtypes.of(value))
+    t: Tensor | None = self
+    while t is not None: t._source, t = source, t._parent
 
   def innermost(self) -> Tensor:
     """The innermost level."""
@@ -270,7 +271,7 @@ class Tensor:
   def squeeze(self, dim: int | Sequence[int]) -> Tensor:
     """(1, n) -> (n): dimensions of 1 go. One whose size is not known yet is checked before the launch."""
     gone = self._refusing(shapes.axes, "squeeze", dim, self.ndim)
-    return self._then("squeeze", (gone,), self._refusing(shapes.squeeze, self.shape, gone))
+    return self._then("squeeze", (_alone(gone),), self._refusing(shapes.squeeze, self.shape, gone))
 
   def unsqueeze(self, dim: int) -> Tensor:
     """(n) -> (1, n): a dimension of 1 comes before ``dim``."""
@@ -304,7 +305,7 @@ class Tensor:
 
   def flip(self, dims: int | Sequence[int]) -> Tensor:
     """(n) -> (n), last element first."""
-    return self._then("flip", (self._refusing(shapes.axes, "flip", dims, self.ndim),), self.shape)
+    return self._then("flip", (_alone(self._refusing(shapes.axes, "flip", dims, self.ndim)),), self.shape)
 
   def __getitem__(self, key: Any) -> Tensor:
     """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them. Bounds and indices may be Symbols (of 0 or more)."""
@@ -364,19 +365,23 @@ class Tensor:
 
   def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The picture: each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels together."""
-    return self._whole(subs).elements()
+    return self.concrete(subs).elements()
 
   def offsets(self, dim: int | None = None, subs: Mapping[Any, Any] | None = None) -> Any:
     """Each element's index in source dimension ``dim`` (default: a tuple with all of them), masked or not. int64, shaped as ``eval``."""
-    out = self._whole(subs).offsets()
+    out = self.concrete(subs).offsets()
     return out if dim is None else out[self._refusing(shapes.axes, "offsets", dim, len(out))[0]]
 
-  def _whole(self, subs: Mapping[Any, Any] | None) -> Arrangement:
+  def concrete(self, subs: Mapping[Any, Any] | None = None) -> Arrangement:
+    """The Arrangement where ``subs`` has all values that are missing. Raises ArgumentError for a Symbol without one."""
     if self._level: raise ArgumentError(f"{self}: this is its level {self._level}; eval and offsets are those of the whole tensor")
     full = self.subs(subs or {})
     missing = sorted(s.name for s in full.symbols())
     if missing: raise ArgumentError(f"{self}: no value for {', '.join(missing)}; give them as eval({{name: value}})")
     return full.arrangement()
+
+
+def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else axes
 
 
 def _symbols(args: Any) -> list[Expr]:

@@ -11,7 +11,7 @@ from ntgrad.backends.base import Target
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.optimize import optimize
@@ -86,6 +86,33 @@ def test_dimension_operations() -> None:
   for got, want in same: assert (elements(got) == want).all() and elements(got).shape == want.shape, str(got)
 
 
+KEYS = [(slice(None, None, -2),), (1,), (slice(1, None, 2), 0, None), (..., slice(-1, 0, -2)),
+        (None, slice(5, 2)), slice(100, -100, -3), -1, (), None]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_index(key: object) -> None:
+  a, want = Arrangement.of((5, 3, 7)), numbered(5, 3, 7)[key]  # type: ignore[index]
+  for got in (a[key], a.tile((5, 3, 7)).ravel()[0, 0, 0][key], a.unsqueeze(0).tile((1, 5, 3, 7)).squeeze(0, level=1).index(key, level=1)):
+    assert got.levels[-1] == want.shape and (got.elements().reshape(want.shape) == want).all(), str(got)
+    # what is printed can be read
+    assert (eval(str(got), {"source": lambda *shape: Arrangement.of(shape)}).elements() == got.elements()).all()
+
+
+def test_unflatten() -> None:
+  a = Arrangement.of((6, 4))
+  assert (a.unflatten(0, (2, 3)).elements() == numbered(2, 3, 4)).all() and a.unflatten(-1, (-1, 2)).shape == (6, 2, 2)
+  assert str(a.tile((6, 4)).unflatten(0, (2, -1), level=1)) == "source(6, 4).tile((6, 4)).unflatten(0, (2, 3), level=1)"
+
+
+def test_elements_and_offsets() -> None:
+  a = Arrangement.of((5, 3)).tile((2, 3))
+  assert (a.elements() == elements(a)).all() and a.elements().shape == (3, 1, 2, 3)
+  rows, columns = a.offsets()
+  assert rows[2, 0].tolist() == [[4] * 3, [5] * 3] and columns[1, 0].tolist() == [[0, 1, 2]] * 2
+  assert Arrangement.of((4,))[4:].elements().shape == (0,)
+
+
 def test_inner_levels() -> None:
   a = Arrangement.of((4, 6)).tile((2, 6)).tile((2, 3), level=1)
   assert a.levels == ((2, 1), (1, 2), (2, 3))
@@ -114,6 +141,12 @@ REFUSED: list[tuple[type[Exception], str, Callable[[Arrangement], object]]] = [
   (ArgumentError, "shrink cuts off", lambda a: a.pad(((0, -1), (0, 0)))),
   (ShapeError, "a pair for each of 2", lambda a: a.pad(((0, 1),))),
   (ShapeError, "0 <= begin <= end <= size", lambda a: a.shrink(((0, 7), (0, 8)))),
+  (ShapeError, "unflatten: dimension 0 of \\(6, 8\\) has 6 elements, which is no \\(4, 2\\)", lambda a: a.unflatten(0, (4, 2))),
+  (ShapeError, "which is no \\(4, -1\\)", lambda a: a.unflatten(0, (4, -1))), (ArgumentError, "one may be -1", lambda a: a.unflatten(0, (-1, -1))),
+  (ArgumentError, "unflatten: sizes are ints", lambda a: a.unflatten(0, (1.5,))),  # type: ignore[arg-type]
+  (IndexOutOfRangeError, "index: 6 is outside dimension 0 of \\(6, 8\\)", lambda a: a[6]), (AxisError, "3 indices for 2", lambda a: a[0, 0, 0]),
+  (ArgumentError, "may stand once", lambda a: a[..., ...]), (ArgumentError, "a step of 0", lambda a: a[::0]),
+  (ArgumentError, "ints, slices", lambda a: a["x"]),
   (ShapeError, "got \\[1\\] indices", lambda a: a.pull([[0]]))]
 
 

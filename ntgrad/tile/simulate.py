@@ -1,0 +1,49 @@
+"""What an arrangement does, as arrays of numbers: no kernel, no device."""
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
+
+from ntgrad.codegen.errors import ArgumentError
+
+from .tensor import Tensor, named
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+  """The tensors as ``arrangement`` gives them back, named after its parameters where it has as many."""
+  given = tuple(tensors)
+  try: parameters = inspect.signature(arrangement).parameters.values()
+  except (TypeError, ValueError): parameters = {}.values()
+  names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:len(given)]
+  if len(names) == len(given): given = named(given, names)
+  out = arrangement(*given)
+  out = (out,) if isinstance(out, Tensor) else tuple(out)
+  if len(out) != len(given) or not all(isinstance(t, Tensor) for t in out):
+    raise ArgumentError("an arrangement gives one arranged tensor for each of its tensors; "
+                        f"this one gives {len(out)} arranged tensors for {len(given)}")
+  return out
+
+
+def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tensor],
+                         subs: Mapping[Any, Any] | None = None) -> tuple[tuple[Numbers, ...], tuple[Numbers, ...]]:
+  """The elements of each source, numbered row by row, and the same numbers as the programs see them.
+
+  ``subs`` has values for Symbols, as ``Tensor.eval`` takes them. Two tuples of int64 arrays, one a tensor: the first with the shapes of
+  the sources; the second with the programs (the outermost level, flattened) first, then the dimensions of the other levels, -1 where an
+  element lies outside. Raises ArgumentError for Symbols without a value.
+  """
+  sources, targets = [], []
+  for t in arranged(arrangement, [t.subs(subs or {}) for t in tensors]):
+    whole = t.concrete(subs)
+    sources.append(np.arange(int(np.prod(whole.source, dtype=np.int64)), dtype=np.int64).reshape(whole.source))
+    picture = whole.elements()
+    inner = picture.shape[len(whole.shape):]
+    targets.append(picture.reshape((-1, *inner) if whole.shape else inner))
+  return tuple(sources), tuple(targets)
+
+
+__all__ = ["arranged", "simulate_arrangement"]
