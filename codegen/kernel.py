@@ -125,6 +125,7 @@ class Kernel:
     tiles = bool(self.of_kind(AxisKind.TILE))
     done: set[UOp] = set()
     for s in self.body:
+      if tiles and s.src[0] in done: return False   # perhaps the same elements again
       for u in s.toposort() if tiles or len(self.body) > 1 else ():
         # a block reads before it writes: where a scheduled kernel reads what it writes, it is the same element
         if u.op is Ops.LOAD and (u.src[0] in done or tiles and u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False

@@ -10,20 +10,7 @@ import itertools
 from . import index as ix
 from .kernel import Axis, AxisKind, Kernel
 from .opt import Opt, apply_opt
-from .uop import BinaryOps, Ops, UOp, rewrite, toposort
-
-
-def is_plain(kernel: Kernel) -> bool:
-  """Whether the body is only STOREs into parameters that no statement reads after another has written them."""
-  written: set[UOp] = set()
-  for s in kernel.body:
-    if s.op is not Ops.STORE or s.src[0].op is not Ops.DEFINE_GLOBAL: return False
-    nodes = toposort((s,))
-    if any(u.op is Ops.LOAD and (u.src[0] in written or u.src[0].op is Ops.DEFINE_LOCAL) for u in nodes): return False
-    if any(u.op in (Ops.SCAN, Ops.SORT) for u in nodes): return False
-    if s.src[0] in written: return False
-    written.add(s.src[0])
-  return True
+from .uop import BinaryOps, Ops, UOp, rewrite
 
 
 def lower_tiles(kernel: Kernel) -> Kernel:

@@ -52,10 +52,11 @@ class Buffer:
 
   Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that reads the new.
   """
-  __slots__ = ("device", "shape", "dtype", "storage", "version", "rng_count", "node_ref", "__weakref__")
+  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "node_ref", "__weakref__")
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
+    self.signature = (shape, dtype, device)
     self.storage = Storage(device, prod(shape) * dtype.itemsize) if storage is None else storage
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.version = self.storage.version

@@ -8,7 +8,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.tiles import is_plain, lower_tiles
+from ntgrad.codegen.tiles import lower_tiles
 from ntgrad.codegen.uop import prod
 
 from . import report
@@ -26,7 +26,7 @@ def kernel_name(kernel: Kernel) -> str:
 def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Kernel]:
   """The kernel rendered for a device, and the kernel after its Opts."""
   target = device.renderer.target
-  plain = is_plain(kernel)
+  plain = kernel.plain
   if plain and not target.blocks: kernel = lower_tiles(kernel)
   blocks = bool(kernel.of_kind(AxisKind.TILE))
   optimised = kernel if config.noopt or blocks or not plain else optimize(kernel, target)

@@ -12,25 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, Mapping, Sequence
 
-import numpy as np
-
-from ntgrad.backends.base import Device, Program, ProgramSpec
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.symbol import Symbol, evaluate, names_of
-from ntgrad.codegen.uop import UOp, UOpList
-from ntgrad.engine.compile import from_specs, program_spec
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.codegen.symbol import Symbol
+from ntgrad.codegen.uop import UOpList
+from ntgrad.engine.compile import program_spec
 
 from .interpret import Interpreter
+from .launch import Argument, describe, launch
 from .tensor import Tensor
 from .trace import Parameter, Tile, Tracer
 from .tune import choose
-
-Argument = tuple[tuple[int, ...], DType]      # shape and dtype
 
 
 def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Tensor], *, kernel_name: str | None = None,
@@ -112,8 +106,8 @@ class Specialised:
   def uops(self) -> UOpList:
     """The linear UOps without any Opt."""
     from ntgrad.codegen.linearizer import linearize
-    from ntgrad.codegen.tiles import is_plain, lower_tiles
-    return linearize(lower_tiles(self.kernel) if is_plain(self.kernel) else self.kernel)
+    from ntgrad.codegen.tiles import lower_tiles
+    return linearize(lower_tiles(self.kernel) if self.kernel.plain else self.kernel)
 
   def arrangements(self) -> str:
     """The meta-operations of each parameter, as written."""
@@ -240,7 +234,6 @@ class TileKernel:
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in place."""
-    from .launch import launch
     launch(self, args, given)
 
   # ---- seeing
@@ -273,21 +266,3 @@ def constant(name: str, x: Any) -> Any:
   if isinstance(x, (bool, int, float)): return x
   if hasattr(x, "item") and getattr(x, "shape", None) == (): return x.item()
   raise ArgumentError(f"{name} is known at compile time: a number, got {x!r}")
-
-
-def describe(a: Any) -> Argument | None:
-  """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
-  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], tuple): return a[0], dtypes.of(a[1])
-  if isinstance(a, bool): return (), dtypes.bool
-  if isinstance(a, int): return (), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64
-  if isinstance(a, float): return (), dtypes.float32
-  shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
-  if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
-  if not isinstance(dtype, DType):
-    try: dtype = dtypes.of(dtype)
-    except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2])   # torch.float32
-  return tuple(int(n) for n in shape), dtype
-
-
-__all__ = ["Arrangement", "Program", "Specialised", "TileKernel", "UOp", "config", "default_device", "describe", "evaluate", "from_specs",
-           "get_device", "jit", "make", "names_of", "np"]

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 import numpy as np
 
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import live_tensors, mode
 from ntgrad.engine.buffer import Buffer
@@ -18,7 +18,10 @@ from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.realize import Step, number_buffer, realize, run_step, walk
 from ntgrad.tensor import Tensor
 
-from .kernel import Specialised, TileKernel, describe
+if TYPE_CHECKING:
+  from .kernel import Specialised, TileKernel
+
+Argument = tuple[tuple[int, ...], DType]      # shape and dtype
 
 
 @dataclass(frozen=True)
@@ -30,15 +33,28 @@ class Launcher:
   writes: tuple[int, ...]                     # among those
 
 
+def describe(a: Any) -> Argument | None:
+  """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
+  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], tuple): return a[0], dtypes.of(a[1])
+  if isinstance(a, bool): return (), dtypes.bool
+  if isinstance(a, int): return (), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64
+  if isinstance(a, float): return (), dtypes.float32
+  shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
+  if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
+  if not isinstance(dtype, DType):
+    try: dtype = dtypes.of(dtype)
+    except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2])   # torch.float32
+  return tuple(int(n) for n in shape), dtype
+
+
 def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments."""
-  try:   # all are ntgrad tensors in memory
-    nodes = [a.lazydata for a in args]
-    key = tuple([(n.arg.shape, n.dtype, n.arg.device) for n in nodes if n.op is Ops.BUFFER])
-    found = kernel._launchers.get((key, config.dev, config.noopt, tuple(given.items()) if given else ())) if len(key) == len(nodes) else None
+  try:   # a call like one before: all arguments are tensors in memory
+    nodes = [a.lazydata for a in args if a._state <= 0]
+    found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, *given.items()))
   except AttributeError: found = None
-  if found is None or any(a._state for a in args): return prepare(kernel, args, given)
-  run(found, list(args), nodes)
+  if found is None or len(nodes) != len(args): prepare(kernel, args, given)
+  else: run(found, args, nodes)
 
 
 def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
@@ -67,8 +83,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   check_overlap(name, specialised, nodes)
   launcher = launcher_of(specialised, device, tuple(memory))
   if len(memory) == len(args) and all(isinstance(a, Tensor) for a in args):
-    key = tuple([(n.arg.shape, n.dtype, n.arg.device) for n in nodes])
-    kernel._launchers[(key, config.dev, config.noopt, tuple(given.items()) if given else ())] = launcher
+    kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, *given.items())] = launcher
   run(launcher, tensors, nodes)
   for write, t in back: write(t.numpy())
 
@@ -83,11 +98,11 @@ def launcher_of(s: Specialised, device: str, memory: tuple[int, ...]) -> Launche
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
   """Launch; what was written is the next version of its memory."""
   for i in launcher.writes:
-    # a node that only its tensor holds is read by nobody else: counted are the tensor, the list, and the call's own reference
+    # a node that only its tensor holds is read by nobody else; counted are the tensor, the list, and the call's own reference
     if sys.getrefcount(nodes[i]) > _ALONE: before_writing(nodes[i], tensors)
-  buffers = [n.arg for n in nodes]
+  buffers: list[Buffer] = [n.arg for n in nodes]
   for b in buffers:
-    if b.stale: raise DeviceError(f"{b} was overwritten; this tensor holds an older version of it")
+    if b.version != b.storage.version: raise DeviceError(f"{b} was overwritten; this tensor holds an older version of it")
   run_step(launcher.step, buffers, config.debug >= 2)
   for i in launcher.writes:
     old = buffers[i]
