@@ -1,11 +1,11 @@
 """A kernel's index form as text: axes, parameters, and what is stored, as a person would write it."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from . import index as ix
 from .dtype import DType, dtypes
-from .kernel import Kernel
+from .kernel import EFFECTS, Kernel, inner, is_variable
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 _INFIX: dict[Any, tuple[str, int]] = {  # sign, how strongly it binds
@@ -41,6 +41,9 @@ class Printer:
     if u.op is Ops.REDUCE:
       name = _REDUCE.get(fn[0], fn[0].name.lower())
       return (f"{name}[{', '.join(f'a{i}' for i in fn[1])}]({self.text(src[0])})", _CALL)
+    if u.op is Ops.SCAN:
+      return (f"scan[{_REDUCE.get(fn[0], fn[0].name.lower())}, a{fn[1]}{', reverse' if fn[2] else ''}]({self.text(src[0])})", _CALL)
+    if u.op is Ops.SORT: return (f"sort[a{fn[0]}{', descending' if fn[1] else ''}]({self.text(src[0])})", _CALL)
     if u.op is Ops.STAGE: return (f"stage[{', '.join(f'a{i}' for i in fn)}]({self.text(src[0])})", _CALL)
     if u.op in (Ops.CAST, Ops.BITCAST):
       if u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
@@ -65,7 +68,9 @@ class Printer:
   def place(self, buffer: UOp, index: UOp, gate: UOp | None) -> str:
     """``data1[a0, a1 if a1 < 3]``: an element, and the condition under which it is touched."""
     at = ", ".join(self.text(i) for i in index.src)
-    return f"{buffer.arg[1]}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+    if buffer.op is Ops.DEFINE_LOCAL and not at and gate is None: return str(buffer.arg[0])
+    name = buffer.arg[0] if buffer.op is Ops.DEFINE_LOCAL else buffer.arg[1]
+    return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
 
   def condition(self, gate: UOp) -> str:
     """A condition, its parts joined by ``and``."""
@@ -96,14 +101,19 @@ def index_form(kernel: Kernel) -> str:
       data1  (8, 16) float
       v0 = max[a1](data1[a0, a1])
       store data0[a0, a1] = exp(data1[a0, a1] - v0)
+
+  Where statements have an order: a line a variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with what they have beneath
+  them, ``acc[a1, a2] = …``.
   """
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   lines += [f"data{p.slot:<3d}{p.shape} {dtype_name(p.dtype)}{', written' if p.written else ''}" for p in kernel.params]
+  lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
 
 
 def body_lines(kernel: Kernel) -> list[str]:
   """The body: ``v0 = …`` for what is used more than once, then a line a STORE."""
+  if not kernel.plain: return _Statements(kernel).lines
   uses: dict[UOp, int] = {}
   for u in toposort(kernel.body):
     for s in u.src: uses[s] = uses.get(s, 0) + 1
@@ -118,6 +128,50 @@ def body_lines(kernel: Kernel) -> list[str]:
       printer.names[u] = f"v{len(printer.names)}"
       lines.append(f"{printer.names[u]} = {text}")
   return lines
+
+
+class _Statements:
+  """Statements, indented; what one uses more than once stands before it under a name."""
+
+  def __init__(self, kernel: Kernel):
+    self.kernel, self.lines = kernel, list[str]()
+    self.names = 0
+    self.add(kernel.body, 0)
+
+  def add(self, body: Iterable[UOp], depth: int) -> None:
+    for s in body:
+      values = s.src if s.op in EFFECTS else s.src[:1]
+      printer = self.shared(values, depth)
+      def line(text: str) -> None: self.lines.append("  " * depth + text)
+      if s.op in EFFECTS:
+        place = printer.place(s.src[0], s.src[1], s.src[3] if len(s.src) > 3 else None)
+        sign, note = _mode(s.arg) if s.op is Ops.STORE else ("", "")
+        if s.op is Ops.ATOMIC: line(f"atomic {s.arg} {place}, {printer.text(s.src[2])}")
+        else: line(f"{'' if is_variable(s.src[0]) else 'store '}{place} {sign} {printer.text(s.src[2])}{note}")
+        continue
+      if s.op is Ops.FOR: line(f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:")
+      else: line(f"{s.op.name.lower()} {printer.condition(s.src[0])}:")
+      first, *other = inner(s)
+      self.add(first, depth + 1)
+      if not first: self.lines.append("  " * depth + "  pass")
+      for part in other:
+        if part:
+          line("else:")
+          self.add(part, depth + 1)
+
+  def shared(self, values: tuple[UOp, ...], depth: int) -> Printer:
+    uses: dict[UOp, int] = {}
+    nodes = toposort(values)
+    for u in nodes:
+      for s in u.src: uses[s] = uses.get(s, 0) + 1
+    printer = Printer()
+    for u in nodes:
+      if uses.get(u, 0) > 1 and u.op in (Ops.ALU, Ops.REDUCE, Ops.CAST) and _worth_a_name(u):
+        text = printer.text(u)
+        printer.names[u] = f"x{self.names}"
+        self.names += 1
+        self.lines.append(f"{'  ' * depth}{printer.names[u]} = {text}")
+    return printer
 
 
 def _mode(arg: Any) -> tuple[str, str]:

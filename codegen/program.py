@@ -172,7 +172,7 @@ class Program:
       if not any(r.arg[0] == value.arg[1 if value.op is Ops.SCAN else 0] for r in value.ranges): s = with_value(s, value.src[0])  # one element
       elif not self.keeps_blocks: return self.scan(s) if value.op is Ops.SCAN else self.sort(s)
     s, = ix.substitute((s,), self.around)
-    if not isinstance(s.arg, tuple):   # what is read elsewhere than it is written must be read before
+    if not isinstance(s.arg, tuple) and not self.keeps_blocks:   # what is read elsewhere than it is written must be read before
       elsewhere = [u for u in toposort(s.src[1:]) if u.op is Ops.LOAD and u.src[0] is s.src[0] and u.src[1] is not s.src[1]]
       for u in elsewhere:
         if any(n is u for n in toposort((s.src[1], *s.src[3:]))): s, = ix.substitute((s,), {u: self.keep(u)})

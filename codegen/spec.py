@@ -452,7 +452,8 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
     if wrong is None and u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL and isinstance(u.src[0].arg[1], tuple) and \
         len(u.src[1].src) != len(u.src[0].arg[1]):
       wrong = f"an INDEX of {len(u.src[1].src)} dimensions into variable {u.src[0].arg[0]!r} of shape {u.src[0].arg[1]}"
-    if wrong is None and u.op is Ops.FOR and known is not None and u.arg not in known: wrong = f"FOR over axis {u.arg}, which the kernel does not have"
+    if wrong is None and u.op is Ops.FOR and known is not None and u.arg not in known:
+      wrong = f"FOR over axis {u.arg}, which the kernel does not have"
     if wrong is None: wrong = next((f"reads a {s.op.name}, which is {what}" for s in u.src if (what := _misplaced(u, s))), None)
     if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{_line(nodes, nodes.index(u))}")
   for r in roots:

@@ -339,7 +339,7 @@ class _Compiler:
       st.mask = outer
     return run
 
-  def branch(self, u: UOp, body: list[Step], otherwise: list[Step] = []) -> Step:
+  def branch(self, u: UOp, body: list[Step], otherwise: Sequence[Step] = ()) -> Step:
     cond = self.ev.slot[u.src[0]]
     def run(st: _State) -> None:
       outer, c = st.mask, st.values[cond]

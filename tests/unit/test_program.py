@@ -65,7 +65,8 @@ def fibonacci() -> Kernel:
   g, k = b.grid(4), b.loop(10)
   out = b.param((4,), I32, True)
   x, y, t = (b.variable((), I32) for _ in range(3))
-  return b.kernel(x.set((), 0), y.set((), value(g, I32) + 1), for_(k, t.set((), x[()] + y[()]), x.set((), y[()]), y.set((), t[()])), out.set(g, x[()]))
+  return b.kernel(x.set((), 0), y.set((), value(g, I32) + 1), for_(k, t.set((), x[()] + y[()]), x.set((), y[()]), y.set((), t[()])),
+                  out.set(g, x[()]))
 
 
 def test_swap(dev: Device, opts: bool) -> None:
@@ -282,7 +283,8 @@ def test_mistakes_that_numpy_finds() -> None:
 
 def test_what_the_verifier_refuses() -> None:
   b = Builder()
-  g, i, k = b.grid(2), b.tile(4), b.loop(3)
+  b.grid(2)
+  i, k = b.tile(4), b.loop(3)
   out = b.param((4,), written=True)
   v = b.variable((4,))
   for message, statement in [("INDEX of 2 dimensions into variable 'v0'", v.set((i, i), 0)), ("whole value", out.set(i, v[i].scan(ADD, i))),
@@ -292,3 +294,95 @@ def test_what_the_verifier_refuses() -> None:
     with pytest.raises(VerifyError, match=message): lines(b.kernel(statement))
   lone = UOp.fresh(Ops.BREAK, dtypes.bool, (E(UOp.const(dtypes.bool, True)).u,))
   with pytest.raises(VerifyError, match="body of a kernel is statements|does not belong"): lines(b.kernel(lone))
+
+
+def test_index_form_as_text() -> None:
+  assert index_form(fibonacci()) == """\
+axes   a0:4 GRID, a1:10 LOOP
+data0  (4,) int, written
+v0     () int, variable
+v1     () int, variable
+v2     () int, variable
+v0 = 0
+v1 = int(a0) + 1
+for a1 in 0..10:
+  v2 = v0 + v1
+  v0 = v1
+  v1 = v2
+store data0[a0] = v0"""
+  assert index_form(attention(32, 8, 8, 8)).split("variable\n")[-1] == """\
+v0[a2] = -inf
+v1[a2] = 0.
+v2[a2, a4] = 0.
+for a1 in 0..4:
+  v4[a2, a3] = sum[a4](data1[a0 * 8 + a2, a4] * data2[a1 * 8 + a3, a4])
+  v3[a2] = max(v0[a2], max[a3](v4[a2, a3]))
+  v4[a2, a3] = exp(v4[a2, a3] - v3[a2])
+  v1[a2] = v1[a2] * exp(v0[a2] - v3[a2]) + sum[a3](v4[a2, a3])
+  v2[a2, a4] = v2[a2, a4] * exp(v0[a2] - v3[a2]) + sum[a3](v4[a2, a3] * data3[a1 * 8 + a3, a4])
+  v0[a2] = v3[a2]
+store data0[a0 * 8 + a2, a4] = v2[a2, a4] / v1[a2]"""
+  b = Builder()
+  g, i = b.grid(6), b.tile(16)
+  out, x = b.param((6, 16), written=True), b.param((6, 16))
+  v = b.variable((16,))
+  kernel = b.kernel(v.set(i, x[g, i].scan(ADD, i, True)), v.set(i, v[i].sort(i, True)),
+                    if_(x[g, 0] > 0, [v.set(i, v[i].exp() * v[i].exp())], [out.set((g, i), v[i])]), if_(x[g, 0] < 1, [], [v.set(i, 0)]),
+                    while_(v[0] < 3, out.atomic("add", (g, i), v[i])))
+  assert index_form(kernel).split("variable\n")[-1] == """\
+v0[a1] = scan[sum, a1, reverse](data1[a0, a1])
+v0[a1] = sort[a1, descending](v0[a1])
+if 0. < data1[a0, 0]:
+  x0 = exp(v0[a1])
+  v0[a1] = x0 * x0
+else:
+  store data0[a0, a1] = v0[a1]
+if data1[a0, 0] < 1.:
+  pass
+else:
+  v0[a1] = 0.
+while v0[0] < 3.:
+  atomic add data0[a0, a1], v0[a1]"""
+
+
+def test_listing_of_the_swap() -> None:
+  """Index arithmetic and constants once, as far out as they can stand; what reads a variable where its statement stands."""
+  assert [" ".join(line.split()) for line in lines(fibonacci()).lines()[8:]] == [
+    "8 UOps.STORE : [1, 5, 5] None",
+    "9 UOps.ALU : dtypes.int [4, 6] BinaryOps.ADD",
+    "10 UOps.STORE : [2, 5, 9] None",
+    "11 UOps.LOOP : dtypes.int [5, 7] None",
+    "12 UOps.LOAD : dtypes.int [1, 5] None",
+    "13 UOps.LOAD : dtypes.int [2, 5] None",
+    "14 UOps.ALU : dtypes.int [12, 13] BinaryOps.ADD",
+    "15 UOps.STORE : [3, 5, 14] None",
+    "16 UOps.LOAD : dtypes.int [2, 5] None",
+    "17 UOps.STORE : [1, 5, 16] None",
+    "18 UOps.LOAD : dtypes.int [3, 5] None",
+    "19 UOps.STORE : [2, 5, 18] None",
+    "20 UOps.ENDLOOP : [11] None",
+    "21 UOps.LOAD : dtypes.int [1, 5] None",
+    "22 UOps.STORE : [0, 4, 21] None"]
+
+
+def test_programs_survive_pickling() -> None:
+  """Two nodes that are equal stay two."""
+  import pickle
+  uops = lines(attention(32, 8, 8, 8))
+  again = pickle.loads(pickle.dumps(uops))
+  assert str(again) == str(uops) and len(set(again)) == len(uops)
+
+
+def test_blocks_stay_for_targets_that_have_them() -> None:
+  class Blocks:
+    blocks = True
+  b = Builder()
+  g, k = b.grid(2), b.loop(3)
+  i, j = b.tile(8), b.tile(8)
+  out, x = b.param((16, 8), written=True), b.param((16, 24))
+  v, w = b.variable((8, 8)), b.variable((8,))
+  kernel = b.kernel(v.set((i, j), 0), for_(k, v.set((i, j), v[i, j] + x[at(g, 8, i), at(k, 8, j)])), v.set((i, j), v[j, i].scan(ADD, j)),
+                    w.set(i, v[i, j].sum(j)), if_(w[0] > 0, [w.set(i, w[i].sort(i))]), out.set((at(g, 8, i), j), v[i, j] / w[i]))
+  uops = lines(kernel, Blocks())
+  count = {op: sum(u.op is op for u in uops) for op in Ops}
+  assert count[Ops.LOOP] == 1 and count[Ops.RANGE] == 2 and count[Ops.SCAN] == count[Ops.SORT] == count[Ops.REDUCE] == count[Ops.IF] == 1
