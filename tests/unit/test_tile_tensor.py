@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
+import xml.etree.ElementTree
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -13,6 +16,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, IndexOut
 from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 from ntgrad.tile.simulate import simulate_arrangement
 from ntgrad.tile.tensor import Tensor, named
+from ntgrad.tile.visualize import Cell, cells, visualize
 
 M, N, BM, BN, BK = (Symbol(n) for n in ("M", "N", "BM", "BN", "BK"))
 
@@ -351,3 +355,40 @@ def test_simulate() -> None:
   assert one.tolist() == picture.tolist() == 0
   with pytest.raises(ArgumentError, match="no value for BK, BM"): simulate_arrangement(matmul, tensors)
   with pytest.raises(ArgumentError, match="gives 1 arranged tensors for 2"): simulate_arrangement(lambda a, b: (a,), (Tensor(0), Tensor(0)))
+
+
+# ---- pictures
+
+def test_cells() -> None:
+  found = cells(Tensor(shape=(3, 5)).tile((2, 2)).tile((1, 3)).subs({}).arrangement())
+  assert len(found) == 4 * 6 and found[0, 0] == Cell((0, 0, 0), 0, False) and found[1, 2] == Cell((0, 1, 2), 0, False)
+  assert found[2, 4] == Cell((1, 2, 0), 0, False) and found[3, 5] == Cell((1, 2, 3), 0, True)
+  spread = cells(Tensor(shape=(1, 4)).expand((3, 4)).tile((1, 2)).arrangement())
+  assert spread[0, 3] == Cell((1, 1), 2, False) and len(spread) == 4
+  cut = cells(Tensor(shape=(6,))[1:5].pad(((1, 0),)).tile((5,)).arrangement())
+  assert cut[0,].masked and not cut[1,].masked and (5,) not in cut
+  assert cells(Tensor(0).arrangement()) == {(): Cell((0,), 0, False)}
+
+
+def test_visualize(tmp_path: Path) -> None:
+  small = functools.partial(matmul, BM=2, BN=2)
+  picture = visualize(small, (Tensor(shape=(3, 5)), Tensor(shape=(5, 4)), Tensor(shape=(3, 4))), {BK: 2}, tmp_path / "matmul.svg")
+  root = xml.etree.ElementTree.fromstring((tmp_path / "matmul.svg").read_text())
+  shown = ["".join(e.itertext()) for e in root.iter("{http://www.w3.org/2000/svg}text")]
+  assert "output(3, 4).tile((2, 2))" in shown and shown.count("masked: no element of the source") == 3 and shown.count("3") == 2
+  assert "level 1: (3,), indexed or looped over" in shown and shown.count("0+1") == 10 + 10 and picture._repr_svg_() == picture.svg
+  for t in (Tensor(shape=(2, 3, 4)).tile((1, 2, 2)), Tensor(0), Tensor(1).tile((BM,)).subs({BM: 4})):
+    assert "<rect" in visualize(t, subs={t: (5,)} if t.source.ndim == 1 else None).svg
+  picture.save(tmp_path / "matmul.png")
+  assert (tmp_path / "matmul.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_visualize_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  t = Tensor(shape=(4,), name="x").tile((2,))
+  with pytest.raises(ArgumentError, match="saved as .svg or .png"): visualize(t, save_path=tmp_path / "x.pdf")
+  with pytest.raises(ArgumentError, match="no value for BM"): visualize(Tensor(shape=(4,)).tile((BM,)))
+  with pytest.raises(ArgumentError, match="too many elements for a picture"): visualize(Tensor(shape=(200, 200)))
+  with pytest.raises(ArgumentError, match="4096000000 elements; give smaller sizes"): visualize(Tensor(shape=(64000, 64000)))
+  with pytest.raises(ArgumentError, match="is drawn with tensors="): visualize(matmul)
+  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+  with pytest.raises(ArgumentError, match="matplotlib, which is not installed"): visualize(t).save(tmp_path / "x.png")

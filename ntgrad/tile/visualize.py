@@ -1,0 +1,242 @@
+"""Pictures of arrangements: which program has which element of the source, how its levels divide it, what is masked."""
+from __future__ import annotations
+
+import colorsys
+import itertools
+import math
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.errors import ArgumentError
+
+from .simulate import arranged
+from .tensor import Tensor
+
+CELL, GAP, LINE, MARGIN = 26.0, 22.0, 17.0, 12.0
+MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000
+INK, GREY, MASKED, UNUSED = "#222222", "#9a9a9a", "#ececec", "#ffffff"
+WIDTHS = (3.0, 1.6, 0.9)  # of the borders of levels 0, 1 and all deeper ones but the innermost
+
+
+@dataclass
+class Picture:
+  """A drawing: shows itself in a notebook, ``save`` writes it as SVG or PNG, ``svg`` is its text."""
+  width: float = 0.0
+  height: float = 0.0
+  rects: list[tuple[float, float, float, float, str]] = field(default_factory=list)
+  lines: list[tuple[float, float, float, float, str, float]] = field(default_factory=list)
+  texts: list[tuple[float, float, str, float, str, bool]] = field(default_factory=list)
+
+  def rect(self, x: float, y: float, w: float, h: float, fill: str) -> None:
+    self.rects.append((x, y, w, h, fill))
+    self._grow(x + w, y + h)
+
+  def line(self, x1: float, y1: float, x2: float, y2: float, width: float, color: str = INK) -> None:
+    self.lines.append((x1, y1, x2, y2, color, width))
+    self._grow(max(x1, x2), max(y1, y2))
+
+  def text(self, x: float, y: float, text: str, size: float = 12.0, color: str = INK, centred: bool = False) -> None:
+    self.texts.append((x, y, text, size, color, centred))
+    self._grow(x + (0 if centred else 0.62 * size * len(text)), y + size / 2)
+
+  def _grow(self, x: float, y: float) -> None: self.width, self.height = max(self.width, x), max(self.height, y)
+
+  @property
+  def svg(self) -> str:
+    """The drawing as SVG text."""
+    w, h = math.ceil(self.width + MARGIN), math.ceil(self.height + MARGIN)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" font-family="monospace">',
+           f'<rect width="{w}" height="{h}" fill="white"/>']
+    out += [f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" fill="{fill}"/>' for x, y, w, h, fill in self.rects]
+    out += [f'<line x1="{a:g}" y1="{b:g}" x2="{c:g}" y2="{d:g}" stroke="{color}" stroke-width="{width:g}" stroke-linecap="square"/>'
+            for a, b, c, d, color, width in self.lines]
+    for x, y, text, size, color, centred in self.texts:
+      anchor = ' text-anchor="middle"' if centred else ""
+      out.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{color}" dominant-baseline="central"{anchor}>{escape(text)}</text>')
+    return "\n".join([*out, "</svg>"])
+
+  def _repr_svg_(self) -> str: return self.svg
+
+  def save(self, path: str | Path) -> None:
+    """Write it to ``path``, as SVG or (with matplotlib) as PNG. Raises ArgumentError for another ending."""
+    kind = Path(path).suffix.lower()
+    if kind == ".svg": Path(path).write_text(self.svg, encoding="utf-8")
+    elif kind == ".png": self._png(path)
+    else: raise ArgumentError(f"visualize: pictures are saved as .svg or .png, got {str(path)!r}")
+
+  def _png(self, path: str | Path) -> None:
+    try:
+      from matplotlib.backends.backend_agg import FigureCanvasAgg
+      from matplotlib.figure import Figure
+      from matplotlib.patches import Rectangle
+    except ImportError: raise ArgumentError("visualize: a PNG is made by matplotlib, which is not installed; an .svg needs nothing") from None
+    w, h = self.width + MARGIN, self.height + MARGIN
+    figure = Figure(figsize=(w / 72, h / 72), dpi=144)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, w), ylim=(h, 0))
+    axes.axis("off")
+    for x, y, rw, rh, fill in self.rects: axes.add_patch(Rectangle((x, y), rw, rh, facecolor=fill, edgecolor="none"))
+    for a, b, c, d, color, width in self.lines: axes.plot((a, c), (b, d), color=color, linewidth=width, solid_capstyle="projecting")
+    for x, y, text, size, color, centred in self.texts:
+      axes.text(x, y, text.replace("$", r"\$"), fontsize=size * 0.9, color=color, va="center", ha="center" if centred else "left", family="monospace")
+    FigureCanvasAgg(figure).print_png(str(path))
+
+
+@dataclass(frozen=True)
+class Cell:
+  """An element of the source, or a place outside it: where it stands in each level (flat, outermost first) of the first program that has it."""
+  where: tuple[int, ...]
+  others: int            # how many more programs have it
+  masked: bool
+
+
+def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
+  """{source index: Cell} for every element that a program has; masked ones lie outside, or were cut off and padded."""
+  picture = a.elements()
+  if picture.size == 0: return {}
+  valid = picture.ravel() >= 0
+  at = np.stack([i.ravel() for i in a.offsets()]) if a.source else np.zeros((0, picture.size), np.int64)
+  size = np.array(a.source, np.int64)[:, None]
+  near = ((at >= -np.maximum(size, 8)) & (at < size + np.maximum(size, 8))).all(0)  # what lies far outside is not drawn
+  at, valid, flat = at[:, near], valid[near], np.flatnonzero(near)
+  low, high = at.min(1, initial=0), at.max(1, initial=0)
+  extent = tuple((high - low + 1).tolist())
+  place = np.ravel_multi_index(tuple(at - low[:, None]), extent) if a.source else np.zeros(len(flat), np.int64)
+  order = np.argsort(~valid, kind="stable")                 # valid ones are found first
+  spots, first = np.unique(place[order], return_index=True)
+  first = order[first]
+  programs = math.prod(a.shape)
+  program = flat // max(picture.size // max(programs, 1), 1)
+  same = valid[first][np.searchsorted(spots, place)] == valid  # masked places that some program does have are that program's
+  owners = np.bincount(np.searchsorted(spots, np.unique(place[same] * programs + program[same]) // programs), minlength=len(spots))
+  levels, rest = [], flat[first]
+  for dims in reversed(a.levels):
+    levels.append(rest % math.prod(dims))
+    rest = rest // math.prod(dims)
+  out = {}
+  for n, spot in enumerate(spots):
+    index = tuple(int(i) + int(b) for i, b in zip(np.unravel_index(spot, extent), low)) if a.source else ()
+    out[index] = Cell(tuple(int(level[n]) for level in reversed(levels)), int(owners[n]) - 1, not bool(valid[first[n]]))
+  return out
+
+
+def color(where: Sequence[int], masked: bool = False) -> str:
+  """A program's colour; what its inner levels divide alternates in lightness."""
+  lightness = 0.80 - 0.07 * (sum(where[1:-1]) % 2)
+  red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, lightness, 0.62)
+  if masked: red, green, blue = (0.25 * c + 0.68 for c in (red, green, blue))
+  return "#" + "".join(f"{round(255 * min(c, 1.0)):02x}" for c in (red, green, blue))
+
+
+def _slices(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+  return itertools.product(*(range(n) for n in shape[:-2]))
+
+
+def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
+  """One tensor beneath ``top``; gives where the next one may begin."""
+  found = cells(a)
+  source = a.source
+  picture.text(MARGIN, top + 8, a.text(name), 13)
+  y = top + 8 + LINE
+  two = (1,) * (2 - len(source)) + source                          # rows and columns, with the leading dimensions before
+  index2 = {(0,) * (2 - len(source)) + i: c for i, c in found.items()}
+  rows = min([0, *(i[-2] for i in index2)]), max([two[-2] - 1, *(i[-2] for i in index2)])
+  columns = min([0, *(i[-1] for i in index2)]), max([two[-1] - 1, *(i[-1] for i in index2)])
+  panels = list(_slices(two))
+  width = (columns[1] - columns[0] + 1) * CELL
+  if (rows[1] - rows[0] + 1) * (columns[1] - columns[0] + 1) * len(panels) > MOST_CELLS:
+    raise ArgumentError(f"visualize: {name} of {source} has too many elements for a picture ({MOST_CELLS} at most); give smaller sizes")
+  at_most = max(1, int(1400 // (width + GAP)))
+  bottom = y
+  for n, lead in enumerate(panels):
+    x0 = MARGIN + n % at_most * (width + GAP)
+    y0 = y if n < at_most else y + n // at_most * ((rows[1] - rows[0] + 1) * CELL + GAP + LINE)
+    if len(two) > 2:
+      picture.text(x0, y0 + 6, f"[{', '.join(map(str, lead))}, :, :]", 11, GREY)
+      y0 += LINE
+    bottom = max(bottom, _panel(picture, x0, y0, lead, index2, two, rows, columns))
+  return _legend(picture, bottom + 14, a, found)
+
+
+def _panel(picture: Picture, x0: float, y0: float, lead: tuple[int, ...], index: Mapping[tuple[int, ...], Cell], shape: Sequence[int],
+           rows: tuple[int, int], columns: tuple[int, int]) -> float:
+  """Rows and columns of one slice of the source."""
+  for r, c in itertools.product(range(rows[0], rows[1] + 1), range(columns[0], columns[1] + 1)):
+    x, y = x0 + (c - columns[0]) * CELL, y0 + (r - rows[0]) * CELL
+    cell = index.get((*lead, r, c))
+    inside = 0 <= r < shape[-2] and 0 <= c < shape[-1]
+    if cell is None:
+      if inside: picture.rect(x, y, CELL, CELL, UNUSED)
+    else:
+      picture.rect(x, y, CELL, CELL, color(cell.where, cell.masked))
+      if cell.masked: picture.line(x + 3, y + CELL - 3, x + CELL - 3, y + 3, 1.0, GREY)
+      else:
+        label = f"{cell.where[0]}" + (f"+{cell.others}" if cell.others else "")
+        picture.text(x + CELL / 2, y + CELL / 2, label, min(12.0, 1.5 * CELL / max(len(label), 1)), INK, True)
+    for other, ends in (((r, c + 1), (x + CELL, y, x + CELL, y + CELL)), ((r + 1, c), (x, y + CELL, x + CELL, y + CELL)),
+                        ((r, c - 1), (x, y, x, y + CELL)), ((r - 1, c), (x, y, x + CELL, y))):
+      beside = index.get((*lead, *other))
+      if other < (r, c) and (beside is not None or (0 <= other[0] < shape[-2] and 0 <= other[1] < shape[-1])): continue  # it drew this border
+      if cell is not None or beside is not None: picture.line(*ends, *_border(cell, beside))
+      elif inside: picture.line(*ends, 0.4, GREY)
+  return y0 + (rows[1] - rows[0] + 1) * CELL
+
+
+def _border(a: Cell | None, b: Cell | None) -> tuple[float, str]:
+  """Between two elements: that of the outermost level in which they differ."""
+  if a is None or b is None: return WIDTHS[0], INK
+  level = next((n for n, (i, j) in enumerate(zip(a.where, b.where)) if i != j), len(a.where))
+  return (0.4, GREY) if level >= len(a.where) - 1 and level > 0 else (WIDTHS[min(level, 2)], INK)
+
+
+def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int, ...], Cell]) -> float:
+  """What the borders and colours are."""
+  last = len(a.levels) - 1
+  for n, dims in enumerate(a.levels):
+    what = "one program an element" if n == 0 else "a tile" if n == last else "indexed or looped over"
+    if n < last or n == 0: picture.line(MARGIN, y, MARGIN + 20, y, WIDTHS[min(n, 2)])
+    else: picture.line(MARGIN, y, MARGIN + 20, y, 0.4, GREY)
+    picture.text(MARGIN + 28, y, f"level {n}: {dims}, {what}", 11)
+    y += LINE
+  notes: list[tuple[str, bool, str]] = []
+  if any(c.masked for c in found.values()): notes.append((MASKED, True, "masked: no element of the source"))
+  if sum(not c.masked for c in found.values()) < math.prod(a.source): notes.append((UNUSED, False, "no program has it"))
+  for fill, struck, text in notes:
+    picture.rect(MARGIN + 4, y - 6, 12, 12, fill)
+    for ends in ((4, -6, 16, -6), (4, 6, 16, 6), (4, -6, 4, 6), (16, -6, 16, 6), *([(5, 5, 15, -5)] if struck else [])):
+      picture.line(MARGIN + ends[0], y + ends[1], MARGIN + ends[2], y + ends[3], 0.6, GREY)
+    picture.text(MARGIN + 28, y, text, 11)
+    y += LINE
+  if any(c.others for c in found.values()):
+    picture.text(MARGIN, y, "p+n", 11)
+    picture.text(MARGIN + 28, y, "program p has it, and n more programs", 11)
+    y += LINE
+  return y
+
+
+def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tensors: Sequence[Tensor] | None = None,
+              subs: Mapping[Any, Any] | None = None, save_path: str | Path | None = None) -> Picture:
+  """Draw an arranged tensor, several of them, or what an arrangement function makes of ``tensors``.
+
+  Each element of the source has the number and colour of the program (the outermost level) that has it; thick borders are those of
+  programs, thinner ones those of the levels beneath, and struck elements are masked. ``subs`` has values for Symbols, as ``Tensor.eval``
+  takes them. The Picture shows itself in a notebook; ``save_path`` (.svg, or .png with matplotlib) keeps it. Raises ArgumentError for
+  Symbols without a value, and for more than 10,000 elements.
+  """
+  if callable(arrangement):
+    if tensors is None: raise ArgumentError("visualize: an arrangement is drawn with tensors=(…) to arrange")
+    shown: Sequence[Tensor] = arranged(arrangement, [t.subs(subs or {}) for t in tensors])
+  else: shown = (arrangement,) if isinstance(arrangement, Tensor) else tuple(arrangement)
+  picture, y = Picture(), MARGIN
+  for t in shown:
+    a = t.concrete(subs)
+    if math.prod(a.view.shape) > MOST_ELEMENTS:
+      raise ArgumentError(f"visualize: {t} has {math.prod(a.view.shape)} elements; give smaller sizes")
+    y = draw(picture, t.name, a, y) + GAP
+  if save_path is not None: picture.save(save_path)
+  return picture
