@@ -5,8 +5,9 @@
 """
 from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 
+from .apply import apply
 from .function import function
 from .kernel import TileKernel, jit, make
 from .tensor import Tensor
 
-__all__ = ["Symbol", "Tensor", "TileKernel", "block_size", "cdiv", "function", "jit", "make"]
+__all__ = ["Symbol", "Tensor", "TileKernel", "apply", "block_size", "cdiv", "function", "jit", "make"]

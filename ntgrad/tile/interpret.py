@@ -18,7 +18,7 @@ from ntgrad.codegen.errors import ApplicationError, NtgradError
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.uop import Ops, UnaryOps, UOp
 
-from .block import Block, block, broadcast_shapes, plain, to_axes, unary
+from .block import Block, block, broadcast_shapes, is_value, plain, to_axes, unary
 from .control import NATIVE, Counted, Range, accumulations, both, computed, either, hashable, number, ours, same, select, together, truth
 from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Reference, Source, Tile, Tracer, Variable
@@ -155,12 +155,15 @@ class Interpreter:
         raise ApplicationError(f"an application has no {type(s).__name__.lower()} statement; it has assignments, calls, for, while, if, def, return")
     return None
 
+  def stores(self, name: str, scope: Scope) -> bool:
+    """Whether assigning a name stores: it is a parameter of the application itself."""
+    return isinstance(scope.names.get(name), Tile) and scope.around is None and self.depth == 0
+
   def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
     match target:
       case ast.Name():
-        held = scope.names.get(target.id)
-        if isinstance(held, Tile) and scope.around is None and scope.fn is not None and self.depth == 0:
-          if value is not held: held.store(value)
+        if self.stores(target.id, scope):
+          if value is not scope.names[target.id]: scope.names[target.id].store(value)
         else: scope.names[target.id] = value
       case ast.Subscript():
         base, at = self.value(target.value, scope), self.value(target.slice, scope)
@@ -318,7 +321,7 @@ class Interpreter:
     """
     t = self.tracer
     changing = [n for n in assigned_names(stmts) if n not in counters and n in scope.names and number(scope.names[n]) and
-                not isinstance(scope.names[n], Tile)]
+                not self.stores(n, scope)]
     kinds = {n: together(scope.names[n]) for n in changing}
     variables = {n: t.variable(*kinds[n]) for n in changing}
     for attempt in range(6):
@@ -333,7 +336,7 @@ class Interpreter:
         if not number(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
         d, shape = together(names[n])
         old_d, old_shape = kinds[n]
-        if not isinstance(scope.names[n], Block): new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
+        if not is_value(scope.names[n]): new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
         elif shape != old_shape:
           raise ApplicationError(f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; a loop keeps shapes")
         elif d is not old_d and promote(old_d, d) is not old_d:

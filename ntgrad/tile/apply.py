@@ -1,0 +1,58 @@
+"""Trying the language: a function of whole arrays, as one program with one block for each."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.errors import ApplicationError
+from ntgrad.engine.device import default_device
+from ntgrad.engine.realize import realize
+from ntgrad.tensor import Tensor
+
+from .block import block, is_value
+from .function import new_tensor
+from .interpret import Interpreter
+from .kernel import Specialised
+from .launch import as_tensor, describe, in_memory, launcher_of, run
+from .trace import Parameter, Tile, Tracer
+
+
+def whole(shape: tuple[int, ...]) -> Arrangement:
+  """An array as the tile of a single program."""
+  a = Arrangement.of(shape)
+  return a.tile(shape).squeeze(tuple(range(len(shape)))) if shape else a
+
+
+def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
+  """``fn`` of arrays (or tensors, or numbers), read and run as an application on one block for each: ``apply(lambda x: tl.exp(x), x)``.
+
+  Gives arrays where all arguments are arrays or numbers, else tensors; several where ``fn`` gives a tuple. Blocks are as large as the arrays:
+  this is for trying, testing and small things.
+  """
+  given = [describe(a) for a in arrays]
+  parameters = [Parameter(f"argument{i}", i, whole(shape), dtype) for i, a in enumerate(given) if a is not None for shape, dtype in (a,)]
+  tracer = Tracer(parameters, ())
+  with tracer:
+    got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
+    results = got if isinstance(got, tuple) else (got,)
+    bad = [r for r in results if not is_value(r) and not isinstance(r, (bool, int, float))]
+    if bad or got is None: raise ApplicationError(f"{getattr(fn, '__name__', 'the function')} gives {got!r}; a block, or a tuple of blocks")
+    blocks = [block(r) for r in results]
+    for b in blocks:
+      p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), whole(b.shape), b.dtype)
+      parameters.append(p)
+      Tile(p).store(b)
+  device = next((a.device for a in arrays if isinstance(a, Tensor)), None) or default_device()
+  inputs = [as_tensor("apply", p.name, a, device, p.written)[0] for p, a in zip(parameters, arrays)]
+  inputs = [t if in_memory(t) else t.detach().contiguous() for t in inputs]
+  realize([t for t in inputs if not in_memory(t)])
+  outputs = [new_tensor(device, p.arrangement.source, p.dtype) for p in parameters[len(arrays):]]
+  s = Specialised("apply", tracer.kernel(), tuple(parameters), {})
+  tensors = [*inputs, *outputs]
+  run(launcher_of(s, device, tuple(range(len(tensors)))), tensors, [t.lazydata for t in tensors])
+  out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)
+  return out if isinstance(got, tuple) else out[0]
+
+
+__all__ = ["apply"]
