@@ -136,6 +136,10 @@ class _Kernel:
     self.whiles: list[Any] = []                         # of each open WHILE: where its condition begins; then its name and the condition's lines
     self.opened: list[int] = []                         # of each open block, how many lines there were
     self.shapes = self._variables()
+    self.ordered = self._ordered()                      # params that are read and written
+    self.stored: set[UOp] = set()                       # since the last barrier: what was written,
+    self.loaded: dict[UOp, set[UOp]] = {}               # and what was read, and where
+    self.kept: list[tuple[set[UOp], dict[UOp, set[UOp]]]] = []   # of each open IF, both as they were before it
     self._analyse()
 
   # ---- facts
@@ -154,6 +158,10 @@ class _Kernel:
         for i in self.dims[u.src[0]] | self.dims[u.src[1]]:
           least[i] = max(least.get(i, 0), 32 if i == u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
     return {i: max(1 << (n - 1).bit_length(), least.get(i, 1)) for i, n in self.sizes.items()}
+
+  def _ordered(self) -> frozenset[UOp]:
+    loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
+    return frozenset(p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL)
 
   def _variables(self) -> dict[UOp, tuple[int, ...]]:
     """The shape of each variable: that of an access which takes all of it, else one dimension."""
@@ -286,6 +294,7 @@ class _Kernel:
 
   def node(self, u: UOp) -> None:
     o = u.op
+    if self.ordered: self.order_memory(u)
     if o in (Ops.CONST, Ops.SINK, Ops.SPECIAL, Ops.RANGE): return
     if o is Ops.DEFINE_GLOBAL: self.text[u] = (u.arg[1], ATOM)
     elif o is Ops.LOOP: self.loop(u)
@@ -407,6 +416,31 @@ class _Kernel:
     self.emit(f"{name} = {self.typed(u.src[0])}")
     self.whiles.append((name, ["  " + line for line in self.lines[start:]]))
     self.open(f"while {name}:")
+
+  def order_memory(self, u: UOp) -> None:
+    """A barrier where a program's threads could see memory before others have written it, or write it before others have read it."""
+    if u.op is Ops.IF: self.kept.append((set(self.stored), {k: set(v) for k, v in self.loaded.items()}))
+    elif u.op in (Ops.ELSE, Ops.ENDIF):
+      before = self.kept[-1]
+      self.stored |= before[0]
+      for p, where in before[1].items(): self.loaded.setdefault(p, set()).update(where)
+      if u.op is Ops.ENDIF: self.kept.pop()
+    elif u.op in (Ops.LOOP, Ops.WHILE):   # a later round finds what an earlier one did
+      depth = 0
+      for x in self.uops[self.uops.index(u):]:
+        depth += (x.op in (Ops.LOOP, Ops.WHILE)) - (x.op in (Ops.ENDLOOP, Ops.ENDWHILE))
+        if depth == 0: break
+        if x.op in (Ops.STORE, Ops.ATOMIC) and x.src[0] in self.ordered: self.stored.add(x.src[0])
+        if x.op is Ops.LOAD and x.src[0] in self.ordered: self.loaded.setdefault(x.src[0], set()).add(x.src[1])
+    elif u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and u.src[0] in self.ordered:
+      p = u.src[0]
+      early = p in self.stored if u.op is Ops.LOAD else bool(self.loaded.get(p, set()) - {u.src[1]})
+      if early:
+        self.emit("tl.debug_barrier()")
+        self.stored.clear()
+        self.loaded.clear()
+      if u.op is Ops.LOAD: self.loaded.setdefault(p, set()).add(u.src[1])
+      else: self.stored.add(p)
 
   # ---- variables
 
