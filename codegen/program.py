@@ -115,6 +115,11 @@ class Program:
     self.arrays: dict[UOp, UOp] = {}                      # variables and staged arrays -> as they stand in the list
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
 
+  @property
+  def chooses(self) -> bool:
+    """Whether Opts are chosen for the statements."""
+    return not (config.noopt or self.keeps_blocks or self.target is None or self.target.lanes == 1 or self.target.locals)
+
   def run(self) -> UOpList:
     for p in self.kernel.params: self.writer.pure(p.uop, (), True)
     self.body(self.kernel.body)
@@ -178,7 +183,35 @@ class Program:
         if any(n is u for n in toposort((s.src[1], *s.src[3:]))): s, = ix.substitute((s,), {u: self.keep(u)})
       if any(n in elsewhere for n in toposort((s.src[2],))): s = with_value(s, self.keep(s.src[2]))
     if s.op is Ops.ATOMIC and not self.keeps_blocks and has_reduce(s.src[2]): s = with_value(s, self.keep(s.src[2]))
+    self.store(s)
+
+  def store(self, s: UOp) -> None:
+    """Where a tile may hang over an edge, most do not: IF whole .. without masks, ELSE .. as it is."""
+    whole = self.whole(s) if s.op is Ops.STORE and self.chooses else {}
+    condition = ix.both(*whole.values())
+    if not whole or condition is ix.FALSE:
+      self.lower(s)
+      return
+    top = self.writer.open(UOp.fresh(Ops.IF, dtypes.bool, (self.lower(condition),)))
+    self.lower(ix.substitute((s,), {c: ix.TRUE for c in whole})[0])
+    self.writer.otherwise(UOp.fresh(Ops.ELSE, dtypes.bool, (top,)))
     self.lower(s)
+    self.writer.close(UOp.fresh(Ops.ENDIF, dtypes.bool, (top,)))
+
+  def whole(self, s: UOp) -> dict[UOp, UOp]:
+    """Conditions of gates that depend on the statement's own axes, each with what makes it true for all their values."""
+    out: dict[UOp, UOp] = {}
+    for u in toposort((s,)):
+      for c in ix.conjuncts(u.src[2] if u.op is Ops.LOAD and len(u.src) > 2 else u.src[3] if u.op is Ops.STORE and len(u.src) > 3 else None):
+        if not c.ranges or c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
+        terms, n = ix.linear(ix.sub(c.src[0], c.src[1]))   # below 0
+        top = ix.const(n)
+        for t, k in terms:
+          if t.ranges and t.op is not Ops.RANGE: break
+          top = ix.add(top, ix.mul(t, k) if t.op is not Ops.RANGE else ix.const(max(k, 0) * ix.vmax(t)))
+        else:
+          if not any(x.op is Ops.LOAD for x in top.toposort()): out[c] = ix.lt(top, 0)
+    return {c: always for c, always in out.items() if always is not ix.FALSE}
 
   def keep(self, value: UOp) -> UOp:
     """Compute a value now, into a variable; gives what reads it."""
@@ -186,7 +219,7 @@ class Program:
     axes = [self.axes[i] for i in self.order if i in ids]
     v = self.variable(value.dtype, tuple(a.size for a in axes))
     at = UOp(Ops.INDEX, dtypes.index, tuple(a.rng for a in axes))
-    self.lower(UOp.fresh(Ops.STORE, value.dtype, (v, at, value)))
+    self.store(UOp.fresh(Ops.STORE, value.dtype, (v, at, value)))
     return UOp(Ops.LOAD, value.dtype, (v, at))
 
   def variable(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
@@ -277,8 +310,7 @@ class Program:
     params: list[Param] = list(self.kernel.params)
     for i, v in enumerate(u for u in toposort((root,)) if is_variable(u)): params.append(Variable(-1 - i, v.arg[1], v.dtype, True, v))
     kernel = limit_additions(Kernel(tuple(params), tuple(axes), (root,)))
-    if root.op is not Ops.STORE or not axes or any(a.kind in _COPIED for a in axes): return kernel
-    if config.noopt or self.keeps_blocks or self.target is None or self.target.lanes == 1 or self.target.locals: return kernel
+    if not self.chooses or root.op is not Ops.STORE or not axes or any(a.kind in _COPIED for a in axes): return kernel
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, self.target).best(): kernel = apply_opt(kernel, opt)
     return kernel

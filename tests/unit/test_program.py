@@ -386,3 +386,27 @@ def test_blocks_stay_for_targets_that_have_them() -> None:
   uops = lines(kernel, Blocks())
   count = {op: sum(u.op is op for u in uops) for op in Ops}
   assert count[Ops.LOOP] == 1 and count[Ops.RANGE] == 2 and count[Ops.SCAN] == count[Ops.SORT] == count[Ops.REDUCE] == count[Ops.IF] == 1
+
+
+def ragged(m: int, n: int, k: int, block: int) -> Kernel:
+  """A product whose tiles hang over every edge."""
+  from ntgrad.codegen import index as ix
+  b = Builder()
+  gi, gj, gk = b.grid(-(-m // block)), b.grid(-(-n // block)), b.loop(-(-k // block))
+  i, j, l = b.tile(block), b.tile(block), b.tile(block)
+  c, x, y = b.param((m, n), written=True), b.param((m, k)), b.param((k, n))
+  acc = b.variable((block, block))
+  row, column, inner = at(gi, block, i), at(gj, block, j), at(gk, block, l)
+  product = x.load((row, inner), ix.both(ix.lt(row, m), ix.lt(inner, k))) * y.load((inner, column), ix.both(ix.lt(inner, k), ix.lt(column, n)))
+  return b.kernel(acc.set((i, j), 0), for_(gk, acc.set((i, j), acc[i, j] + product.sum(l))),
+                  c.set((row, column), acc[i, j], ix.both(ix.lt(row, m), ix.lt(column, n))))
+
+
+def test_whole_tiles_have_no_masks(dev: Device, opts: bool) -> None:
+  """Those inside the edges take another way than those that hang over."""
+  x, y = ints(20, 37), ints(37, 41, seed=1)
+  kernel = ragged(20, 41, 37, 16)
+  np.testing.assert_array_equal(run(kernel, dev, [np.zeros((20, 41), np.float32), x, y], opts)[0], x @ y)
+  from ntgrad.backends.opencl.renderer import DEFAULT_TARGET
+  uops = lines(kernel, DEFAULT_TARGET)
+  assert sum(u.op is Ops.ELSE for u in uops) == 2 and any(u.op is Ops.LOAD and u.dtype.count > 1 and len(u.src) == 2 for u in uops)
