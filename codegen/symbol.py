@@ -1,151 +1,26 @@
 """Symbols: integers without a value yet, as people see them in shapes and tile sizes.
 
-sympy adds and multiplies them. Floor and ceiling division are nodes of our own, so that nothing ever searches for a simplification: an
-expression keeps the form in which it was written, and its *key* (expanded, divisions reduced) says what it equals. Index arithmetic inside
-kernels is not made of these (``index.py``).
+An expression keeps the form in which it was written; two are equal where their keys are (``algebra.py``). Index arithmetic inside kernels
+is not made of these (``index.py``).
 """
 from __future__ import annotations
 
 import ast
 import itertools
-import math
 import operator
-from functools import lru_cache
-from typing import Any, Callable, Iterator, Mapping, Union
+from typing import Any, Callable, Mapping, Union
 
 import sympy
 
+from .algebra import INTS, CeilDiv, FloorDiv, Form, Greater, Key, Lesser, Modulo, divided, form_of, key_of, run, text_of
 from .errors import ArgumentError
 
 Expr = Union[int, "Symbol"]
-Key = Any  # a sympy expression
 Bounds = tuple[int | None, int | None]
 
-
-class FloorDiv(sympy.Function):  # type: ignore[misc]
-  """a // b, rounded down."""
-  nargs = 2
-  is_integer = True
-
-
-class CeilDiv(sympy.Function):  # type: ignore[misc]
-  """a / b, rounded up."""
-  nargs = 2
-  is_integer = True
-
-
-class Modulo(sympy.Function):  # type: ignore[misc]
-  """a % b, with the sign of b."""
-  nargs = 2
-  is_integer = True
-
-
-class Greater(sympy.Function):  # type: ignore[misc]
-  """The greater of two."""
-  nargs = 2
-  is_integer = True
-
-
-class Lesser(sympy.Function):  # type: ignore[misc]
-  """The lesser of two."""
-  nargs = 2
-  is_integer = True
-
-
-# ---- keys: what an expression equals
-
-def _expanded(e: Key) -> Key: return sympy.expand(e) if e.is_Add or e.is_Mul or e.is_Pow else e
-
-
-def _divided(a: Key, b: Key) -> tuple[Key, Key]:
-  """Keys a, b -> (whole, rest) with a == whole*b + rest, the rest without terms that b divides."""
-  if a == b: return sympy.Integer(1), sympy.Integer(0)
-  whole, rest = [], []
-  for term in sympy.Add.make_args(a):
-    if b.is_Integer:
-      factor, of = term.as_coeff_Mul()
-      q, r = divmod(int(factor), int(b))
-      whole.append(q * of)
-      rest.append(r * of)
-    else:
-      quotient = term / b
-      exact = quotient.as_numer_denom()[1] == 1
-      (whole if exact else rest).append(quotient if exact else term)
-  return sympy.Add(*whole), sympy.Add(*rest)
-
-
-def _floor(a: Key, b: Key) -> Key:
-  """The key of a // b."""
-  if b.is_Integer and b < 0: a, b = _expanded(-a), -b
-  whole, rest = _divided(a, b)
-  if rest == 0: return whole
-  if b.is_Integer:
-    constant, others = rest.as_coeff_Add()
-    if others == 0: return whole
-    shared = math.gcd(int(b), *(int(t.as_coeff_Mul()[0]) for t in sympy.Add.make_args(others)))
-    if shared > 1: return whole + _floor(_expanded(others / shared) + constant // shared, b / shared)  # (g*A + c) // (g*B), 0 <= c < g
-    if isinstance(rest, FloorDiv) and rest.args[1].is_Integer: return whole + FloorDiv(rest.args[0], rest.args[1] * b)
-  return whole + FloorDiv(rest, b)
-
-
-@lru_cache(maxsize=8192)
-def _key(e: Key) -> Key:
-  """Equal keys, equal values: products multiplied out, every division a floor division of what does not divide."""
-  if not e.args: return e
-  args = [_key(a) for a in e.args]
-  if isinstance(e, FloorDiv): return _floor(*args)
-  if isinstance(e, CeilDiv): return _expanded(1 + _floor(args[0] - 1, args[1]))
-  if isinstance(e, Modulo): return _expanded(args[0] - args[1] * _floor(*args))
-  if isinstance(e, Greater | Lesser):
-    difference = _expanded(args[0] - args[1])
-    if difference.is_Integer: return args[0] if (difference >= 0) == isinstance(e, Greater) else args[1]
-    return e.func(*sorted(args, key=sympy.default_sort_key))
-  return _expanded(e.func(*args))
-
-
-# ---- forms: nested tuples that are quick to walk, (operator, operands…), a name or an int
-
-Form = Any
 _APPLY: dict[str, Callable[[Any, Any], Any]] = {
   "+": operator.add, "*": operator.mul, "**": operator.pow, "//": operator.floordiv, "%": operator.mod,
   "cdiv": lambda a, b: cdiv(a, b), "max": lambda a, b: maximum(a, b), "min": lambda a, b: minimum(a, b)}
-_NODES = {FloorDiv: "//", CeilDiv: "cdiv", Modulo: "%", Greater: "max", Lesser: "min"}
-_FAST: dict[str, Callable[[int, int], int]] = {
-  "//": operator.floordiv, "%": operator.mod, "cdiv": lambda a, b: -(-a // b), "max": max, "min": min, "**": operator.pow}
-
-
-def _form(e: Key) -> Form:
-  if e.is_Integer: return int(e)
-  if e.is_Symbol: return e.name
-  if e.is_Add: return ("+", *map(_form, _ordered(e.as_ordered_terms())))
-  if e.is_Mul: return ("*", *map(_form, e.as_ordered_factors()))
-  return ("**" if e.is_Pow else _NODES[e.func], *map(_form, e.args))
-
-
-def _ordered(terms: list[Key]) -> list[Key]:
-  """N - 1 and 1 - N: a term without a minus sign comes first."""
-  return sorted(terms, key=lambda t: bool(t.could_extract_minus_sign())) if terms[0].could_extract_minus_sign() else terms
-
-
-def _run(form: Form, values: Mapping[str, int]) -> int:
-  if form.__class__ is int: return form
-  if form.__class__ is str: return values[form]
-  op = form[0]
-  if op == "+":
-    total = 0
-    for f in form[1:]: total += _run(f, values)
-    return total
-  if op == "*":
-    total = 1
-    for f in form[1:]: total *= _run(f, values)
-    return total
-  return _FAST[op](_run(form[1], values), _run(form[2], values))
-
-
-def _leaves(form: Form) -> Iterator[str]:
-  if isinstance(form, str): yield form
-  elif isinstance(form, tuple):
-    for f in form[1:]: yield from _leaves(f)
 
 
 def _replaced(form: Form, values: Mapping[str, Any]) -> Any:
@@ -155,32 +30,6 @@ def _replaced(form: Form, values: Mapping[str, Any]) -> Any:
   out = _replaced(form[1], values)
   for f in form[2:]: out = _APPLY[form[0]](out, _replaced(f, values))
   return out
-
-
-_STRENGTH = {"+": 1, "*": 2, "//": 2, "%": 2, "**": 4}
-
-
-def _text(form: Form) -> tuple[str, int]:
-  """How it is written, and how strongly it binds."""
-  if not isinstance(form, tuple): return str(form), 5 if isinstance(form, str) or form >= 0 else 1
-  op, operands = form[0], [_text(f) for f in form[1:]]
-  if op not in _STRENGTH: return f"{op}({', '.join(t for t, _ in operands)})", 5
-  mine = _STRENGTH[op]
-  if op == "+":
-    out = operands[0][0]
-    for text, _ in operands[1:]: out += f" - {text[1:]}" if text.startswith("-") else f" + {text}"
-    return out, mine
-  if op == "*" and form[1] == -1:
-    rest, strength = _text(form[2] if len(form) == 3 else ("*", *form[2:]))
-    plain = strength > mine or (strength == mine and "//" not in rest and "%" not in rest)  # -x // 2 would be (-x) // 2
-    return f"-{rest}" if plain else f"-({rest})", mine
-  if op == "*":  # a // b * c is read from the left: a quotient stands first or in parentheses
-    parts = [t if s > mine or (s == mine and f[0] == "*") or (s == mine and n == 0) else f"({t})"
-             for n, ((t, s), f) in enumerate(zip(operands, form[1:]))]
-    return " * ".join(parts), mine
-  (a, sa), (b, sb) = operands
-  left = a if sa > mine or (sa == mine and op != "**") else f"({a})"
-  return f"{left}{op if op == '**' else f' {op} '}{b if sb > mine else f'({b})'}", mine
 
 
 # ---- bounds
@@ -202,7 +51,7 @@ def _bounds(form: Form, free: Mapping[str, Symbol]) -> Bounds:
       elif lo is not None and b_lo is not None and lo >= 0 and b_lo >= 0: lo, hi = lo * b_lo, None
       else: lo, hi = None, None
     elif op in ("//", "cdiv") and b_lo is not None and b_lo > 0:
-      div = _FAST[op]
+      div = INTS[op]
       least = None if lo is None else div(lo, b_lo) if lo < 0 else div(lo, b_hi) if b_hi is not None else min(lo, 1) if op == "cdiv" else 0
       most = None if hi is None else div(hi, b_lo) if hi >= 0 else div(hi, b_hi) if b_hi is not None else 0 if op == "cdiv" else -1
       lo, hi = least, most
@@ -289,13 +138,13 @@ class Symbol:
   @property
   def key(self) -> Key:
     """What it equals: Symbols are equal where their keys are."""
-    if self._known_key is None: self._known_key = _key(self.expr)
+    if self._known_key is None: self._known_key = key_of(self.expr)
     return self._known_key
 
   @property
   def form(self) -> Form:
     """Nested tuples (operator, operands…) of names and ints."""
-    if self._known_form is None: self._known_form = _form(self.expr)
+    if self._known_form is None: self._known_form = form_of(self.expr)
     return self._known_form
 
   def names(self) -> frozenset[Symbol]:
@@ -314,7 +163,7 @@ class Symbol:
     out: int | Symbol = _replaced(self.form, {**self.free, **values})
     return out
 
-  def __repr__(self) -> str: return _text(self.form)[0]
+  def __repr__(self) -> str: return text_of(self.form)[0]
   def __hash__(self) -> int: return hash(self.key)
   def __reduce__(self) -> Any: return _restored, (str(self), [_options(s) for s in self.free.values()])
 
@@ -458,8 +307,8 @@ def _division(node: Any, a: Any, b: Any) -> int | Symbol:
   free = _merged(_free_of(a), _free_of(b))
   ea, eb = _expr_of(a), _expr_of(b)
   if b == 1: return 0 if node is Modulo else a
-  whole, rest = _divided(ea, eb)  # as written first, for what is shown
-  if rest != 0: whole, rest = _divided(_key(ea), _key(eb))
+  whole, rest = divided(ea, eb)  # as written first, for what is shown
+  if rest != 0: whole, rest = divided(key_of(ea), key_of(eb))
   if rest == 0: return 0 if node is Modulo else Symbol._of(whole, free)
   (a_lo, a_hi), (b_lo, _) = bounds_of(a), bounds_of(b)
   if a_lo is not None and a_hi is not None and b_lo is not None:
@@ -508,7 +357,7 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
   if e.__class__ is int: return int(e)
   if isinstance(e, Condition): return bool(_COMPARE[e.op](evaluate(e.a, values), evaluate(e.b, values)))
   if not isinstance(e, Symbol): return operator.index(e)
-  try: return _run(e.form, values)
+  try: return run(e.form, values)
   except KeyError: raise ArgumentError(f"{e}: no value for {_listed([n for n in e.free if n not in values])}") from None
   except ZeroDivisionError: raise ArgumentError(f"{e}: division by 0 where {', '.join(f'{n} = {values[n]}' for n in e.free)}") from None
 

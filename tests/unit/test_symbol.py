@@ -18,7 +18,8 @@ S, M, N, x, y, B = (Symbol(n) for n in ("S", "M", "N", "x", "y", "BLOCK"))
 
 PRINTED: list[tuple[Any, str]] = [
   (Symbol("BLOCK_SIZE_M") * Symbol("BLOCK_SIZE_N"), "BLOCK_SIZE_M * BLOCK_SIZE_N"), ((x + y) // 2, "(x + y) // 2"), (cdiv(M, B), "cdiv(M, BLOCK)"),
-  (1 - x, "1 - x"), (x - 1, "x - 1"), (-x, "-x"), (-(x // 2), "-(x // 2)"), (-x // 2, "-x // 2"), (3 * (x // 2), "3 * (x // 2)"),
+  (1 - x, "1 - x"), (x - 1, "x - 1"), (-x, "-x"), (-(x // 2), "-(x // 2)"), (-x // 2, "(-x) // 2"), (y + -x // 2, "y + (-x) // 2"), 
+  (3 * (x // 2), "3 * (x // 2)"),
   (x // 2 // 3, "x // 2 // 3"), (x // (y // 2), "x // (y // 2)"), (x * y // 3, "x * y // 3"), (x - (y - 1), "x - y + 1"),
   (2 * x * y - 1, "2 * x * y - 1"), (x ** 2 + 3 * x, "x**2 + 3 * x"), (2 ** x, "2**x"),
   ((x + 1) ** 2, "(x + 1)**2"), ((x + 1) * (y + 2), "(x + 1) * (y + 2)"),
@@ -134,7 +135,7 @@ _OPS: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.s
                                               "cdiv": cdiv, "max": maximum, "min": minimum}
 Tree = Any
 TREES = st.recursive(st.one_of(st.sampled_from(sorted(BOUNDED)), st.integers(-6, 6)),
-                     lambda t: st.one_of(st.tuples(st.sampled_from(["+", "-", "*", "max", "min"]), t, t),
+                     lambda t: st.one_of(st.tuples(st.just("-"), st.just(0), t), st.tuples(st.sampled_from(["+", "-", "*", "max", "min"]), t, t),
                                          st.tuples(st.sampled_from(["//", "%", "cdiv"]), t, st.one_of(st.integers(1, 6), st.just("b")))),
                      max_leaves=9)
 
@@ -158,7 +159,7 @@ def test_random_expressions(tree: Tree, points: list[dict[str, int]]) -> None:
     assert evaluate(e, values) == want and (lo is None or lo <= want) and (hi is None or want <= hi)
     assert evaluate(again, values) == want, f"{e} reads as {again}"
     assert (e if isinstance(e, int) else e.subs(values)) == want
-  assert again == Symbol(str(again)) and (isinstance(e, int) or hash(e) == hash(build(tree, BOUNDED)))
+  assert again == e and again == Symbol(str(again)) and (isinstance(e, int) or hash(e) == hash(build(tree, BOUNDED)))
 
 
 @settings(max_examples=150, deadline=None)
