@@ -168,8 +168,8 @@ class Arrangement:
     text = [f"tile({sizes}"]
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       rest = d - (size - 1) * gap - 1
-      count = rest // stride + 1 if floor_mode else max(-(-rest // stride) + 1, min(d, 1))
-      if count < 1: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
+      count = rest // stride + 1 if floor_mode else max(-(-rest // stride) + 1, 1) if d else 0
+      if count < 1 and (d or floor_mode): raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       counts.append(count)
       if moved and rest < 0: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       over = max((count - 1) * stride - rest, 0)

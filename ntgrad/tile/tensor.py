@@ -38,6 +38,7 @@ class Operation(NamedTuple):
       key, = self.args
       return f".index({key_text(key, True)}{level})" if self.level else f"[{key_text(key)}]"
     args = ", ".join(map(str, self.args))
+    if self.name == "flatten": args = f"{self.args[0]}, {self.args[1] + 1}"  # as the Tensor has it: the end is not included
     if self.name == "tile":
       size, strides, dilation, floor = self.args
       options = (("strides", strides), ("dilation", dilation), ("floor_mode", floor))
@@ -60,7 +61,7 @@ class Source:
 
   def named(self, name: str) -> Source:
     """With its anonymous dimensions named from ``name``."""
-    shape = tuple(Symbol(f"{name}_size_{d}", **{"lower_bound": 1, **o}) if g is None else g
+    shape = tuple(Symbol(f"{name}_size_{d}", **{"lower_bound": 0, **o}) if g is None else g
                   for d, (g, o) in enumerate(zip(self.given, self.shape_options)))
     return replace(self, name=name, shape=shape)
 

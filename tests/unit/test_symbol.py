@@ -18,7 +18,7 @@ S, M, N, x, y, B = (Symbol(n) for n in ("S", "M", "N", "x", "y", "BLOCK"))
 
 PRINTED: list[tuple[Any, str]] = [
   (Symbol("BLOCK_SIZE_M") * Symbol("BLOCK_SIZE_N"), "BLOCK_SIZE_M * BLOCK_SIZE_N"), ((x + y) // 2, "(x + y) // 2"), (cdiv(M, B), "cdiv(M, BLOCK)"),
-  (1 - x, "1 - x"), (x - 1, "x - 1"), (-x, "-x"), (-(x // 2), "-(x // 2)"), (-x // 2, "(-x) // 2"), (y + -x // 2, "y + (-x) // 2"), 
+  (1 - x, "1 - x"), (x - 1, "x - 1"), (-x, "-x"), (-(x // 2), "-(x // 2)"), (-x // 2, "(-x) // 2"), (y + -x // 2, "y + (-x) // 2"),
   (3 * (x // 2), "3 * (x // 2)"),
   (x // 2 // 3, "x // 2 // 3"), (x // (y // 2), "x // (y // 2)"), (x * y // 3, "x * y // 3"), (x - (y - 1), "x - y + 1"),
   (2 * x * y - 1, "2 * x * y - 1"), (x ** 2 + 3 * x, "x**2 + 3 * x"), (2 ** x, "2**x"),
