@@ -209,8 +209,7 @@ class Dots:
       elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
         for x, acc in (u.src, u.src[::-1]):
           d = new.get(x, x)
-          if d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2 and uses[x] == 1 and self.dims.get(acc) == self.dims[x] and \
-              (acc.op is Ops.DEFINE_ACC or (acc.op is Ops.LOAD and acc.src[0].op is Ops.DEFINE_LOCAL)): n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
+          if d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2 and uses[x] == 1 and self.dims.get(acc) == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
       new[u] = n
       out.append(n)
     return prune(out)

@@ -47,6 +47,7 @@ _CALL = {
   UnaryOps.ROUND: "libdevice.rint", UnaryOps.RSQRT: "libdevice.rsqrt"}
 _COMBINE = {BinaryOps.ADD: "_add", BinaryOps.MUL: "_mul", BinaryOps.AND: "_and", BinaryOps.OR: "_or", BinaryOps.XOR: "_xor"}
 _INLINE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST))
+_NAMED = frozenset((Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT))
 Text = tuple[str, int]     # Python and its precedence
 _TAKEN = re.compile(r"(data|unused|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
                     "|".join(keyword.kwlist))   # names that a variable of the kernel cannot have
@@ -221,6 +222,8 @@ class _Kernel:
             not any(at < w < p for x in reads for w in writes.get(x, ())):
           self.inline.add(u)
           self.reads[u] = reads
+      elif uses.get(u, 0) == 1 and users[u] == [at + 1] and u.op in _NAMED and self.uops[at + 1].op is Ops.STORE and \
+          self.uops[at + 1].src[0].op is Ops.DEFINE_LOCAL and self.uops[at + 1].src[2] is u: self.inline.add(u)   # it gets the variable's name
 
   # ---- small tools
 
@@ -332,13 +335,11 @@ class _Kernel:
       value = self.read(u)
       if u in self.inline and (value[0].isidentifier() or len(value[0]) < 60): self.text[u] = value
       else: self.define(u, "val", value)
-    elif o is Ops.LOAD: self.define(u, "val", self.load(u))
-    elif o is Ops.SCAN: self.define(u, "scan", self.scan(u))
-    elif o is Ops.SORT: self.define(u, "sort", self.sort(u))
-    elif o is Ops.REDUCE:
-      value = self.dot(u) if u.arg[0] is DOT else self.reduce(u)
+    elif o in _NAMED:
+      name = "dot" if u.arg and u.arg[0] is DOT else {Ops.LOAD: "val", Ops.REDUCE: "red", Ops.SCAN: "scan", Ops.SORT: "sort"}[o]
+      value = getattr(self, "dot" if name == "dot" else o.name.lower())(u)
       if u in self.inline: self.text[u] = value
-      else: self.define(u, "dot" if u.arg[0] is DOT else "red", value)
+      else: self.define(u, name, value)
     elif o in _INLINE:
       value = self.alu(u) if o is Ops.ALU else self.cast(u) if o is Ops.CAST else self.bitcast(u)
       if u in self.inline and len(value[0]) <= 90: self.text[u] = value
