@@ -10,12 +10,13 @@ from typing import Any, Iterable
 
 from . import index as ix
 from .config import config
+from .costs import profile
 from .dtype import DType, dtypes
 from .errors import OptError
 from .expand import Expander
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
-from .opt import apply_opt
+from .opt import Opt, apply_opt
 from .optimize import Search, merge_axes, split_axes
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
@@ -310,7 +311,10 @@ class Program:
     params: list[Param] = list(self.kernel.params)
     for i, v in enumerate(u for u in toposort((root,)) if is_variable(u)): params.append(Variable(-1 - i, v.arg[1], v.dtype, True, v))
     kernel = limit_additions(Kernel(tuple(params), tuple(axes), (root,)))
-    if not self.chooses or root.op is not Ops.STORE or not axes or any(a.kind in _COPIED for a in axes): return kernel
+    if root.op is not Ops.STORE or not axes or any(a.kind in _COPIED for a in axes): return kernel
+    if not self.chooses:
+      arrays = getattr(self.target, "name", "") == "numpy" and not config.noopt
+      return whole_axis(kernel) if arrays else kernel
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, self.target).best(): kernel = apply_opt(kernel, opt)
     return kernel
@@ -344,6 +348,14 @@ class Program:
       found = self.arrays[u] = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
       self.writer._place(found, 0)
     return found
+
+
+def whole_axis(kernel: Kernel) -> Kernel:
+  """For an evaluator with arrays: an axis that is contiguous wherever it is seen, as one vector."""
+  accesses = profile(kernel).accesses
+  fits = [a for a in kernel.axes if a.id not in kernel.bound and 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)]
+  best = max(fits, key=lambda a: a.size, default=None)
+  return kernel if best is None else apply_opt(kernel, Opt("lane", best.id, best.size))
 
 
 def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort((u,)))

@@ -53,7 +53,7 @@ def matmul(m: int, n: int, k: int, bm: int, bn: int, bk: int) -> Kernel:
   return b.kernel(acc.set((i, j), 0), for_(gk, acc.set((i, j), acc[i, j] + product)), c.set((at(gi, bm, i), at(gj, bn, j)), acc[i, j]))
 
 
-@pytest.mark.parametrize("sizes", [(16, 32, 24, 8, 16, 8), (64, 64, 64, 32, 32, 16), (15, 14, 6, 5, 7, 3), (128, 128, 64, 128, 64, 16)])
+@pytest.mark.parametrize("sizes", [(16, 32, 24, 8, 16, 8), (32, 32, 32, 16, 16, 8), (15, 14, 6, 5, 7, 3), (32, 64, 16, 32, 32, 16)])
 def test_accumulator_over_blocks(dev: Device, opts: bool, sizes: tuple[int, ...]) -> None:
   m, n, k = sizes[:3]
   x, y = ints(m, k), ints(k, n, seed=1)
@@ -276,7 +276,7 @@ def test_mistakes_that_numpy_finds() -> None:
   v = b.variable((4,))
   zeros = [np.zeros(4, np.float32)]
   with pytest.raises(VerifyError, match="which nothing has written"): run(b.kernel(out.set(i, v[i])), device("numpy"), zeros)
-  with pytest.raises(VerifyError, match="index 4, but its size is 4"):
+  with pytest.raises(VerifyError, match="index (1..)?4, but its size is 4"):
     run(b.kernel(v.set(at(i, 1, 1), value(i)), out.set(i, v[i])), device("numpy"), zeros)
   with pytest.raises(VerifyError, match="a race"): run(b.kernel(v.set(i, value(g)), out.set(i, v[i])), device("numpy"), zeros)
 
