@@ -1,5 +1,6 @@
 """The errors that ntgrad raises (see ``ntgrad.codegen.errors``)."""
 from ntgrad.codegen.errors import (
+                                   ApplicationError,
                                    ArgumentError,
                                    AssignError,
                                    AxisError,
@@ -17,5 +18,6 @@ from ntgrad.codegen.errors import (
                                    VerifyError,
 )
 
-__all__ = ["ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError", "DTypeError",
+__all__ = ["ApplicationError", "ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError",
+           "DTypeError",
            "GradientError", "IndexOutOfRangeError", "NtgradError", "OptError", "ShapeError", "StateError", "VerifyError"]

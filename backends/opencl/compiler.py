@@ -28,8 +28,10 @@ OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved
-# what OpenCL C calls something already: PoCL does not find a kernel of such a name
+# what C or OpenCL C calls something already: PoCL does not find a kernel of such a name
 RESERVED = frozenset("""
+auto break case const constant continue default do else enum extern for goto if inline register restrict return signed sizeof static
+struct switch typedef union unsigned void volatile while
 abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add
 barrier bitselect bool cbrt ceil char clamp clz constant copysign cos cosh cospi cross degrees distance dot double erf erfc exp
 exp10 exp2 expm1 fabs fdim float floor fma fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half

@@ -1,7 +1,6 @@
 """Convolution as an implicit matrix product: the windows of the input are the rows of a matrix that never exists."""
 import numpy as np
-from matmul import application
-from matmul import arrangement as matmul_arrangement
+from matmul import application, arrangement as matmul_arrangement
 
 import ntgrad.tile as tile
 from ntgrad.tile import Tensor

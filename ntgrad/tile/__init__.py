@@ -8,6 +8,8 @@ from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 from .apply import apply
 from .function import function
 from .kernel import TileKernel, jit, make
-from .tensor import Tensor
+from .simulate import simulate_arrangement
+from .tensor import Tensor, named
+from .visualize import visualize
 
-__all__ = ["Symbol", "Tensor", "TileKernel", "apply", "block_size", "cdiv", "function", "jit", "make"]
+__all__ = ["Symbol", "Tensor", "TileKernel", "apply", "block_size", "cdiv", "function", "jit", "make", "named", "simulate_arrangement", "visualize"]

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ApplicationError
 from ntgrad.engine.device import default_device

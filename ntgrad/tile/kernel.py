@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import sys
 import types
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from ntgrad.engine.compile import program_spec
 
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
-from .tensor import Tensor
+from .tensor import Tensor, named
 from .trace import Parameter, Tile, Tracer
 from .tune import choose
 
@@ -39,24 +40,29 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
   names = parameter_names(application)
   if len(names) != len(tensors):
     raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each")
-  named = tuple(t.named(n) for t, n in zip(tensors, names))
-  try: arranged = arrangement(*named)
+  sources = named(tensors, names)
+  try: arranged = arrangement(*sources)
   except NtgradError as e: raise at_line(e, arrangement) from None
   arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged)
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
     raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
                         "it returns one arranged tensor for each")
-  return TileKernel(application, named, arranged, kernel_name or application.__name__, options(num_warps, num_stages, max_num_configs), output_dir)
+  return TileKernel(application, sources, arranged, kernel_name or application.__name__, options(num_warps, num_stages, max_num_configs), output_dir)
 
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
   """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
-  if fn is None: return lambda f: jit(f, **settings)
-  annotations = inspect.get_annotations(fn, eval_str=True)
+  around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
+  if fn is None: return lambda f: _jit(f, around, settings)
+  return _jit(fn, around, settings)
+
+
+def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, Any]) -> TileKernel:
+  annotations = inspect.get_annotations(fn, eval_str=True, locals=around)
   names = parameter_names(fn)
   missing = [n for n in names if not isinstance(annotations.get(n), Tensor)]
   if missing: raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
-  arranged = [annotations[n].named(n) for n in names]
+  arranged = named([annotations[n] for n in names], names)
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
 
 
@@ -126,7 +132,7 @@ class TileKernel:
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]   # the positional arguments of a call
     self.check_grids()
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
-    self._specialised: dict[Any, Specialised] = {}
+    self._specialised: dict[Any, Specialised | None] = {}
     self._launchers: dict[Any, Any] = {}
     self.last: Specialised | None = None
 
@@ -155,7 +161,8 @@ class TileKernel:
         if isinstance(want, int):
           if n != want: raise ShapeError(f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}")
           continue
-        key = str(want)
+        if not want.is_name: continue           # 2 * N: the arrangement checks it
+        key = want.name
         if key in values and values[key] != n:
           raise ShapeError(f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size")
         values[key] = n
@@ -182,10 +189,12 @@ class TileKernel:
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name."""
-    taken = [describe(a) for a in arguments]
-    return self._specialise(taken, arguments, given)
+    found = self._specialise([describe(a) for a in arguments], arguments, given)
+    if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
+    return found
 
-  def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
+  def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any]) -> Specialised | None:
+    """The kernel for arguments; None where there are no programs."""
     if len(taken) != len(self.given):
       names = [self.names[i] for i in self.given]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
@@ -196,13 +205,13 @@ class TileKernel:
       else: full[i] = a
     values = self.bind(full, given)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
-    found = self._specialised.get(key)
-    if found is None:
+    if key in self._specialised: found = self._specialised[key]
+    else:
       values = values | choose([self.symbols[n] for n in self.symbols if n not in values], self, values)
       found = self._specialised[key] = self.build(full, numbers, values)
     return found
 
-  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int]) -> Specialised:
+  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int]) -> Specialised | None:
     """Arrange with numbers, read the application."""
     parameters: list[Parameter] = []
     tiles: list[Any] = []
@@ -225,6 +234,7 @@ class TileKernel:
         raise ShapeError(f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
                          f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
                          "all parameters are arranged for the same grid")
+    if any(0 in p.arrangement.levels[0] for p in grids): return None
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
     with tracer: Interpreter(tracer).application(self.application, tiles)
     if not any(p.written for p in parameters):

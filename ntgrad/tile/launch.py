@@ -61,6 +61,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   name = kernel.name
   specialised = kernel._specialise([describe(a) for a in args], args, given)
+  if specialised is None: return   # no programs: some argument is empty
   kernel.last = specialised
   slots = {p.name: p for p in specialised.parameters}
   memory = [i for i, n in zip(range(len(args)), (kernel.names[g] for g in kernel.given)) if n in slots]
@@ -141,7 +142,7 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
     _, dtype = describe(a) or ((), dtypes.float32)
     return Tensor._from_node(number_buffer(device, dtype, a).node), None
-  array = a if isinstance(a, np.ndarray) else from_dlpack(kernel, name, a)
+  array = np.asarray(a) if isinstance(a, (np.ndarray, np.generic)) else from_dlpack(kernel, name, a)
   t = Tensor._from_node(Buffer.from_numpy(device, array).node)
   if not written: return t, None
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
@@ -164,6 +165,6 @@ def check_overlap(kernel: str, s: Specialised, nodes: Sequence[UOp]) -> None:
     for i, n in enumerate(nodes):
       if i == w or n.arg.storage is not nodes[w].arg.storage: continue
       a, b = s.parameters[w], s.parameters[i]
-      if a.arrangement.view != b.arrangement.view or len(a.levels) > 1:
+      if a.arrangement.text() != b.arrangement.text() or len(a.levels) > 1:
         raise ArgumentError(f"{kernel}: {a.name} and {b.name} are the same memory, arranged differently: what one program writes others read; "
                             f"give {a.name} memory of its own")

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dis
 import inspect
+import linecache
 import textwrap
 import types
 from dataclasses import dataclass
@@ -24,22 +26,51 @@ class Code:
 def code_of(fn: types.FunctionType) -> Code:
   """The source of a function. Raises ApplicationError where Python does not know it."""
   file = fn.__code__.co_filename
+  if fn.__name__ == "<lambda>": return Code(_lambda(fn), file)
   try:
     lines, first = inspect.getsourcelines(fn)
-  except (OSError, TypeError):
-    raise ApplicationError(f"{fn.__qualname__}: its source is not known ({file}); an application is written in a file or a notebook cell") from None
-  try:
     tree = ast.parse(textwrap.dedent("".join(lines)))
-  except SyntaxError:
-    raise ApplicationError(f"{fn.__qualname__}: a lambda that begins in the middle of a statement cannot be read; write a def") from None
-  margin = len(lines[0]) - len(lines[0].lstrip())
-  ast.increment_lineno(tree, max(first, 1) - 1)
-  for node in ast.walk(tree):   # columns as in the file, for the caret
-    if hasattr(node, "col_offset"): node.col_offset += margin
-    if getattr(node, "end_col_offset", None) is not None: node.end_col_offset += margin  # type: ignore[attr-defined]
-  found = next((n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda))), None)
-  if found is None: raise ApplicationError(f"{fn.__qualname__}: no function in its source")
-  return Code(found, file)
+  except (OSError, TypeError, SyntaxError):
+    raise _unknown(fn.__qualname__, file) from None
+  _move(tree, max(first, 1) - 1, len(lines[0]) - len(lines[0].lstrip()))
+  return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), file)
+
+
+def _unknown(what: str, file: str) -> ApplicationError:
+  return ApplicationError(f"{what}: its source is not known ({file}); an application is written in a file or a notebook cell")
+
+
+def _lambda(fn: types.FunctionType) -> ast.Lambda:
+  """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
+  code = fn.__code__
+  quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
+  places = [p for i in dis.get_instructions(code) if i.opname not in quiet and (p := i.positions) is not None and p.col_offset is not None]
+  begin = min((p.lineno or 0, p.col_offset or 0) for p in places)
+  end = max((p.end_lineno or 0, p.end_col_offset or 0) for p in places)
+  lines = [linecache.getline(code.co_filename, n).encode() for n in range(begin[0], end[0] + 1)]
+  if not all(lines): raise _unknown("a lambda", code.co_filename)
+  lines[-1] = lines[-1][:end[1]]
+  lines[0] = lines[0][begin[1]:]
+  body = ast.parse("(" + b"".join(lines).decode() + ")", mode="eval").body
+  for n in ast.walk(body):
+    if getattr(n, "lineno", 0) == 1: _shift(n, begin[1] - 1)
+  ast.increment_lineno(body, begin[0] - 1)
+  names = ", ".join(inspect.signature(fn).parameters)
+  tree = ast.parse(f"lambda {names}: 0", mode="eval").body
+  assert isinstance(tree, ast.Lambda)
+  tree.body = body
+  return tree
+
+
+def _shift(n: Any, columns: int) -> None:
+  if hasattr(n, "col_offset"): n.col_offset += columns
+  if getattr(n, "end_col_offset", None) is not None and n.end_lineno == n.lineno: n.end_col_offset += columns
+
+
+def _move(tree: ast.AST, lines: int, columns: int) -> None:
+  """Line numbers and columns as in the file, for messages."""
+  ast.increment_lineno(tree, lines)
+  for n in ast.walk(tree): _shift(n, columns)
 
 
 class Unbound:

@@ -425,7 +425,11 @@ def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:
 def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
   """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their sizes."""
   sources = [t._source.named(n) for t, n in zip(tensors, names)]
-  table = {old.name: new for t, s in zip(tensors, sources) for g, old, new in zip(s.given, t._source.shape, s.shape)
-           if g is None and isinstance(old, Symbol)}
-  return tuple(t._new(tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in t._ops), _filled(t._levels, table), s)
-               for t, s in zip(tensors, sources))
+  own = [{old.name: new for g, old, new in zip(s.given, t._source.shape, s.shape) if g is None and isinstance(old, Symbol)}
+         for t, s in zip(tensors, sources)]
+  everywhere = {old: new for table in own for old, new in table.items()}
+  out = []
+  for t, s, mine in zip(tensors, sources, own):
+    table = everywhere | mine   # one tensor may stand for several parameters
+    out.append(t._new(tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in t._ops), _filled(t._levels, table), s))
+  return tuple(out)

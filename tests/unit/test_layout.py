@@ -17,8 +17,8 @@ FILES = sorted(p for top in ("codegen", "backends", "ntgrad") for p in (ROOT / t
                and not (top == "ntgrad" and p.relative_to(ROOT).parts[1] in ("codegen", "backends")))
 FLOORS = {"codegen": ("ntgrad.codegen",), "backends": ("ntgrad.codegen", "ntgrad.backends"), "ntgrad": ("ntgrad",)}
 OTHERS = {"codegen": {"numpy", "sympy", "ml_dtypes"}, "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda"},
-          "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend"}}
-LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend"}  # not loaded by ``import ntgrad``
+          "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib"}}
+LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend", "matplotlib"}  # not loaded by ``import ntgrad``
 
 
 def imports(path: Path) -> Iterator[tuple[int, str, bool]]:

@@ -1,0 +1,345 @@
+"""Making tile kernels, calling them in every way, what they refuse, and where they stand among lazy tensors."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ntgrad
+import ntgrad.tile as tile
+import ntgrad.tile.language as tl
+from ntgrad import Tensor as Lazy
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.uop import Ops
+from ntgrad.engine.device import get_device
+from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientError, NtgradError, ShapeError
+from ntgrad.tile import Symbol, Tensor, block_size
+
+RNG = np.random.default_rng(1)
+BLOCK = Symbol("BLOCK", constexpr=True)
+
+
+def pairs(x: Tensor, y: Tensor) -> Any: return x.tile((BLOCK,)), y.tile((BLOCK,))
+def triples(x: Tensor, y: Tensor, z: Tensor) -> Any: return x.tile((BLOCK,)), y.tile((BLOCK,)), z.tile((BLOCK,))
+def add_tiles(x: Any, y: Any, z: Any) -> None: z = x + y
+def double(x: Any, y: Any) -> None: y = x * 2
+def increment(x: Any, y: Any) -> None: y += x
+
+
+add = tile.make(triples, add_tiles, (Tensor(1), Tensor(1), Tensor(1)), kernel_name="add")
+
+
+def vectors(n: int = 100) -> Any: return RNG.standard_normal((2, n)).astype(np.float32)
+
+
+# ---- calling
+
+def test_numpy_arrays_are_written_in_place() -> None:
+  x, y = vectors()
+  z = np.empty_like(x)
+  assert add(x, y, z, BLOCK=32) is None
+  np.testing.assert_array_equal(z, x + y)
+  out = np.zeros((2, 100), np.float32)
+  add(x, y, out[1], BLOCK=32)   # a view of an array
+  np.testing.assert_array_equal(out, [np.zeros(100), x + y])
+
+
+def test_dlpack() -> None:
+  class Foreign:
+    """Another library's tensor."""
+    def __init__(self, a: np.ndarray): self.a, self.shape, self.dtype = a, a.shape, "foreign.float32"
+    def __dlpack__(self, **kw: Any) -> Any: return self.a.__dlpack__(**kw)
+    def __dlpack_device__(self) -> Any: return self.a.__dlpack_device__()
+  x, y = vectors()
+  z = np.empty_like(x)
+  add(Foreign(x), y, Foreign(z), BLOCK=64)
+  np.testing.assert_array_equal(z, x + y)
+
+
+def test_lazy_tensors_are_computed_first_and_values_kept() -> None:
+  x, y = vectors()
+  a, b, out = Lazy(x), Lazy(y), Lazy(np.zeros(100, np.float32)).realize()
+  before = out * 3 + 1                                  # reads the old contents, not computed yet
+  view = out[:10]
+  add((a + 1), b * 2, out, BLOCK=32)
+  after = out + 0
+  np.testing.assert_array_equal(out.numpy(), (x + 1) + y * 2)
+  np.testing.assert_array_equal(before.numpy(), np.ones(100))
+  np.testing.assert_array_equal(view.numpy(), np.zeros(10))
+  np.testing.assert_array_equal(after.numpy(), (x + 1) + y * 2)
+
+
+def test_numbers_and_zero_dimensional_tensors() -> None:
+  def scaled(x: Any, by: Any, y: Any) -> None: y = x * by
+  k = tile.make(lambda x, by, y: (x.tile((BLOCK,)), by, y.tile((BLOCK,))), scaled, (Tensor(1), Tensor(0), Tensor(1)))
+  x, _ = vectors()
+  y = np.empty_like(x)
+  for by in (2.0, 3, np.float32(0.5), Lazy(4.0)):
+    k(x, by, y, BLOCK=64)
+    np.testing.assert_allclose(y, x * np.float32(by.item() if isinstance(by, Lazy) else by), rtol=1e-6)
+
+
+def test_compile_time_numbers() -> None:
+  def repeat(x: Any, times: Any, y: Any) -> None:
+    total = x * 0
+    for _ in range(times): total = total + x
+    y = total
+  k = tile.make(lambda x, t, y: (x.tile((BLOCK,)), t, y.tile((BLOCK,))), repeat, (Tensor(1), Tensor(0, constexpr=True), Tensor(1)))
+  x, _ = vectors(8)
+  y = np.empty_like(x)
+  k(x, 3, y, BLOCK=8)
+  np.testing.assert_allclose(y, x * 3, rtol=1e-6)
+
+
+def test_in_place_and_plus_equals() -> None:
+  k = tile.make(pairs, increment, (Tensor(1), Tensor(1)))
+  x, y = vectors()
+  want = y + x
+  k(x, y, BLOCK=32)
+  np.testing.assert_array_equal(y, want)
+  t = Lazy(x).realize()
+  k(t, t, BLOCK=32)                                     # each program touches its own elements only
+  np.testing.assert_array_equal(t.numpy(), x * 2)
+
+
+def test_jit_decorator() -> None:
+  B = block_size()
+  @tile.jit
+  def triple(x: Tensor(1).tile((B,)), y: Tensor(1).tile((B,))) -> None:  # type: ignore[valid-type]
+    y = x * 3  # noqa: F841
+  x, _ = vectors()
+  y = np.empty_like(x)
+  triple(x, y)
+  np.testing.assert_allclose(y, x * 3, rtol=1e-6)
+
+
+def test_a_specialisation_is_compiled_once() -> None:
+  a, b, c = (Lazy(v).realize() for v in (*vectors(96), np.zeros(96, np.float32)))
+  add(a, b, c, BLOCK=32)
+  count = len(add._specialised)
+  built = get_device(a.device).compiler.built if hasattr(get_device(a.device), "compiler") else 0
+  for _ in range(3): add(a, b, c, BLOCK=32)
+  add(b, a, c, BLOCK=32)
+  assert len(add._specialised) == count
+  if hasattr(get_device(a.device), "compiler"): assert get_device(a.device).compiler.built == built
+
+
+# ---- among lazy tensors
+
+def test_captured() -> None:
+  @ntgrad.jit
+  def step(x: Lazy) -> Lazy:
+    y = (x * 0).realize()
+    tile_double(x + 1, y, BLOCK=32)
+    return y * 10
+  tile_double = tile.make(pairs, double, (Tensor(1), Tensor(1)))
+  for i in range(4):
+    x = np.arange(50, dtype=np.float32) + i
+    np.testing.assert_array_equal(step(Lazy(x).realize()).numpy(), (x + 1) * 20)
+
+
+def test_functions_have_gradients() -> None:
+  def cube(x: Any, y: Any) -> None: y = x * x * x
+  def cube_backward(x: Any, grad_y: Any, grad_x: Any) -> None: grad_x = 3 * x * x * grad_y
+  f = tile.function(tile.make(pairs, cube, (Tensor(1),) * 2), tile.make(triples, cube_backward, (Tensor(1),) * 3))
+  x = Lazy(np.arange(6, dtype=np.float32), requires_grad=True)
+  (f(x * 2, BLOCK=4) * x).sum().backward()
+  np.testing.assert_allclose(x.grad.numpy(), 32 * np.arange(6.0) ** 3)
+  with pytest.raises(GradientError, match="give tile.function a backward kernel"): tile.function(tile.make(pairs, cube, (Tensor(1),) * 2))(x, BLOCK=4)
+  with pytest.raises(GradientError, match="use tile.function"): tile.make(pairs, cube, (Tensor(1),) * 2)(x, Lazy(np.zeros(6, np.float32)), BLOCK=4)
+  with pytest.raises(ArgumentError, match="has no parameter z"): tile.function(tile.make(pairs, cube, (Tensor(1),) * 2), outputs={"z": "x"})
+
+
+def test_function_outputs_of_another_shape() -> None:
+  def row_sums(x: Any, y: Any) -> None: y = tl.sum(x, axis=1, keep_dims=True)
+  k = tile.make(lambda x, y: (x.tile((4, -1)), y.tile((4, 1))), row_sums, (Tensor(2), Tensor(2)))
+  f = tile.function(k, outputs={"y": lambda x: ((x.shape[0], 1), "float32")})
+  x = RNG.standard_normal((10, 33)).astype(np.float32)
+  np.testing.assert_allclose(f(Lazy(x)).numpy(), x.sum(1, keepdims=True), rtol=1e-5)
+
+
+# ---- effects
+
+def test_several_outputs_atomics_and_raw_places() -> None:
+  def histogram(x: Any, counts: Any, total: Any) -> None:
+    tl.atomic_add(counts.source[x.to(tl.int32)], 1, mask=x >= 0)
+    tl.atomic_max(total.source[0], tl.max(x))
+  k = tile.make(lambda x, c, t: (x.tile((16,)), c.tile((-1,)).expand((x.tile((16,)).shape[0],)), t.tile((-1,)).expand((x.tile((16,)).shape[0],))),
+                histogram, (Tensor(1, other=-1), Tensor(1), Tensor(1)))
+  x = RNG.integers(0, 10, 100).astype(np.int32)
+  counts, total = np.zeros(10, np.int32), np.zeros(1, np.int32)
+  k(x, counts, total)
+  np.testing.assert_array_equal(counts, np.bincount(x, minlength=10))
+  assert total[0] == x.max()
+
+
+def test_masked_loads_and_stores() -> None:
+  def shifted(x: Any, y: Any) -> None:
+    at = x.offsets(0)
+    value = tl.load(x.source[at - 3], mask=at % 2 == 0, other=-1.0)
+    tl.store(y.source[at], value, mask=at < 20)
+  k = tile.make(pairs, shifted, (Tensor(1), Tensor(1)))
+  x, _ = vectors(37)
+  y = np.zeros_like(x)
+  k(x, y, BLOCK=16)
+  want = np.where(np.arange(37) % 2 == 0, np.concatenate([np.full(3, -1, np.float32), x[:-3]]), -1.0)
+  want[20:] = 0
+  np.testing.assert_array_equal(y, want)
+
+
+def test_three_levels_and_iteration() -> None:
+  def total(x: Any, y: Any) -> None:
+    out = tl.zeros(y.shape)
+    for row in x:
+      for j in range(row.shape[0]): out += tl.sum(row[j], axis=0)
+    y = out
+  def arranged(x: Tensor, y: Tensor) -> Any:
+    x = x.tile((4, 8)).tile((1, -1)).tile((-1, 1))       # (1, 1) of (rows of tiles, 1) of (1, columns) of (4, 8)
+    x.dtype = x.dtype.squeeze(1)
+    x.dtype.dtype = x.dtype.dtype.squeeze(0)
+    return x.squeeze(1).squeeze(0), y.tile((-1,)).squeeze(0)
+  k = tile.make(arranged, total, (Tensor(2), Tensor(1)))
+  x = RNG.integers(-5, 5, (12, 24)).astype(np.float32)
+  y = np.zeros(8, np.float32)
+  k(x, y)
+  np.testing.assert_array_equal(y, x.reshape(12, 3, 8).sum((0, 1)))
+
+
+def test_reading_a_param_after_assigning_it() -> None:
+  def twice(x: Any, y: Any) -> None:
+    old = x + 0
+    y = x * 2
+    y = y + old
+    y += 1
+  k = tile.make(pairs, twice, (Tensor(1), Tensor(1)))
+  x, y = vectors(20)
+  k(x, y, BLOCK=8)
+  np.testing.assert_allclose(y, x * 3 + 1, rtol=1e-6)
+
+
+def test_values_read_before_a_store_stay() -> None:
+  def swap(x: Any, y: Any) -> None:
+    a, b = x + 0, y + 0
+    x = b
+    y = a
+  k = tile.make(pairs, swap, (Tensor(1), Tensor(1)))
+  x, y = vectors(20)
+  wx, wy = y.copy(), x.copy()
+  k(x, y, BLOCK=8)
+  np.testing.assert_array_equal(x, wx)
+  np.testing.assert_array_equal(y, wy)
+
+
+def test_branches_with_effects() -> None:
+  def signed(x: Any, y: Any) -> None:
+    if tl.sum(x) > 0: y = x
+    else: y = -x
+  k = tile.make(pairs, signed, (Tensor(1), Tensor(1)))
+  x, _ = vectors(40)
+  y = np.zeros_like(x)
+  k(x, y, BLOCK=8)
+  blocks = x.reshape(5, 8)
+  np.testing.assert_array_equal(y.reshape(5, 8), np.where(blocks.sum(1, keepdims=True) > 0, blocks, -blocks))
+
+
+# ---- what the code is
+
+def test_masks_and_widths() -> None:
+  assert " < " not in add.source("opencl", ((64,), "float32"), ((64,), "float32"), ((64,), "float32"), BLOCK=32).split("for (")[0]
+  kernel = add.specialise(*[((1 << 33,), dtypes.float32)] * 3, BLOCK=64)
+  assert any(u.dtype is dtypes.int64 for u in kernel.uops), "an index past 2**31 is 64 bits wide"
+  small = add.specialise(*[((1 << 20,), dtypes.float32)] * 3, BLOCK=64)
+  assert not any(u.dtype is dtypes.int64 for u in small.uops) and not any(u.op is Ops.LOAD and len(u.src) > 2 for u in small.uops)
+
+
+def test_a_matrix_of_2_to_the_32_elements() -> None:
+  k = tile.make(lambda x, y: (x.tile((1, 128)), y.tile((1, 128))), double, (Tensor(2), Tensor(2)))
+  s = k.specialise(((65536, 65536), "float32"), ((65536, 65536), "float32"))
+  index = [u.src[1] for u in s.uops if u.op in (Ops.LOAD, Ops.STORE)]
+  assert index and all(i.dtype is dtypes.int64 for i in index)
+
+
+def test_seeing() -> None:
+  shape = ((100,), "float32")
+  assert add.arrangements(shape, shape, shape, BLOCK=32).split("\n") == ["x(100).tile((32,))", "y(100).tile((32,))", "z(100).tile((32,))"]
+  assert "add" in add.source("opencl", shape, shape, shape, BLOCK=32) and "UOps.STORE" in str(add.uops(shape, shape, shape, BLOCK=32))
+  with pytest.raises(ArgumentError, match="has not been called yet"): tile.make(pairs, double, (Tensor(1), Tensor(1))).source()
+
+
+def test_noopt_gives_the_same() -> None:
+  x, y = vectors()
+  z = np.empty_like(x)
+  with config(noopt=1): add(x, y, z, BLOCK=32)
+  np.testing.assert_array_equal(z, x + y)
+
+
+# ---- refusals
+
+def test_refusals_of_make() -> None:
+  with pytest.raises(ArgumentError, match=r"add_tiles has 3 parameters \(x, y, z\) and 2 tensors"):
+    tile.make(triples, add_tiles, (Tensor(1), Tensor(1)))
+  with pytest.raises(ArgumentError, match="<lambda> gives 1 values for the 2 parameters"): tile.make(lambda x, y: x, double, (Tensor(1), Tensor(1)))
+  with pytest.raises(ShapeError, match=r"the outermost level of y is \(1, 1\), that of x is"):
+    tile.make(lambda x, y: (x.tile((4,)).tile((2,)), y.tile((-1,)).tile((1,)).unsqueeze(0)), double, (Tensor(1), Tensor(1)))
+  def wrong(x: Tensor, y: Tensor) -> Any:
+    return x.tile((4, 4)), y.tile((4,))
+  with pytest.raises(ShapeError) as e: tile.make(wrong, double, (Tensor(1), Tensor(1)))
+  assert f"{__file__}:" in str(e.value) and "x.tile((4, 4))" in str(e.value) and "^" in str(e.value)
+  with pytest.raises(ArgumentError, match="not annotated"): tile.jit(double)
+
+
+def test_refusals_of_a_call() -> None:
+  x, y = vectors()
+  z = np.empty_like(x)
+  with pytest.raises(ArgumentError, match=r"takes 3 arguments \(x, y, z\), got 2"): add(x, y, BLOCK=32)
+  with pytest.raises(ArgumentError, match="no value for BLOCK; give BLOCK="): add(x, y, z)
+  with pytest.raises(ArgumentError, match="no compile-time value 'BLOCKS'"): add(x, y, z, BLOCKS=32)
+  with pytest.raises(ArgumentError, match="BLOCK is an int"): add(x, y, z, BLOCK=3.5)
+  with pytest.raises(ShapeError, match=r"outermost level of y is \(2,\), that of x is \(4,\)"): add(x, y[:50].copy(), z, BLOCK=32)
+  with pytest.raises(ShapeError, match="x has 1 dimensions, got a tensor of shape"): add(x[None], y, z, BLOCK=32)
+  with pytest.raises(ArgumentError, match="z is written, and the array is read-only"):
+    z.flags.writeable = False
+    add(x, y, z, BLOCK=32)
+  with pytest.raises(ArgumentError, match="a tensor, an array or a number, got str"): add(x, "y", z, BLOCK=32)
+  with pytest.raises(ArgumentError, match="z is written, and got the number"): tile.make(lambda z: z, _set_one, (Tensor(0),))(1.0)
+
+
+def _set_one(z: Any) -> None: z = 1.0
+
+
+def test_symbols_are_checked_between_arguments() -> None:
+  n = Symbol("n", upper_bound=64)
+  k = tile.make(pairs, double, (Tensor(shape=(n,)), Tensor(shape=(n,), dtype="float32")))
+  x, y = vectors(32)
+  with pytest.raises(ShapeError, match="n is 32 in dimension 0 of x and 31 in dimension 0 of y"): k(x, y[:31].copy(), BLOCK=32)
+  with pytest.raises(ShapeError, match="n is between 0 and 64, got 100"): k(*vectors(100), BLOCK=32)
+  with pytest.raises(DTypeError, match="y has elements of .*float, got a tensor of .*double"): k(x, y.astype(np.float64), BLOCK=32)
+
+
+def test_overlapping_memory_is_refused() -> None:
+  def rows(x: Any, y: Any) -> None: y = x * 2
+  k = tile.make(lambda x, y: (x.tile((8,)).flip(0), y.tile((8,))), rows, (Tensor(1), Tensor(1)))
+  t = Lazy(vectors(32)[0]).realize()
+  with pytest.raises(ArgumentError, match="are the same memory, arranged differently"): k(t, t)
+
+
+def test_nothing_stored_and_values_returned() -> None:
+  def nothing(x: Any, y: Any) -> None: z = x + y  # noqa: F841
+  def gives(x: Any, y: Any) -> Any: return x + y
+  shape = ((8,), "float32")
+  with pytest.raises(ApplicationError, match="stores nothing; assign to one of x, y"):
+    tile.make(pairs, nothing, (Tensor(1),) * 2).specialise(shape, shape, BLOCK=4)
+  with pytest.raises(ApplicationError, match="returns a value"): tile.make(pairs, gives, (Tensor(1),) * 2).specialise(shape, shape, BLOCK=4)
+
+
+def test_a_store_of_a_wrong_shape() -> None:
+  def wrong(x: Any, y: Any) -> None: y = tl.zeros((3,))
+  with pytest.raises(NtgradError, match=r"storing into y: a block of shape \(3,\) where one of \(4,\) is wanted"):
+    tile.make(pairs, wrong, (Tensor(1),) * 2).specialise(((8,), "float32"), ((8,), "float32"), BLOCK=4)
+
+
+def test_empty_tensors_run_nothing() -> None:
+  z = np.empty(0, np.float32)
+  add(z, z, z.copy(), BLOCK=32)
