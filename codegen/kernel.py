@@ -120,15 +120,18 @@ class Kernel:
 
   @cached_property
   def plain(self) -> bool:
-    """Whether the statements may run in any order and all at once: STOREs to params, none reading what an earlier one wrote."""
+    """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, or wrote elsewhere than it reads.
+
+    STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is plain.
+    """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
     tiles = bool(self.of_kind(AxisKind.TILE))
     done: set[UOp] = set()
     for s in self.body:
-      if tiles and s.src[0] in done: return False   # perhaps the same elements again
-      for u in s.toposort() if tiles or len(self.body) > 1 else ():
-        # a block reads before it writes: where a scheduled kernel reads what it writes, it is the same element
-        if u.op is Ops.LOAD and (u.src[0] in done or tiles and u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False
+      if tiles or s.lone:
+        if s.src[0] in done: return False   # perhaps the same elements again
+        for u in s.toposort():
+          if u.op is Ops.LOAD and (u.src[0] in done or u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False
       done.add(s.src[0])
     return True
 
