@@ -12,6 +12,7 @@ def tree(package: str, folder: str) -> list[str]:
   return [package, *(f"{package}.{p}" for p in find_packages(folder, exclude=("codegen", "codegen.*", "backends", "backends.*")))]
 
 
+triton = "triton>=3.6; platform_system == 'Linux'"   # it has wheels for nothing else
 examples = [
   "tqdm",        # progress bars
   "matplotlib",  # loss curves as pictures
@@ -22,6 +23,7 @@ test = [
   "pytest-xdist",  # one worker a core
   "hypothesis",    # fuzzed shapes, views and Opts
   "safetensors",   # the other implementation that files are checked against
+  triton,          # CUDA kernels are compiled, and interpreted, without a GPU
   *examples,       # tests run the examples
 ]
 readme = Path(__file__).parent / "README.md"
@@ -47,7 +49,7 @@ setup(
   ],
   extras_require={
     "cuda": [
-      "triton",         # compiles kernels to cubins
+      triton,           # compiles kernels to cubins
       "cuda-core",      # memory, launches, graphs
       "cuda-bindings",  # what cuda-core does not wrap
     ],

@@ -108,7 +108,8 @@ def interpreting(module: Any) -> Iterator[None]:
   module.__dict__.setdefault("core", tl.core)   # so that this is patched too, for the library's own functions
   def call(self: Any, *args: Any, **kwargs: Any) -> Any: return rewritten(self.fn)(*args, **kwargs)
   def counted(*bounds: Any) -> Iterator[Any]:
-    return (ti.interpreter_semantic.to_tensor(i, False) for i in range(*(int(np.ravel(b.handle.data)[0]) if hasattr(b, "handle") else int(b) for b in bounds)))
+    numbers = [int(np.ravel(b.handle.data)[0]) if hasattr(b, "handle") else int(b) for b in bounds]
+    return (ti.interpreter_semantic.to_tensor(i, False) for i in range(*numbers))
   def reduce(self: Any, values: Any) -> Any:
     found = _plain_reduce(self, values)
     return was_reduce(self, values) if found is None else found

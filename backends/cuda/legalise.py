@@ -94,6 +94,12 @@ def rounded(c: UOp) -> float:
   with np.errstate(over="ignore"): return float(np.array(c.arg).astype(c.dtype.np))
 
 
+def sources(u: UOp) -> tuple[UOp, ...]:
+  """What the text of a node names: of the index into a variable only what it is made of, as its dimensions are told apart."""
+  if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL: return (u.src[0], *terms(u.src[1])[0], *u.src[2:])
+  return u.src
+
+
 # ---- which axes a value is a block over
 
 def block_axes(uops: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
@@ -103,7 +109,7 @@ def block_axes(uops: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
   while True:
     before = dict(dims)
     for u in uops:
-      d = none.union(*(dims.get(s, none) for s in u.src)) if u.src else dims.get(u, none)
+      d = none.union(*(dims.get(s, none) for s in sources(u))) if u.src else dims.get(u, none)
       if u.op is Ops.RANGE: d = frozenset((u.arg[0],))
       elif u.op is Ops.REDUCE: d = d.difference((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
       elif u.op is Ops.DEFINE_LOCAL: d = none
@@ -209,7 +215,8 @@ class Dots:
       elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
         for x, acc in (u.src, u.src[::-1]):
           d = new.get(x, x)
-          if d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2 and uses[x] == 1 and self.dims.get(acc) == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
+          plain = d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2
+          if plain and uses[x] == 1 and self.dims.get(acc) == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
       new[u] = n
       out.append(n)
     return prune(out)
@@ -264,5 +271,5 @@ def prune(uops: Sequence[UOp]) -> list[UOp]:
   for u in reversed(uops):
     if u.op in EFFECTS or u in used:
       used.add(u)
-      used.update(u.src)
+      used.update(sources(u))
   return [u for u in uops if u in used]

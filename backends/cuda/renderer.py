@@ -15,7 +15,7 @@ import numpy as np
 
 from ntgrad.backends.base import Renderer, Target
 from ntgrad.backends.cuda import helpers
-from ntgrad.backends.cuda.legalise import DOT, FP8, NARROW, Dots, accumulator, axis_order, block_axes, layout, prune, terms, widen
+from ntgrad.backends.cuda.legalise import DOT, FP8, NARROW, Dots, accumulator, axis_order, block_axes, layout, prune, sources, terms, widen
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import vmin
@@ -178,12 +178,12 @@ class _Kernel:
 
   def target(self, u: UOp) -> frozenset[int]:
     """The axes that the sources of ``u`` are brought to."""
-    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in u.src))
+    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims.get(s, frozenset()) for s in sources(u)))
     if u.op is Ops.REDUCE: return self.dims[u.src[0]].union((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
     return self.dims[u]
 
   def _analyse(self) -> None:
-    """``inline``: values used once, in the block of lines where they stand, by something as many-dimensional, nothing that they read written between."""
+    """``inline``: values used once, where they stand, by something over the same axes, with nothing that they read written between."""
     uses: dict[UOp, int] = {}
     users: dict[UOp, list[int]] = {}
     block: list[int] = []
@@ -201,7 +201,7 @@ class _Kernel:
       if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK): stack.append(at)
       if u.op is Ops.PHI: writes.setdefault(accumulator(u), []).append(at)
       elif u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL: writes.setdefault(u.src[0], []).append(at)
-      for s in u.src:
+      for s in sources(u):
         uses[s] = uses.get(s, 0) + (2 if u.op is Ops.ALU and u.arg is UnaryOps.ISNAN else 1)
         users.setdefault(s, []).append(at)
     none: frozenset[UOp] = frozenset()
@@ -526,7 +526,7 @@ class _Kernel:
     places = self.places(u)
     order = [axis for axis, _ in places if axis is not None]
     to = frozenset(order)
-    if not self.dims.get(value, frozenset()) <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place in a variable")
+    if not self.dims.get(value, frozenset()) <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place")
     masks = [self.x(u.src[3], AND, to)] if len(u.src) > 3 else []
     if len(u.src) > 3 and not self.dims.get(u.src[3], frozenset()) <= to: raise self.refuse(u, "a condition of other axes than its place")
     text = self.whole(value, to) if len(order) == len(places) and not masks else self.x(value, ANY, to)
@@ -566,7 +566,7 @@ class _Kernel:
     mask = self.condition(gate, to)
     rest = ""
     if mask:
-      zero = self.x(other, ANY, to) if other is not None else "0" if u.dtype.kind != "f" or u.dtype in FP8 else "0.0"
+      zero = self.x(other, ANY, to) if other is not None else constant(u.dtype, 0)[0]
       if u.dtype.kind == "b": zero = str(int(other.arg)) if other is not None and other.op is Ops.CONST else f"{zero}.to(tl.int8)" if other else "0"
       rest = f", mask={mask}, other={zero}"
     text = f"tl.load({self.pointer(buffer, index, to)}{rest})"
@@ -676,7 +676,7 @@ class _Kernel:
     """One side of a dot, its dimensions in ``order``, zero in the lanes added to axis ``k``."""
     text = self.x(u)
     if self.padded[k] != self.sizes[k] and not self.zero_outside(u, k):
-      text = f"tl.where({self.masks(self.dims[u], self.dims[u], frozenset((k,)))[0]}, {text}, {'0' if u.dtype.kind != 'f' or u.dtype in FP8 else '0.0'})"
+      text = f"tl.where({self.masks(self.dims[u], self.dims[u], frozenset((k,)))[0]}, {text}, {constant(u.dtype, 0)[0]})"
     if self.axes(self.dims[u]) != list(order): text = f"tl.trans({text})"
     if u.dtype in FP8: text = f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)"
     return text
@@ -689,7 +689,7 @@ class _Kernel:
     if v.op is Ops.CONST: return (f"tl.full((), {constant(d, _converted(v.arg, d))[0]}, {triton_type(d)})", ATOM)
     if s is d: return self.text[v]
     if s in FP8: return (f"_from_{d_short(s)}({self.x(v)})", ATOM)
-    if d in FP8: return (f"_to_{d_short(d)}({self.x(v, ATOM)}{'.to(tl.float32)' if s is not dtypes.float32 else ''})", ATOM)
+    if d in FP8: return (f"_to_{d_short(d)}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})", ATOM)
     if d.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
     text = self.x(v, ATOM)
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
@@ -707,7 +707,7 @@ class _Kernel:
     return (text, ATOM) if s == t else (f"{text}.to({t}, bitcast=True)", ATOM)
 
   def alu(self, u: UOp) -> Text:
-    fn, src, d = u.arg, u.src, u.dtype
+    fn, src = u.arg, u.src
     to = self.dims[u]
     if fn is TernaryOps.WHERE:
       if all(s.op is Ops.CONST for s in src[1:]): yes, no = self.typed(src[1]), self.x(src[2])

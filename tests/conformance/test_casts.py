@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -11,13 +12,16 @@ import pytest
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.dtype import DType
 from ntgrad.engine.device import default_device
+from support import triton
 
-DEVICES = ["NUMPY", "CPU"]
+DEVICES = ["NUMPY", "CPU", "TRITON"]
 
 
 @pytest.fixture(autouse=True)
-def device_exists(request: pytest.FixtureRequest) -> None:
-  if request.node.callspec.params.get("device") == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
+def device_exists(request: pytest.FixtureRequest) -> Iterator[None]:
+  device = request.node.callspec.params.get("device")
+  if device == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
+  with triton.installed() if device == triton.NAME else nullcontext(): yield
 
 
 def samples(d: DType) -> np.ndarray[Any, Any]:

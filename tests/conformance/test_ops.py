@@ -5,7 +5,8 @@ All rows of a family are realised together, so that they share programs; when th
 from __future__ import annotations
 
 import zlib
-from typing import Any, Callable
+from contextlib import nullcontext
+from typing import Any, Callable, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.dtype import DType
 from ntgrad.engine.device import default_device
+from support import triton
 from support.ops import FAMILIES, ROWS, Row, values
 
-DEVICES = ["NUMPY", "CPU"]
+DEVICES = ["NUMPY", "CPU", "TRITON"]
 COPIES = ("movement", "join", "index")  # what these move is not looked at: one dtype a size, and those that are stored in another
 COPIED = (dtypes.bool, dtypes.int8, dtypes.float8_e4m3, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.int64)
 FORWARD = [(d, f) for d in dtypes.all for f in FAMILIES
@@ -26,8 +28,9 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True)
-def device_exists(device: str) -> None:
+def device_exists(device: str) -> Iterator[None]:
   if device == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
+  with triton.installed() if device == triton.NAME else nullcontext(): yield
 
 
 def inputs(row: Row, dtype: DType) -> list[Array]:

@@ -1,0 +1,36 @@
+"""Triton source of kernels with TILE axes, as read once."""
+from __future__ import annotations
+
+from typing import Callable
+
+import pytest
+from golden.test_kernels import attention, fibonacci
+
+from ntgrad.backends import render
+from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.uop import UOpList
+from ntgrad.schedule import create_schedule
+from support.triton_kernels import GRAPHS, NAMES, kernels, lines
+
+Golden = Callable[[str, str], None]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blocks(name: str, golden: Golden) -> None:
+  parts = []
+  for k in kernels(name): parts += [f"# {', '.join(map(str, k.axes))}", render("triton", name, lines(k))]
+  golden(f"triton/{name}", "\n".join(parts))
+
+
+@pytest.mark.parametrize("name", ["row_sum", "matmul", "mixed"])
+def test_scalars(name: str, golden: Golden) -> None:
+  """Without a target's Opts: plain loops."""
+  k = create_schedule(GRAPHS[name]())[-1].ast
+  assert k is not None
+  golden(f"triton/{name}_scalar", render("triton", name, Linearizer(k).linearize().uops))
+
+
+def test_by_hand(golden: Golden) -> None:
+  """Both PHIs of a loop are one parallel assignment."""
+  golden("triton/fibonacci", render("triton", "fibonacci", UOpList(fibonacci(10).uops)))
+  golden("triton/attention", render("triton", "attention", UOpList(attention(8).uops)))

@@ -1,0 +1,136 @@
+"""Rendered Triton becomes cubins for sm_80 and sm_90 with no GPU, and computes under the interpreter what the numpy backend does."""
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.backends import cache as disk
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.cuda import compiler
+from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid, signature
+from ntgrad.backends.numpy.device import NumpyDevice
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.uop import UOpList
+from ntgrad.engine.compile import extent
+from ntgrad.schedule import create_schedule
+from support import triton
+from support.kernels import contents
+from support.triton_kernels import GRAPHS, MORE, NAMES, STATEMENTS, kernels, lines, online_softmax
+
+pytestmark = triton.needs_triton
+ADDS = "import triton\nimport triton.language as tl\n\n\n# data0: *fp32\n@triton.jit\ndef add(data0):\n  tl.store(data0, tl.load(data0) + {})\n"
+
+
+@cache
+def interpreter() -> Any:
+  from ntgrad.backends.cuda.interpreter import InterpreterDevice
+  return InterpreterDevice()
+
+
+def run(device: Any, kernel: Kernel, uops: UOpList, data: list[np.ndarray]) -> list[np.ndarray]:
+  """The params after a launch."""
+  source = device.renderer.render("k", uops)
+  program, = device.compile([ProgramSpec("k", source, extent(kernel, AxisKind.GRID), (1, 1, 1), len(kernel.params), tuple(uops))])
+  arrays = [a.copy() for a in data]
+  program([a.reshape(-1).view(np.uint8) for a in arrays])
+  return arrays
+
+
+def same(got: np.ndarray, want: np.ndarray) -> None:
+  if got.dtype.kind in "iub": return np.testing.assert_array_equal(got, want)
+  eps = {1: 0.13, 2: 0.01}.get(got.dtype.itemsize, 1e-5)
+  np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=eps, atol=eps)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", NAMES)
+def test_cubin(name: str, target: str) -> None:
+  renderer = TritonRenderer(capability=compiler.capability(target))
+  for k in kernels(name):
+    source = renderer.render(name, lines(k))
+    binary = compiler.build(source, name, signature(source), target)
+    assert binary.cubin[:4] == b"\x7fELF" and binary.name == name and f".target {target}" in binary.ptx
+
+
+@pytest.mark.parametrize("name", [*GRAPHS, *MORE])
+def test_blocks_compute_what_loops_do(name: str) -> None:
+  rng = np.random.default_rng(0)
+  plain = [item.ast for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None]
+  for k, tiled in zip(plain, kernels(name)):
+    data = contents(k, rng, True)
+    for p, d in zip(k.params, data):   # indices in range, divisors of both signs
+      if p.dtype.kind in "iu" and name in ("gather", "embedding_gradient"): d[...] = np.abs(d)
+    for got, want in zip(run(interpreter(), tiled, lines(tiled), data), run(NumpyDevice(), k, linearize(k), data)): same(got, want)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements(name: str) -> None:
+  rng = np.random.default_rng(1)
+  k, = kernels(name)
+  data = contents(k, rng, True)
+  if name == "scatter": data[3] = np.abs(data[3])
+  for got, want in zip(run(interpreter(), k, lines(k), data), run(NumpyDevice(), k, linearize(k), data)): same(got, want)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16], ids=str)
+def test_online_softmax(dtype: Any) -> None:
+  rng = np.random.default_rng(2)
+  k = online_softmax(dtype)
+  data = contents(k, rng, False)
+  q, keys, values = (a.astype(np.float64) for a in data[1:])
+  p = np.exp(q @ keys.T)
+  same(run(interpreter(), k, lines(k), data)[0], (p / p.sum(1, keepdims=True) @ values).astype(dtype.np))
+
+
+def test_specials_reach_reductions() -> None:
+  """NaN goes through a maximum; what is padded adds nothing, not even to a sum of exp."""
+  x = np.zeros((3, 5), np.float32)
+  x[0, 1], x[1, 2] = np.nan, -np.inf
+  with triton.installed(), np.errstate(invalid="ignore"):
+    t = Tensor(x, device=triton.NAME)
+    np.testing.assert_array_equal(t.max(1).numpy(), x.max(1))
+    np.testing.assert_array_equal((-t).numpy(), -x)
+    assert np.signbit((-t).numpy()[2]).all()
+    np.testing.assert_allclose(t.exp().sum(1).numpy(), np.exp(x).sum(1))
+
+
+def test_launch_errors_name_the_program() -> None:
+  program, = interpreter().compile([ProgramSpec("add", ADDS.format("tl.sum(1)"), (1, 1, 1), (1, 1, 1), 1)])
+  with pytest.raises(CompileError, match=r"kernel add, program \(0, 0, 0\)"): program([np.zeros(4, np.uint8)])
+
+
+def test_the_interpreter_leaves_no_trace() -> None:
+  """The same process compiles after interpreting, and calling a kernel's function without a launch is still an error."""
+  source = ADDS.format("1.5")
+  x = np.zeros(1, np.float32)
+  program, = interpreter().compile([ProgramSpec("add", source, (3, 1, 1), (1, 1, 1), 1)])
+  program([x.view(np.uint8)])
+  assert x[0] == 4.5
+  assert compiler.build(source, "add", signature(source), "sm_90").num_warps == 4
+  with pytest.raises(RuntimeError): compiler.load(source).add(1)
+
+
+def test_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+  source = ADDS.format("2.5")
+  first = compiler.build(source, "add", signature(source), "sm_90")
+  monkeypatch.setattr(compiler, "_compile", lambda *a: pytest.fail("compiled again"))
+  assert compiler.build(source, "add", signature(source), "sm_90") == first
+  assert compiler.Binary.unpack(first.pack()) == first
+  assert disk.load("triton", "nothing") is None
+
+
+def test_what_triton_refuses_is_said() -> None:
+  with pytest.raises(CompileError, match="kernel add for sm_90: .*"): compiler.build(ADDS.format("tl.nothing"), "add", {"data0": "*fp32"}, "sm_90")
+  with pytest.raises(CompileError, match="no Python"): compiler.load("def :")
+  with pytest.raises(CompileError, match="expected sm_ and a number"): compiler.capability("gfx90a")
+
+
+def test_large_grids_lie_in_one_dimension() -> None:
+  assert launch_grid((4, 65535)) == (4, 65535, 1) and launch_grid((4, 65536, 2)) == (4 * 65536 * 2, 1, 1)
