@@ -32,7 +32,21 @@ def lower_tiles(kernel: Kernel) -> Kernel:
         inner.remove(b.id)
         break
   for a in kernel.axes: kernel = trim(kernel, a)
-  return kernel.with_(axes=tuple(a for a in kernel.axes if a.size > 1), applied=())
+  return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size > 1), applied=()))
+
+
+def numbered(kernel: Kernel) -> Kernel:
+  """With axes numbered in order, so that what different tiles lead to is the same kernel."""
+  ids = {a.id: i for i, a in enumerate(kernel.axes)}
+  new: dict[UOp, UOp] = {}
+  for u in kernel.nodes:
+    arg = u.arg
+    if u.op is Ops.RANGE: arg = (ids[arg[0]], arg[1])
+    elif u.op is Ops.REDUCE: arg = (arg[0], tuple(ids[i] for i in arg[1] if i in ids))
+    m = UOp(u.op, u.dtype, tuple(new[s] for s in u.src), arg)
+    # the order of terms goes by the axes' numbers
+    new[u] = new[u.src[0]] if u.op is Ops.REDUCE and not arg[1] else ix.fold(m) or m
+  return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=tuple(new[b] for b in kernel.body))
 
 
 def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:

@@ -14,6 +14,7 @@ if "CACHE_DIR" not in os.environ:
   _OWN_CACHE = os.environ["CACHE_DIR"] = tempfile.mkdtemp(prefix="ntgrad-test-cache-")
 
 os.environ.setdefault("WORKERS", "1")  # the cores are busy with tests
+os.environ.setdefault("TUNE", "0")     # one choice of block sizes; the tuner's own tests ask for a search
 os.environ.setdefault("VERIFY", "1")   # every graph, kernel and linear program is checked
 
 _slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

@@ -129,4 +129,4 @@ def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
       elif u.op is Ops.ATOMIC: seen.update(u.src[1:])
       elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
     if len(seen) == before: break
-  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and overflows(u)}
+  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind in "iu" and overflows(u)}

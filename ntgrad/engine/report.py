@@ -58,6 +58,13 @@ def indented(text: str, by: str = "  ") -> str:
   return "\n".join(by + line if line else "" for line in text.strip("\n").split("\n"))
 
 
+def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
+  """Level 2: what a search for block sizes chose, and what it tried."""
+  if config.debug < 2: return
+  show(color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
+  for line in lines: show(f"  {line}")
+
+
 def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
   """Level 1: a schedule's header. Level 3: a table of its kernels, and a section for each that is new."""
   if config.debug < 1: return

@@ -6,6 +6,7 @@ arrangement gets its numbers, the application is read, and the result goes the w
 from __future__ import annotations
 
 import inspect
+import json
 import linecache
 import sys
 import types
@@ -13,19 +14,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, Mapping, Sequence
 
+from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
+from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
+from ntgrad.engine.device import default_device
 
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .tensor import Tensor, named
 from .trace import Parameter, Tile, Tracer
-from .tune import choose
+from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
 
 
 def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Tensor], *, kernel_name: str | None = None,
@@ -132,6 +137,8 @@ class TileKernel:
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]   # the positional arguments of a call
     self.check_grids()
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
+    self.identity = fingerprint(name, source_of(application))
+    self._chosen: dict[Any, dict[str, int]] = {}
     self._specialised: dict[Any, Specialised | None] = {}
     self._launchers: dict[Any, Any] = {}
     self.last: Specialised | None = None
@@ -193,8 +200,9 @@ class TileKernel:
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found
 
-  def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any]) -> Specialised | None:
-    """The kernel for arguments; None where there are no programs."""
+  def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
+                  buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None = None) -> Specialised | None:
+    """The kernel for arguments; None where there are no programs. ``buffers`` gives the tuner its device and the arguments' memory."""
     if len(taken) != len(self.given):
       names = [self.names[i] for i in self.given]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
@@ -204,12 +212,31 @@ class TileKernel:
       if self.tensors[i].constexpr: numbers[i] = constant(self.names[i], x)
       else: full[i] = a
     values = self.bind(full, given)
+    left = [s for n, s in self.symbols.items() if n not in values]
+    if left: values = self.choose(left, full, numbers, values, buffers)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
-    if key in self._specialised: found = self._specialised[key]
-    else:
-      values = values | choose([self.symbols[n] for n in self.symbols if n not in values], self, values)
-      found = self._specialised[key] = self.build(full, numbers, values)
-    return found
+    if key not in self._specialised: self._specialised[key] = self.build(full, numbers, values)
+    return self._specialised[key]
+
+  def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
+             buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None) -> dict[str, int]:
+    """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first choice."""
+    free = free_symbols(left, self)
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), default_device())
+    if key in self._chosen: return values | self._chosen[key]
+    start = values | first_choice(free)
+    if not config.tune or config.noopt or buffers is None: return start
+    s = self.build(full, numbers, start)
+    if s is None: return start
+    device, memory = buffers(s)
+    name = key_of(self, full, values, device)
+    found = remembered(name, free)
+    if found is None:
+      found, lines = search(self, free, lambda v: self.build(full, numbers, values | v), device, memory)
+      cache.store("tile-tune", name, json.dumps(found).encode())
+      report.tuned(self.name, found, lines)
+    self._chosen[key] = found
+    return values | found
 
   def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int]) -> Specialised | None:
     """Arrange with numbers, read the application."""
@@ -266,6 +293,12 @@ class TileKernel:
   def arrangements(self, *args: Any, **given: Any) -> str:
     """The meta-operations that arrange each parameter, with numbers."""
     return self._seen(args, given).arrangements()
+
+
+def source_of(fn: Any) -> str:
+  """The text of a function; its byte code where that is not known."""
+  try: return inspect.getsource(fn)
+  except (OSError, TypeError): return repr((fn.__code__.co_code, fn.__code__.co_consts))
 
 
 def is_scalar(t: Tensor) -> bool: return len(t.levels) == 1 and t.levels[0] == ()

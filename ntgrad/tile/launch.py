@@ -59,34 +59,50 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
 
 def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
-  name = kernel.name
-  specialised = kernel._specialise([describe(a) for a in args], args, given)
+  devices = {a.device for a in args if isinstance(a, Tensor)}
+  if len(devices) > 1: raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
+  device = devices.pop() if devices else default_device()
+  back: list[tuple[Any, Tensor]] = []
+  tensors: list[Tensor] = []
+  def settle(s: Specialised) -> None:
+    if not tensors: tensors.extend(settled(kernel, s, args, device, back))
+  def memory(s: Specialised) -> tuple[Any, list[Buffer]]:
+    settle(s)
+    return get_device(device), [t.lazydata.arg for t in tensors]
+  specialised = kernel._specialise([describe(a) for a in args], args, given, memory)
   if specialised is None: return   # no programs: some argument is empty
   kernel.last = specialised
-  slots = {p.name: p for p in specialised.parameters}
-  memory = [i for i, n in zip(range(len(args)), (kernel.names[g] for g in kernel.given)) if n in slots]
-  devices = {a.device for a in args if isinstance(a, Tensor)}
-  if len(devices) > 1: raise DeviceError(f"{name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
-  device = devices.pop() if devices else default_device()
-  tensors: list[Tensor] = []
-  back: list[tuple[Any, Tensor]] = []
-  for i in memory:
-    a, p = args[i], slots[kernel.names[kernel.given[i]]]
-    t, write_back = as_tensor(name, p.name, a, device, p.written)
-    if t._state and mode.grad:
-      raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
-    if p.written and not in_memory(t): raise ArgumentError(f"{name}: {p.name} is written, so it is a whole tensor; got a view of another")
-    if not p.written and not in_memory(t): t = t.contiguous()
-    tensors.append(t)
-    if write_back is not None: back.append((write_back, t))
-  realize([t for t in tensors if t.lazydata.op is not Ops.BUFFER])
+  settle(specialised)
   nodes = [t.lazydata for t in tensors]
-  check_overlap(name, specialised, nodes)
-  launcher = launcher_of(specialised, device, tuple(memory))
-  if len(memory) == len(args) and all(isinstance(a, Tensor) for a in args):
+  check_overlap(kernel.name, specialised, nodes)
+  launcher = launcher_of(specialised, device, tuple(passed(kernel, specialised)))
+  if len(nodes) == len(args) and all(isinstance(a, Tensor) for a in args):
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, *given.items())] = launcher
   run(launcher, tensors, nodes)
   for write, t in back: write(t.numpy())
+
+
+def passed(kernel: TileKernel, s: Specialised) -> list[int]:
+  """The positions of the arguments that are memory."""
+  names = {p.name for p in s.parameters}
+  return [i for i, g in enumerate(kernel.given) if kernel.names[g] in names]
+
+
+def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str, back: list[tuple[Any, Tensor]]) -> list[Tensor]:
+  """The arguments as tensors in memory, by slot; ``back`` gets how results go back to where they came from."""
+  name = kernel.name
+  out: list[Tensor] = []
+  for i, p in zip(passed(kernel, s), s.parameters):
+    t, write_back = as_tensor(name, p.name, args[i], device, p.written)
+    if t._state > 0 and mode.grad:
+      raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
+    if not in_memory(t):
+      if p.written: raise ArgumentError(f"{name}: {p.name} is written, so it is a whole tensor; got a view of another")
+      t = t.contiguous()
+    out.append(t)
+    if write_back is not None: back.append((write_back, t))
+  realize([t for t in out if not in_memory(t)])
+  return out
 
 
 def launcher_of(s: Specialised, device: str, memory: tuple[int, ...]) -> Launcher:

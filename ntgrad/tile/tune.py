@@ -1,29 +1,188 @@
-"""Choosing the values of ``block_size()`` symbols."""
+"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, with permission (``TUNE=1``), measuring around it.
+
+The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps the
+fastest; the choice is remembered on disk for the device, the kernel, and shapes rounded up to powers of two.
+"""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, Sequence
+import hashlib
+import itertools
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
-from ntgrad.codegen.errors import ArgumentError
+import numpy as np
+
+from ntgrad.backends import cache
+from ntgrad.backends.base import Device
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import ArgumentError, NtgradError
+from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.symbol import Symbol
+from ntgrad.codegen.tiles import lower_tiles
+from ntgrad.codegen.uop import Ops, prod, toposort
 
 if TYPE_CHECKING:
-  from .kernel import TileKernel
+  from .kernel import Specialised, TileKernel
+
+Values = dict[str, int]
+BUDGET = 20.0                 # seconds for one search
+CONFIGS = 12                  # candidates that are measured at most
+REPEATS = 5                   # launches of each
 
 
-def choose(symbols: Sequence[Symbol], kernel: TileKernel, values: Mapping[str, int]) -> dict[str, int]:
-  """A value for each symbol that is neither a size nor given: the tuner's. Raises ArgumentError for one that is not its to choose."""
-  free = [s for s in symbols if s.meta]
+def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
+  """Those that are the tuner's to choose. Raises ArgumentError for one that is neither a size, nor given, nor the tuner's."""
   left = [str(s) for s in symbols if not s.meta]
   if left: raise ArgumentError(f"{kernel.name}: no value for {', '.join(left)}; give {left[0]}=… with the call")
-  return {str(s): first_choice(s, len(free)) for s in free}
+  return [s for s in symbols if s.meta]
 
 
-def first_choice(s: Symbol, count: int) -> int:
-  """A power of two within the bounds: long when it is the only one."""
-  n = 1024 if count == 1 else 64
-  low, high = s.lower_bound or 1, s.upper_bound or 1 << 20
-  while n > high and n > 1: n //= 2
-  while n < low: n *= 2
-  return n
+def first_choice(symbols: Sequence[Symbol]) -> Values:
+  """Powers of two within the bounds that are good enough to run: long when there is only one."""
+  out: Values = {}
+  for s in symbols:
+    n = 1024 if len(symbols) == 1 else 64
+    low, high = s.lower_bound or 1, s.upper_bound or 1 << 20
+    while n > high and n > 1: n //= 2
+    while n < low: n *= 2
+    out[str(s)] = n
+  return out
 
 
+def candidates(symbols: Sequence[Symbol]) -> Iterator[Values]:
+  """All values within the bounds, those near the first choice first."""
+  start = first_choice(symbols)
+  def options(s: Symbol) -> list[int]:
+    low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
+    return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
+  points = list(itertools.product(*map(options, symbols)))
+  names = [str(s) for s in symbols]
+  def distance(p: tuple[int, ...]) -> float: return sum(abs(np.log2(n / start[name])) for n, name in zip(p, names))
+  for p in sorted(points, key=distance): yield dict(zip(names, p))
+
+
+def key_of(kernel: TileKernel, arguments: Sequence[Any], values: Mapping[str, int], device: Device) -> str:
+  """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the device."""
+  def bucket(n: int) -> int: return 1 << max(n - 1, 0).bit_length()
+  shapes = [None if a is None else (tuple(map(bucket, a[0])), str(a[1])) for a in arguments]
+  rounded = sorted((n, bucket(v)) for n, v in values.items())
+  arranged = [repr(t) for t in kernel.arranged]
+  return cache.key("tune", kernel.identity, arranged, shapes, rounded, device.name, str(device.renderer.target), sorted(kernel.settings.items()))
+
+
+def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
+  """The choice of an earlier search."""
+  raw = cache.load("tile-tune", key)
+  if raw is None: return None
+  found: Values = json.loads(raw)
+  return {str(s): found[str(s)] for s in symbols} if all(str(s) in found for s in symbols) else None
+
+
+def model(kernel: Kernel, device: Device) -> float:
+  """A guess at the time of a kernel, for putting candidates in order: memory traffic, idle cores, and blocks that overflow fast memory."""
+  target = device.renderer.target
+  sizes = {a.rng: a.size for a in kernel.axes}
+  programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
+  traffic = live = 0.0
+  for u in toposort(kernel.body):
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
+      own = prod(sizes.get(r, 1) for r in u.src[1].ranges if r in sizes and kernel.axis(r.arg[0]).kind is not AxisKind.GRID)
+      traffic += own * programs * u.dtype.itemsize
+    if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
+      live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
+  room = 64 << 10 if target.blocks else 128 << 10
+  waves = -(-programs // max(target.cores, 1)) * max(target.cores, 1) / max(programs, 1)
+  return traffic * waves * max(1.0, live / room) + programs * 2000.0
+
+
+def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, device: Device, inputs: Sequence[Any]) -> tuple[Values, list[str]]:
+  """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
+  lines: list[str] = []
+  distinct: dict[Any, tuple[Values, Specialised]] = {}
+  for values in itertools.islice(candidates(symbols), 200):
+    try: s = specialise(values)
+    except NtgradError as e:
+      lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
+      continue
+    lowered = lower_tiles(s.kernel) if s.kernel.plain and not device.renderer.target.blocks else s.kernel
+    distinct.setdefault((lowered.axes, lowered.body) if lowered.plain else id(s), (values, s))
+    if len(distinct) >= 40: break
+  if not distinct: raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
+  first = next(iter(distinct.values()))
+  if len(distinct) == 1: return first[0], lines
+  most = kernel.settings.get("max_num_configs") or CONFIGS
+  ranked = [first, *sorted((d for d in distinct.values() if d is not first), key=lambda d: model(d[1].kernel, device))][:most]
+  want = reference(first[1], device, inputs)
+  best: tuple[float, Values] | None = None
+  started = time.perf_counter()
+  with progress(kernel.name, len(ranked)) as bar:
+    for values, s in ranked:
+      if best is not None and time.perf_counter() - started > BUDGET: break
+      try: seconds = measure(s, device, inputs, want)
+      except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
+      else:
+        lines.append(f"{show(values)}: {seconds*1e6:.1f} µs")
+        if best is None or seconds < best[0]: best = seconds, values
+      bar.update(1)
+  return (best[1] if best is not None else first[0]), lines
+
+
+def show(values: Mapping[str, int]) -> str: return ", ".join(f"{n}={v}" for n, v in values.items())
+
+
+def progress(name: str, total: int) -> Any:
+  """A bar with DEBUG=2 on a terminal."""
+  from tqdm import tqdm
+  return tqdm(total=total, desc=f"tuning {name}", disable=config.debug < 2 or not sys.stderr.isatty(), leave=False)
+
+
+def scratch(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[Any]:
+  """Raw memory for a trial: the arguments themselves, copies of those that are written."""
+  out = []
+  for p, b in zip(s.parameters, inputs):
+    if not p.written: out.append(b.raw)
+    else:
+      raw = device.alloc(max(b.nbytes, 1))
+      if b.nbytes: device.copyin(raw, b.get().reshape(-1).view(np.uint8))
+      out.append(raw)
+  return out
+
+
+def results(s: Specialised, device: Device, raws: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
+  return [device.copyout(raw, b.nbytes).view(b.dtype.np) for p, raw, b in zip(s.parameters, raws, inputs) if p.written]
+
+
+def let_go(s: Specialised, device: Device, raws: Sequence[Any], inputs: Sequence[Any]) -> None:
+  device.synchronize()
+  for p, raw, b in zip(s.parameters, raws, inputs):
+    if p.written: device.free(raw, max(b.nbytes, 1))
+
+
+def reference(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[np.ndarray]:
+  """What the kernel without Opts computes."""
+  with config(noopt=1): program, = device.compile([s.spec(device)])
+  raws = scratch(s, device, inputs)
+  program(raws)
+  out = results(s, device, raws, inputs)
+  let_go(s, device, raws, inputs)
+  return out
+
+
+def measure(s: Specialised, device: Device, inputs: Sequence[Any], want: Sequence[np.ndarray]) -> float:
+  """Median seconds of a candidate. Raises ArgumentError where its result is another."""
+  program, = device.compile([s.spec(device)])
+  raws = scratch(s, device, inputs)
+  try:
+    program(raws, True)
+    for got, w in zip(results(s, device, raws, inputs), want):
+      a, b = got.astype(np.float64), w.astype(np.float64)
+      greatest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+      close = np.isclose(a, b, rtol=2e-2 if got.dtype.itemsize < 4 else 1e-3, atol=1e-3 * max(1.0, greatest), equal_nan=True)
+      if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the unoptimised kernel's")
+    return float(np.median([program(raws, True) or 0.0 for _ in range(REPEATS)]))
+  finally: let_go(s, device, raws, inputs)
+
+
+def fingerprint(*texts: str) -> str: return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()

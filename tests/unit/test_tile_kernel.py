@@ -343,3 +343,50 @@ def test_a_store_of_a_wrong_shape() -> None:
 def test_empty_tensors_run_nothing() -> None:
   z = np.empty(0, np.float32)
   add(z, z, z.copy(), BLOCK=32)
+
+
+# ---- the tuner
+
+def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> None:
+  """Three block sizes are tried (on copies of what is written), the choice is kept on disk, and another process finds it."""
+  from ntgrad.tile import kernel as module
+  searched = []
+  real = module.search
+  def search(*args: Any) -> Any:
+    searched.append(real(*args))
+    return searched[-1]
+  monkeypatch.setattr(module, "search", search)
+  B = block_size(8, 32)
+  def made() -> Any:
+    def twice(x: Any, y: Any) -> None: y += tl.cumsum(x, axis=0) * 2   # not plain, so that blocks matter
+    return tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), twice, (Tensor(1), Tensor(1)), kernel_name="twice")
+  x, start = vectors(64)
+  with config(tune=1, cache=1, cache_dir=str(tmp_path)):
+    first, y = made(), start.copy()
+    first(x, y)
+    n = first.last.values["x_size_0"] // len([*range(0, 64, first.last.values[str(B)])])
+    np.testing.assert_allclose(y, start + 2 * x.reshape(-1, n).cumsum(1).reshape(-1), rtol=1e-4, atol=1e-5)
+    assert len(searched) == 1 and sum("µs" in line for line in searched[0][1]) == 3
+    first(x, start.copy())
+    second = made()
+    second(x, start.copy())
+    assert len(searched) == 1 and second.last.values == first.last.values
+  with config(tune=0):
+    third = made()
+    third(x, start.copy())
+    assert third.last.values[str(B)] == 32 and len(searched) == 1
+
+
+def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
+  from ntgrad.tile.tune import search
+  B = block_size(8, 32)
+  def sized(x: Any, y: Any) -> None:
+    tl.static_assert(x.shape[0] != 16, "sixteen is too many")
+    y = tl.cumsum(x, axis=0)
+  k = tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), sized, (Tensor(1), Tensor(1)))
+  x, y = (Lazy(v).realize() for v in vectors(64))
+  device = get_device(x.device)
+  values = k.bind([((64,), dtypes.float32)] * 2, {})
+  found, lines = search(k, [k.symbols[str(B)]], lambda v: k.build([((64,), dtypes.float32)] * 2, {}, values | v), device,
+                        [t.lazydata.arg for t in (x, y)])
+  assert any("sixteen is too many" in line for line in lines) and found[str(B)] != 16
