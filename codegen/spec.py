@@ -9,117 +9,8 @@ from typing import Any, Callable, Iterable, Sequence
 
 from .dtype import DType, dtypes
 from .errors import VerifyError
-from .uop import COMPARE, MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, prod, toposort
-
-BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
-NO_VALUE = (Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK)
-ATOMICS = ("add", "max", "min")
-_FLOAT_ONLY = frozenset({UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2,
-                         UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV})
-_BITS = frozenset({UnaryOps.NOT, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
-_SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
-
-
-# ---- rules that the forms share
-
-def alu_rule(u: UOp) -> str | None:
-  """The number of sources, their dtypes, and what the function takes."""
-  fn = u.arg
-  arity = 1 if isinstance(fn, UnaryOps) else 2 if isinstance(fn, BinaryOps) else 3 if isinstance(fn, TernaryOps) else 0
-  if arity == 0: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
-  if len(u.src) != arity: return f"{fn} takes {arity} sources, got {len(u.src)}"
-  out, values = u.dtype.scalar(), u.src
-  for s in u.src:
-    if s.dtype.count not in (1, u.dtype.count):
-      return f"{fn} gives {u.dtype.count} elements, a source has {s.dtype.count} (1 or {u.dtype.count} expected)"
-  if fn is TernaryOps.WHERE:
-    if u.src[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {u.src[0].dtype}"
-    values = u.src[1:]
-  kinds = {s.dtype.scalar() for s in values}
-  if len(kinds) != 1: return f"the sources of {fn} have one dtype, got {_names(s.dtype for s in values)}"
-  kind = kinds.pop()
-  if fn in COMPARE or fn is UnaryOps.ISNAN:
-    if out is not dtypes.bool: return f"{fn} gives bool, not {out}"
-  elif out is not kind: return f"{fn} of {kind} gives {kind}, not {out}"
-  if fn in _FLOAT_ONLY and kind.kind != "f": return f"{fn} takes floats, got {kind}"
-  if fn in _BITS and kind.kind == "f": return f"{fn} takes ints or bool, got {kind}"
-  if fn in _SHIFTS and kind.kind not in "iu": return f"{fn} takes ints, got {kind}"
-  if fn is BinaryOps.THREEFRY and kind is not dtypes.uint64: return f"{fn} takes uint64, got {kind}"
-  return None
-
-
-def cast_rule(u: UOp) -> str | None:
-  """One source of the same count, or a scalar that is broadcast."""
-  if len(u.src) != 1: return f"{u.op.name} takes one source, got {len(u.src)}"
-  if u.src[0].dtype.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {u.src[0].dtype} to {u.dtype}"
-  if u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize:
-    return f"BITCAST keeps the item size: {u.src[0].dtype} has {u.src[0].dtype.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
-  return None
-
-
-def const_rule(u: UOp) -> str | None:
-  """A value of the dtype's kind."""
-  if u.src: return "CONST has no sources"
-  want = {"f": float, "b": bool}.get(u.dtype.kind, int)
-  if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
-  if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
-    return f"{u.arg} is outside {u.dtype}"
-  return None
-
-
-def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | None = None) -> str | None:
-  """LOAD, STORE and ATOMIC: buffer, index, value dtype, gate; the arg of a STORE may also be a ``more``."""
-  store = u.op is not Ops.LOAD
-  least, most = (3, 4) if store else (2, 4)
-  if not least <= len(u.src) <= most: return f"{u.op.name} has {least} to {most} sources, got {len(u.src)}"
-  buf, index = u.src[:2]
-  if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
-  wrong = int_index(index)
-  if wrong: return wrong
-  dtype = u.src[2].dtype if store else u.dtype
-  if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
-  gate = (u.src[3] if len(u.src) > 3 else None) if store else (u.src[2] if len(u.src) > 2 else None)
-  if gate is not None and (gate.dtype.scalar() is not dtypes.bool or gate.dtype.count not in (1, dtype.count)):
-    return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
-  if not store and len(u.src) > 3:
-    other = u.src[3].dtype
-    if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count): return f"`other` of a LOAD of {dtype} is {other}"
-  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]: return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
-  if u.op is Ops.ATOMIC:
-    if u.arg not in ATOMICS: return f"the arg of ATOMIC is one of {', '.join(map(repr, ATOMICS))}, got {u.arg!r}"
-    if buf.op is not Ops.DEFINE_GLOBAL: return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
-    return f"ATOMIC takes numbers, got {dtype}" if dtype.kind == "b" else None
-  if store and u.arg not in (None, "nt") and not (more and isinstance(u.arg, more)): return f"the arg of STORE is None or 'nt', got {u.arg!r}"
-  return None
-
-
-def global_rule(u: UOp) -> str | None:
-  """``(slot, name, written)`` and a scalar dtype."""
-  a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool):
-    return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
-  return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
-
-
-def variable_rule(u: UOp) -> str | None:
-  """``(name, shape, "private")`` and a scalar dtype; or an array of the linear form."""
-  a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and isinstance(a[1], tuple)): return local_rule(u)
-  if not all(type(n) is int and n >= 1 for n in a[1]) or a[2] != "private":
-    return f"a variable has a shape of sizes >= 1 and is 'private', got {a!r}"
-  return f"a variable has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
-
-
-def local_rule(u: UOp) -> str | None:
-  """``(name, size, "local" | "private")`` and a scalar dtype."""
-  a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and type(a[1]) is int and a[1] >= 1 and a[2] in ("local", "private")):
-    return f"the arg of DEFINE_LOCAL is (name, size >= 1, 'local' or 'private'), got {a!r}"
-  return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
-
-
-def _names(ds: Iterable[DType]) -> str: return " and ".join(dict.fromkeys(map(str, ds)))
-
+from .spec_rules import BITS, BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
+from .uop import MOVEMENT, BinaryOps, Ops, UOp, UOpList, prod, toposort
 
 # ---- the linear form
 
@@ -185,7 +76,7 @@ def _lin_loop(u: UOp, at: _Place) -> str | None:
 
 
 def _lin_if(u: UOp, at: _Place) -> str | None:
-  if not u.src or u.src[0].dtype is not dtypes.bool: return f"IF has one bool, got {_names(s.dtype for s in u.src) or 'nothing'}"
+  if not u.src or u.src[0].dtype is not dtypes.bool: return f"IF has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
   at.open.append(u)
   return None
 
@@ -196,7 +87,7 @@ def _lin_while(u: UOp, at: _Place) -> str | None:
 
 
 def _lin_break(u: UOp, at: _Place) -> str | None:
-  if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool: return f"BREAK has one bool, got {_names(s.dtype for s in u.src) or 'nothing'}"
+  if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool: return f"BREAK has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
   return None if at.open and at.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
 
 
@@ -253,7 +144,7 @@ def _lin_barrier(u: UOp, at: _Place) -> str | None:
 
 def _lin_vectorize(u: UOp, at: _Place) -> str | None:
   if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
-  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {_names(s.dtype for s in u.src)}"
+  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
   return None
 
 
@@ -346,7 +237,7 @@ _COMBINERS = (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, Binary
 
 def _combiner_rule(op: Any, dtype: DType) -> str | None:
   if op not in _COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in _COMBINERS)}"
-  if op in _BITS and dtype.kind == "f": return f"a reduction by {op.name} takes ints or bool, got {dtype}"
+  if op in BITS and dtype.kind == "f": return f"a reduction by {op.name} takes ints or bool, got {dtype}"
   return None
 
 
@@ -541,7 +432,7 @@ def _graph_cat(u: UOp) -> str | None:
   for s in u.src[1:]:
     if len(s.shape) != len(first) or any(a != b for d, (a, b) in enumerate(zip(s.shape, first)) if d != u.arg):
       return f"CAT along axis {u.arg} of shapes {first} and {s.shape}"
-  if any(s.dtype is not u.dtype for s in u.src): return f"CAT to {u.dtype} of {_names(s.dtype for s in u.src)}"
+  if any(s.dtype is not u.dtype for s in u.src): return f"CAT to {u.dtype} of {names(s.dtype for s in u.src)}"
   return None
 
 
