@@ -17,10 +17,13 @@ from .expand import Expander
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
 from .opt import Opt, apply_opt
-from .optimize import Search, merge_axes, split_axes
+from .optimize import Search, _overlapping, merge_axes, split_axes
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
 PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stack is small
+PANEL_BYTES = 128 << 10        # what is copied to local memory stays in a level-2 cache,
+PANEL_STEP = 512               # pays where neighbours in the loop are further apart than this,
+PANEL_AGAIN = 8                # and is read at least as often
 _COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
@@ -114,6 +117,7 @@ class Program:
     self.around: dict[UOp, UOp] = {a.rng: positions(kernel)[a.id] for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOCAL) if a.size > 1}
     self.loops: dict[UOp, UOp] = {}                       # what stands for a FOR's axis in a statement -> its LOOP
     self.arrays: dict[UOp, UOp] = {}                      # variables and staged arrays -> as they stand in the list
+    self.staged = 0                                       # bytes of staged arrays
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
 
   @property
@@ -317,6 +321,22 @@ class Program:
       return whole_axis(kernel) if arrays else kernel
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, self.target).best(): kernel = apply_opt(kernel, opt)
+    return self.panel(kernel)
+
+  def panel(self, kernel: Kernel) -> Kernel:
+    """What a product reads again for each of its rows, in long strides, is copied to local memory first."""
+    lanes = kernel.of_kind(AxisKind.LANE)
+    loops = [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
+    if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1 or not self.target.local_memory: return kernel
+    lane, last = lanes[0].id, loops[-1].id
+    for x in profile(kernel).accesses:
+      if x.write or x.gated or x.node.src[0].op is not Ops.DEFINE_GLOBAL or lane not in x.axes or not x.axes & kernel.bound: continue
+      if x.steps.get(lane) == 1 and (x.steps.get(last) or 0) * x.itemsize < PANEL_STEP: continue
+      again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in x.axes)
+      size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
+      if again < PANEL_AGAIN or size > PANEL_BYTES or self.staged + size > self.target.local_memory // 2 or _overlapping(kernel, x): continue
+      self.staged += size
+      return apply_opt(kernel, Opt("stage", lane, x.node.src[0].arg[0]))
     return kernel
 
   def write(self, nodes: UOpList, low: Lowering) -> UOp:

@@ -53,7 +53,8 @@ def matmul(m: int, n: int, k: int, bm: int, bn: int, bk: int) -> Kernel:
   return b.kernel(acc.set((i, j), 0), for_(gk, acc.set((i, j), acc[i, j] + product)), c.set((at(gi, bm, i), at(gj, bn, j)), acc[i, j]))
 
 
-@pytest.mark.parametrize("sizes", [(16, 32, 24, 8, 16, 8), (32, 32, 32, 16, 16, 8), (15, 14, 6, 5, 7, 3), (32, 64, 16, 32, 32, 16)])
+@pytest.mark.parametrize("sizes", [(16, 32, 24, 8, 16, 8), (32, 32, 32, 16, 16, 8), (15, 14, 6, 5, 7, 3), (32, 64, 16, 32, 32, 16),
+                                   (32, 256, 32, 32, 32, 16)])
 def test_accumulator_over_blocks(dev: Device, opts: bool, sizes: tuple[int, ...]) -> None:
   m, n, k = sizes[:3]
   x, y = ints(m, k), ints(k, n, seed=1)
@@ -410,3 +411,14 @@ def test_whole_tiles_have_no_masks(dev: Device, opts: bool) -> None:
   from ntgrad.backends.opencl.renderer import DEFAULT_TARGET
   uops = lines(kernel, DEFAULT_TARGET)
   assert sum(u.op is Ops.ELSE for u in uops) == 2 and any(u.op is Ops.LOAD and u.dtype.count > 1 and len(u.src) == 2 for u in uops)
+
+
+def test_a_product_stages_what_it_reads_again() -> None:
+  """Rows far apart are copied to local memory first, anew each time round; the numpy evaluator runs that too."""
+  from ntgrad.backends.opencl.device import OpenCLDevice
+  from ntgrad.backends.opencl.renderer import OpenCLRenderer
+  target = device("opencl").renderer.target
+  assert isinstance(device("opencl"), OpenCLDevice) and target.local_memory
+  uops = lines(matmul(32, 256, 32, 32, 32, 16), target)
+  assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "stage0"]
+  assert "__local float stage0[512]" in OpenCLRenderer(target).render("k", uops)
