@@ -1,10 +1,11 @@
 """What the renderer asks of a program before it writes: the axes of every value, sizes as Triton wants them, what stands inline."""
 from __future__ import annotations
 
+import math
 from typing import Sequence
 
-from ntgrad.backends.cuda.legalise import DOT, Dots, accumulator, axis_order, block_axes, layout, prune, sources, widen
-from ntgrad.codegen.dtype import DType
+from ntgrad.backends.cuda.legalise import DOT, Dots, accumulator, axis_order, block_axes, layout, prune, sources, terms, widen
+from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import Ops, UnaryOps, UOp
 
@@ -31,8 +32,8 @@ class Facts:
     self.dims = block_axes(self.uops)
     self.order = axis_order(self.uops)
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in self.uops if u.op is Ops.RANGE}
-    self.padded = self._padded()
     self.shapes = self._variables()
+    self.padded = self._padded()
     self.ordered = self._ordered()                      # params that are read and written
     self.inline: set[UOp] = set()
     self.reads: dict[UOp, frozenset[UOp]] = {}          # accumulators and variables that a value's text names
@@ -54,7 +55,36 @@ class Facts:
       if u.op is Ops.REDUCE and u.arg[0] is DOT:
         for i in self.dims[u.src[0]] | self.dims[u.src[1]]:
           least[i] = max(least.get(i, 0), 32 if i == u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
-    return {i: max(1 << (n - 1).bit_length(), least.get(i, 1)) for i, n in self.sizes.items()}
+    out = {i: max(1 << (n - 1).bit_length(), least.get(i, 1)) for i, n in self.sizes.items()}
+    same = list(self.through().values())   # those that go through one dimension of a variable have its size
+    while any(len({out[i] for i in axes}) > 1 for axes in same):
+      for axes in same: out.update(dict.fromkeys(axes, max(out[i] for i in axes)))
+    return out
+
+  def through(self) -> dict[tuple[UOp, int], set[int]]:
+    """The axes that go through each dimension of each variable."""
+    out: dict[tuple[UOp, int], set[int]] = {}
+    for u in self.uops:
+      if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL:
+        for d, (axis, _) in enumerate(self.places(u)):
+          if axis is not None: out.setdefault((u.src[0], d), set()).add(axis)
+    return out
+
+  def places(self, u: UOp) -> list[tuple[int | None, list[tuple[UOp, int]]]]:
+    """How an access of a variable goes through each dimension: by an axis of its size, or by an index, here as terms (the constant's UOp last)."""
+    shape = self.shapes[u.src[0]]
+    atoms, c = terms(u.src[1])
+    out: list[tuple[int | None, list[tuple[UOp, int]]]] = []
+    stride = math.prod(shape)
+    for n in shape:
+      stride //= n
+      own = [(x, k // stride) for x, k in atoms.items() if abs(k) >= stride and k % stride == 0]
+      for x, _ in own: del atoms[x]
+      whole, c = divmod(c, stride)
+      if len(own) == 1 and own[0][1] == 1 and own[0][0].op is Ops.RANGE and own[0][0].arg[1] == n and not whole: out.append((own[0][0].arg[0], []))
+      else: out.append((None, [*own, (UOp.const(dtypes.int32, whole), 1)]))
+    if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
+    return out
 
   def _ordered(self) -> frozenset[UOp]:
     loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))

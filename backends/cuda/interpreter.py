@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Sequence
 import ml_dtypes
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec
+from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid, signature
 from ntgrad.backends.numpy.device import NumpyDevice
@@ -193,6 +193,3 @@ class InterpreterDevice(NumpyDevice):
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """Each program's source, loaded."""
     return [InterpretedProgram(s) for s in specs]
-
-
-_: type[Device] = InterpreterDevice

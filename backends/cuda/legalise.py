@@ -14,15 +14,10 @@ from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UO
 F32 = dtypes.float32
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
-EFFECTS = frozenset(getattr(Ops, name) for name in ("STORE", "LOOP", "ENDLOOP", "PHI", "IF", "ELSE", "ENDIF", "WHILE", "BREAK", "ENDWHILE", "ATOMIC",
-                                                    "SPECIAL", "BARRIER", "DEFINE_GLOBAL") if hasattr(Ops, name))
+EFFECTS = frozenset((Ops.STORE, Ops.ATOMIC, Ops.LOOP, Ops.ENDLOOP, Ops.PHI, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE,
+                     Ops.SPECIAL, Ops.BARRIER, Ops.DEFINE_GLOBAL))
 _MADE_FRESH = EFFECTS | {Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}
 DOT = "dot"   # a REDUCE with this in its arg: (a, b[, accumulator]), arg (DOT, axis id)
-
-
-def op(name: str) -> Any:
-  """An op that not every version of the linear form has; None where there is none."""
-  return getattr(Ops, name, None)
 
 
 def rebuilt(u: UOp, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
@@ -62,7 +57,7 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
     if u.dtype.count > 1: new[u] = u
     elif u.op is Ops.CONST or not any(x.dtype in NARROW for x in (u, *u.src)): new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
     elif u.op is Ops.LOAD: new[u] = rebuilt(u, u.dtype, (*(new[s] for s in u.src[:3]), *(raw(s) for s in u.src[3:])))
-    elif u.op in (Ops.STORE, op("ATOMIC")):
+    elif u.op in (Ops.STORE, Ops.ATOMIC):
       new[u] = rebuilt(u, u.dtype, (new[u.src[0]], new[u.src[1]], raw(u.src[2]), *(new[s] for s in u.src[3:])))
     elif u.op is Ops.BITCAST: new[u] = rebuilt(u, u.dtype, (raw(u.src[0]),))
     elif u.op is Ops.CAST:
@@ -83,6 +78,7 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
 
 
 def new_cast(x: UOp, out: list[UOp]) -> UOp:
+  """A number as float32, on its way to a narrower float."""
   c = UOp.fresh(Ops.CAST, F32, (x,))
   out.append(c)
   return c
@@ -254,6 +250,7 @@ class Dots:
 
 
 def conjuncts(c: UOp) -> list[UOp]:
+  """The conditions that all hold where ``c`` holds."""
   if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: return [*conjuncts(c.src[0]), *conjuncts(c.src[1])]
   return [c]
 

@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import keyword
-import math
 import re
 
 from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, MUL, Expressions, Text, constant
 from ntgrad.backends.cuda.facts import triton_type
-from ntgrad.backends.cuda.legalise import layout, terms
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.backends.cuda.legalise import layout
 from ntgrad.codegen.uop import Ops, UOp
 
 _TAKEN = re.compile(r"(data|unused|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
@@ -38,27 +36,9 @@ class Variables(Expressions):
   def padded_shape(self, u: UOp) -> list[int]:
     """A variable's sizes as Triton has them: those of the axes that go through it."""
     sizes = [1 << (n - 1).bit_length() for n in self.shapes[u]]
-    for x in self.uops:
-      if x.op in (Ops.LOAD, Ops.STORE) and x.src[0] is u:
-        for d, (axis, _) in enumerate(self.places(x)):
-          if axis is not None: sizes[d] = max(sizes[d], self.padded[axis])
+    for (v, d), axes in self.through().items():
+      if v is u: sizes[d] = max(sizes[d], *(self.padded[a] for a in axes))
     return sizes
-
-  def places(self, u: UOp) -> list[tuple[int | None, list[tuple[UOp, int]]]]:
-    """How an access of a variable goes through each dimension: by an axis of its size, or by an index, here as terms (the constant's UOp last)."""
-    shape = self.shapes[u.src[0]]
-    atoms, c = terms(u.src[1])
-    out: list[tuple[int | None, list[tuple[UOp, int]]]] = []
-    stride = math.prod(shape)
-    for n in shape:
-      stride //= n
-      own = [(x, k // stride) for x, k in atoms.items() if abs(k) >= stride and k % stride == 0]
-      for x, _ in own: del atoms[x]
-      whole, c = divmod(c, stride)
-      if len(own) == 1 and own[0][1] == 1 and own[0][0].op is Ops.RANGE and own[0][0].arg[1] == n and not whole: out.append((own[0][0].arg[0], []))
-      else: out.append((None, [*own, (UOp.const(dtypes.int32, whole), 1)]))
-    if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
-    return out
 
   def read(self, u: UOp) -> Text:
     """A variable, its dimensions in the kernel's order."""

@@ -83,7 +83,26 @@ def ordered() -> Kernel:
                   v.set((3, j), v[5, j] + 1), out.set((i, j), v[i, j]), last.set(j, v[11, j]))
 
 
-STATEMENTS: dict[str, Callable[[], Kernel]] = {"online_softmax": online_softmax, "rounds": rounds, "scatter": scatter, "ordered": ordered}
+def picked() -> Kernel:
+  """A gather from a variable, elements of one read and written by number."""
+  b = Builder()
+  i, j, k = b.tile(12), b.tile(20), b.loop(12)
+  out, x, where, sums = b.param((20,), written=True), b.param((12,)), b.param((20,), I32), b.param((12,), written=True)
+  v, s = b.variable((12,)), b.variable((12,))
+  return b.kernel(v.set(i, x[i] * 2), out.set(j, v[where[j]]), s.set(i, 0), for_(k, s.set(k, v[k] + 1)), sums.set(i, s[i]))
+
+
+def byte_product() -> Kernel:
+  """A dot of int8 goes over at least 32 elements: so does the variable that it reads."""
+  b = Builder()
+  i, j, k, l = b.tile(16), b.tile(16), b.tile(12), b.tile(12)
+  out, x, y, sums = b.param((16, 16), I32, True), b.param((16, 12), dtypes.int8), b.param((12, 16), dtypes.int8), b.param((16,), I32, True)
+  v = b.variable((16, 12), dtypes.int8)
+  return b.kernel(v.set((i, k), x[i, k]), out.set((i, j), (v[i, l].cast(I32) * y[l, j].cast(I32)).sum(l)), sums.set(i, v[i, k].cast(I32).sum(k)))
+
+
+STATEMENTS: dict[str, Callable[[], Kernel]] = {"online_softmax": online_softmax, "rounds": rounds, "scatter": scatter, "ordered": ordered, "picked": picked,
+                                                 "byte_product": byte_product}
 NAMES = [*GRAPHS, *MORE, *STATEMENTS]
 WITH_BLOCKS: Target = TARGET
 
