@@ -98,7 +98,8 @@ def byte_product() -> Kernel:
   i, j, k, l = b.tile(16), b.tile(16), b.tile(12), b.tile(12)
   out, x, y, sums = b.param((16, 16), I32, True), b.param((16, 12), dtypes.int8), b.param((12, 16), dtypes.int8), b.param((16,), I32, True)
   v = b.variable((16, 12), dtypes.int8)
-  return b.kernel(v.set((i, k), x[i, k]), out.set((i, j), (v[i, l].cast(I32) * y[l, j].cast(I32)).sum(l)), sums.set(i, v[i, k].cast(I32).sum(k)))
+  product = (v[i, l].cast(I32) * y[l, j].cast(I32)).sum(l)
+  return b.kernel(v.set((i, k), x[i, k]), out.set((i, j), product), sums.set(i, v[i, k].cast(I32).sum(k)))
 
 
 STATEMENTS: dict[str, Callable[[], Kernel]] = {"online_softmax": online_softmax, "rounds": rounds, "scatter": scatter, "ordered": ordered, "picked": picked,
