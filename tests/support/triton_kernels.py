@@ -102,8 +102,8 @@ def byte_product() -> Kernel:
   return b.kernel(v.set((i, k), x[i, k]), out.set((i, j), product), sums.set(i, v[i, k].cast(I32).sum(k)))
 
 
-STATEMENTS: dict[str, Callable[[], Kernel]] = {"online_softmax": online_softmax, "rounds": rounds, "scatter": scatter, "ordered": ordered, "picked": picked,
-                                                 "byte_product": byte_product}
+STATEMENTS: dict[str, Callable[[], Kernel]] = {
+  "online_softmax": online_softmax, "rounds": rounds, "scatter": scatter, "ordered": ordered, "picked": picked, "byte_product": byte_product}
 NAMES = [*GRAPHS, *MORE, *STATEMENTS]
 WITH_BLOCKS: Target = TARGET
 
