@@ -10,6 +10,7 @@ from typing import Any, Sequence
 import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.uop import UOp
 
 
@@ -92,6 +93,14 @@ class Device:
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """Compile many kernels at once; from the disk cache where it has them."""
     raise NotImplementedError
+
+  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+    """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""
+    raise DeviceError(f"{self.name} has no binaries that could be kept")
+
+  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
+    """Know kernels that :meth:`pack` made: compiling them finds them. Raises StateError for what this device does not take."""
+    raise DeviceError(f"{self.name} has no binaries that could be kept")
 
   def synchronize(self) -> None:
     """Wait for everything launched."""

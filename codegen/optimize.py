@@ -160,7 +160,7 @@ class Search:
     """Whether :func:`stage_panel` would copy this gather to local memory."""
     if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound: return False
     key = (id(x), lane)
-    if key not in self._overlap: self._overlap[key] = _overlapping(self.kernel, x)
+    if key not in self._overlap: self._overlap[key] = overlapping(self.kernel, x)
     rows = prod(n // copies.get(a, 1) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes)
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
     return not self._overlap[key] and rows >= 256 and size <= min(PANEL_BYTES, self.target.local_memory)
@@ -266,7 +266,7 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
   for x in profile(kernel).accesses:
     step = x.steps.get(inner.id) or 0
     if x.write or lane.id not in x.axes or (x.steps.get(lane.id) == 1 and step * x.itemsize < 1024): continue
-    if _overlapping(kernel, x): continue
+    if overlapping(kernel, x): continue
     rows = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in x.axes]
     columns = [a for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes]
     size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
@@ -296,7 +296,7 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
   return None
 
 
-def _overlapping(kernel: Kernel, x: Access) -> bool:
+def overlapping(kernel: Kernel, x: Access) -> bool:
   """Whether different axis values reach the same element (a window): a staged copy would hold it many times."""
   steps = sorted((abs(s), kernel.axis(a).size) for a, s in x.steps.items() if s)
   reach = 1

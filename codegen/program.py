@@ -17,7 +17,7 @@ from .expand import Expander
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
 from .opt import Opt, apply_opt
-from .optimize import Search, _overlapping, merge_axes, split_axes
+from .optimize import Search, merge_axes, overlapping, split_axes
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
 PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stack is small
@@ -334,7 +334,7 @@ class Program:
       if x.steps.get(lane) == 1 and (x.steps.get(last) or 0) * x.itemsize < PANEL_STEP: continue
       again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in x.axes)
       size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
-      if again < PANEL_AGAIN or size > PANEL_BYTES or self.staged + size > self.target.local_memory // 2 or _overlapping(kernel, x): continue
+      if again < PANEL_AGAIN or size > PANEL_BYTES or self.staged + size > self.target.local_memory // 2 or overlapping(kernel, x): continue
       self.staged += size
       return apply_opt(kernel, Opt("stage", lane, x.node.src[0].arg[0]))
     return kernel

@@ -22,7 +22,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl import binaries, pool
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.errors import CompileError, StateError
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
@@ -215,6 +215,16 @@ class Compiler:
       return program
     except (self.cl.Error, ValueError):
       return None
+
+  def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
+    """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not take."""
+    program = self.load_packed(packed)
+    if program is None: raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
+    names = join(list(specs))[1]
+    unit = Unit({}, program=program, launched=True)
+    for s, name in zip(specs, names):
+      k = self.key(s)
+      unit.names[k], self.units[k] = name, unit
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""

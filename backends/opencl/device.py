@@ -13,7 +13,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Target
-from ntgrad.backends.opencl import binaries
+from ntgrad.backends.opencl import binaries, pool
 from ntgrad.backends.opencl.compiler import Compiler, Unit
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.dtype import dtypes
@@ -225,6 +225,14 @@ class OpenCLDevice(Device):
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
+
+  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+    """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
+    return pool.once(self.name, specs)
+
+  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
+    """See :meth:`Device.unpack`."""
+    self.compiler.take_packed(data, specs)
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel as text, or a sentence that says why there is none."""

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Sequence
 
 import ntgrad
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.messages import receive, send
 from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import CompileError
 
 if TYPE_CHECKING:
   from ntgrad.backends.opencl.compiler import Compiler
@@ -64,6 +65,21 @@ def _drive(worker: subprocess.Popen[bytes], compiler: Compiler) -> None:
     compiler.give(unit, answer if isinstance(answer, bytes) else None)
     if worker.poll() is not None: return
   worker.stdin.close()
+
+
+def once(device: str, specs: Sequence[ProgramSpec]) -> bytes:
+  """A packed program from a worker of its own. Raises CompileError."""
+  worker = _start()
+  assert worker.stdin is not None and worker.stdout is not None
+  try:
+    send(worker.stdin, (device, list(specs)))
+    answer = receive(worker.stdout)
+  except (OSError, EOFError): answer = "the process that compiles ended"
+  finally:
+    worker.stdin.close()
+    worker.wait()
+  if isinstance(answer, bytes): return answer
+  raise CompileError(str(answer))
 
 
 def stop() -> None:

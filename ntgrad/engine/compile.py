@@ -33,7 +33,7 @@ def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[Progra
   if config.verify:
     from ntgrad.codegen.spec import verify_index
     for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name or kernel_name(k))
-  uops = linearize(optimised)
+  uops = linearize(optimised, target)
   if config.verify:
     from ntgrad.codegen.spec import verify_linear
     verify_linear(uops, name or kernel_name(kernel))

@@ -1,4 +1,4 @@
-"""Opening devices by name: "CPU" and "CL" through OpenCL, "NUMPY" the oracle."""
+"""Opening devices by name: "CPU" and "CL" through OpenCL, "NUMPY" the oracle, "TRITON" Triton's interpreter."""
 from __future__ import annotations
 
 import sys
@@ -27,7 +27,10 @@ def _make(name: str) -> Device:
   if kind in ("CPU", "CL"):
     from ntgrad.backends.opencl.device import OpenCLDevice
     return OpenCLDevice(name)
-  raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., NUMPY")
+  if kind == "TRITON":
+    from ntgrad.backends.cuda.interpreter import InterpreterDevice
+    return InterpreterDevice()
+  raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., NUMPY, TRITON (interpreted)")
 
 
 _default: list[Any] = []

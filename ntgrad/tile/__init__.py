@@ -6,10 +6,12 @@
 from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 
 from .apply import apply
+from .build import Config, Library, build, load
 from .function import function
 from .kernel import TileKernel, jit, make
 from .simulate import simulate_arrangement
 from .tensor import Tensor, named
 from .visualize import visualize
 
-__all__ = ["Symbol", "Tensor", "TileKernel", "apply", "block_size", "cdiv", "function", "jit", "make", "named", "simulate_arrangement", "visualize"]
+__all__ = ["Config", "Library", "Symbol", "Tensor", "TileKernel", "apply", "block_size", "build", "cdiv", "function", "jit", "load", "make",
+           "named", "simulate_arrangement", "visualize"]

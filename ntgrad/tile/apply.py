@@ -49,7 +49,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   outputs = [new_tensor(device, p.arrangement.source, p.dtype) for p in parameters[len(arrays):]]
   s = Specialised("apply", tracer.kernel(), tuple(parameters), {})
   tensors = [*inputs, *outputs]
-  run(launcher_of(s, device, tuple(range(len(tensors)))), tensors, [t.lazydata for t in tensors])
+  run(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
   out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)
   return out if isinstance(got, tuple) else out[0]
 

@@ -26,11 +26,9 @@ Argument = tuple[tuple[int, ...], DType]      # shape and dtype
 
 @dataclass(frozen=True)
 class Launcher:
-  """A specialised kernel on a device: its step, and which arguments are memory."""
-  specialised: Specialised
+  """A compiled kernel on a device, and the parameters that it writes."""
   step: Step
-  memory: tuple[int, ...]                     # positions of the arguments that are passed
-  writes: tuple[int, ...]                     # among those
+  writes: tuple[int, ...]
 
 
 def describe(a: Any) -> Argument | None:
@@ -75,7 +73,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   settle(specialised)
   nodes = [t.lazydata for t in tensors]
   check_overlap(kernel.name, specialised, nodes)
-  launcher = launcher_of(specialised, device, tuple(passed(kernel, specialised)))
+  launcher = launcher_of(specialised, device)
   if len(nodes) == len(args) and all(isinstance(a, Tensor) for a in args):
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, *given.items())] = launcher
   run(launcher, tensors, nodes)
@@ -105,11 +103,11 @@ def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str
   return out
 
 
-def launcher_of(s: Specialised, device: str, memory: tuple[int, ...]) -> Launcher:
-  """The compiled kernel for a device."""
+def launcher_of(s: Specialised, device: str) -> Launcher:
+  """The kernel compiled for a device."""
   d = get_device(device)
   program, = from_specs([s.spec(d)], d)
-  return Launcher(s, Step(program, tuple(range(len(memory))), s.writes, (), device), memory, s.writes)
+  return Launcher(Step(program, tuple(range(len(s.parameters))), s.writes, (), device), s.writes)
 
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:

@@ -392,3 +392,41 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
   found, lines = search(k, [k.symbols[str(B)]], lambda v: k.build([((64,), dtypes.float32)] * 2, {}, values | v), device,
                         [t.lazydata.arg for t in (x, y)])
   assert any("sixteen is too many" in line for line in lines) and found[str(B)] != 16
+
+
+# ---- ahead of time
+
+def test_built_kernels_run_without_reading_or_compiling(tmp_path: Any) -> None:
+  import subprocess
+  import sys
+  from pathlib import Path
+  def premake(scale: int) -> Any:
+    def scaled(x: Any, y: Any) -> None: y = x * scale
+    return pairs, scaled, (Tensor(1), Tensor(1))
+  def one(n: int, scale: int, dtype: str = "float32") -> tile.Config:
+    return tile.Config((scale,), {}, [((n,), dtype), ((n,), dtype)], {"BLOCK": 32})
+  folder = tile.build(premake, [one(100, 2), one(64, 3), one(100, 5, "float64")], tmp_path / "built", kernel_name="scaled")
+  assert sorted(p.name for p in folder.iterdir())[-1] == "scaled_2.cl" and (folder / "manifest.json").exists()
+  script = """
+import sys, numpy as np
+import ntgrad.tile as tile, ntgrad.tile.interpret as interpret
+from ntgrad.backends.opencl.compiler import Compiler
+def never(*_, **__): raise AssertionError("nothing is read or built here")
+interpret.Interpreter.application = Compiler.build = never
+kernels = tile.load(sys.argv[1])
+for n, scale, dtype in ((100, 2, "float32"), (64, 3, "float32"), (100, 5, "float64")):
+  x = np.arange(n, dtype=dtype); y = np.empty_like(x)
+  kernels(x, y)
+  assert (y == x * scale).all()
+try: kernels(np.zeros(7, np.float32), np.zeros(7, np.float32))
+except Exception as e: print(type(e).__name__, e)
+"""
+  done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, timeout=120,
+                        env={**__import__("os").environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])})
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.startswith("ArgumentError") and "no kernel for float32(7,), float32(7,); there is float32(100,), float32(100,)" in done.stdout
+  with pytest.raises(ArgumentError, match="two configurations"): tile.build(premake, [one(100, 2), one(100, 3)], tmp_path / "again")
+  binary = folder / "scaled_1.bin"
+  binary.write_bytes(binary.read_bytes()[:-9])
+  with pytest.raises(NtgradError, match="is damaged; build it again"): tile.load(folder)(np.zeros(64, np.float32), np.zeros(64, np.float32))
+  with pytest.raises(NtgradError, match="no folder of built kernels"): tile.load(tmp_path)

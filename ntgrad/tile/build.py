@@ -1,0 +1,137 @@
+"""Ahead of time: a family of kernels compiled into a folder, and run from there without reading or compiling anything."""
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Mapping, Sequence
+
+from ntgrad.backends import renderer
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError, StateError
+from ntgrad.engine.compile import from_specs
+from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.realize import Step, realize
+
+from .kernel import make
+from .launch import Launcher, as_tensor, describe, in_memory, run
+
+Argument = tuple[tuple[int, ...], DType]
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Config:
+  """One member of a family: what ``premake`` is called with, the arguments' shapes and dtypes, and values for symbols."""
+  args: tuple[Any, ...] = ()
+  kwargs: Mapping[str, Any] = field(default_factory=dict)
+  arguments: Sequence[tuple[tuple[int, ...], Any]] = ()
+  values: Mapping[str, int] = field(default_factory=dict)
+
+
+def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Config], output_dir: str | Path, *,
+          target: str = "opencl", kernel_name: str | None = None) -> Path:
+  """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
+
+  ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's default
+  device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a manifest.
+  Raises ArgumentError for two configurations that a call could not tell apart.
+  """
+  folder = Path(output_dir)
+  folder.mkdir(parents=True, exist_ok=True)
+  entries: list[dict[str, Any]] = []
+  for number, c in enumerate(configs):
+    arrangement, application, tensors = premake(*c.args, **c.kwargs)
+    kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
+    taken = [(tuple(shape), dtypes.of(dtype)) for shape, dtype in c.arguments]
+    s = kernel.specialise(*taken, **c.values)
+    entry: dict[str, Any] = {"kernel": kernel.name, "arguments": [[list(shape), d.name] for shape, d in taken],
+                             "values": {n: v for n, v in s.values.items() if n in c.values}, "all_values": dict(s.values),
+                             "parameters": [p.name for p in s.parameters], "writes": list(s.writes)}
+    clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
+    if clash is not None:
+      raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}")
+    stem = f"{kernel.name}_{number}"
+    spec, binary, extension = compiled(s, target)
+    (folder / f"{stem}.{extension}").write_text(spec.source)
+    (folder / f"{stem}.bin").write_bytes(binary)
+    entry |= {"name": spec.name, "source": f"{stem}.{extension}", "binary": f"{stem}.bin", "sha256": hashlib.sha256(binary).hexdigest(),
+              "grid": list(spec.grid), "local": list(spec.local), "nparams": spec.nparams, "flops": spec.flops, "bytes": spec.bytes}
+    entries.append(entry)
+  (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "target": target, "kernels": entries}, indent=1))
+  return folder
+
+
+def compiled(s: Any, target: str) -> tuple[ProgramSpec, bytes, str]:
+  """Source, binary, and what files of such source are called."""
+  if target == "opencl":
+    device = get_device(default_device())
+    spec = s.spec(device)
+    return spec, device.pack([spec]), "cl"
+  if target.startswith("sm_"):
+    from types import SimpleNamespace
+
+    from ntgrad.backends.cuda import compiler as triton
+    from ntgrad.backends.cuda.renderer import signature
+    spec = s.spec(SimpleNamespace(renderer=renderer("triton"), name=target))
+    return spec, triton.build(spec.source, spec.name, signature(spec.source), target).pack(), "py"
+  raise ArgumentError(f"build: no target {target!r}; targets: opencl, sm_80, sm_90, …")
+
+
+class Library:
+  """The kernels of a folder that :func:`build` made. Calling it runs the one whose arguments fit."""
+
+  def __init__(self, folder: str | Path, device: str | None = None):
+    self.folder = Path(folder)
+    try: manifest = json.loads((self.folder / "manifest.json").read_text())
+    except (OSError, ValueError) as e: raise StateError(f"load: {self.folder} is no folder of built kernels ({e})") from None
+    if manifest.get("format") != FORMAT:
+      raise StateError(f"load: {self.folder} has format {manifest.get('format')!r}; this version reads {FORMAT}: build it again")
+    self.target: str = manifest["target"]
+    self.kernels: list[dict[str, Any]] = manifest["kernels"]
+    self.device = device or default_device()
+    self._launchers: dict[int, Launcher] = {}
+
+  def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
+
+  def __call__(self, *args: Any, **values: int) -> None:
+    """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none."""
+    taken = [describe(a) for a in args]
+    want = [[list(a[0]), a[1].name] for a in taken if a is not None]
+    fits = [i for i, k in enumerate(self.kernels) if k["arguments"] == want and all(k["all_values"].get(n) == v for n, v in values.items())]
+    if len(fits) != 1:
+      have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
+      what = f"{'several kernels' if fits else 'no kernel'} for {show(want)}{f' with {values}' if values else ''}"
+      raise ArgumentError(f"{self!r}: {what}; there is {have}")
+    k = self.kernels[fits[0]]
+    given = [as_tensor(k["kernel"], name, a, self.device, i in k["writes"]) for i, (name, a) in enumerate(zip(k["parameters"], args))]
+    tensors = [t if in_memory(t) else t.detach().contiguous() for t, _ in given]
+    realize([t for t in tensors if not in_memory(t)])
+    launcher = self._launchers.get(fits[0]) or self._launchers.setdefault(fits[0], self.launcher(k))
+    run(launcher, tensors, [t.lazydata for t in tensors])
+    for (_, back), t in zip(given, tensors):
+      if back is not None: back(t.numpy())
+
+  def launcher(self, k: Mapping[str, Any]) -> Launcher:
+    """A kernel of the folder, on the device. Raises StateError for a damaged file or one that the device does not take."""
+    binary = (self.folder / k["binary"]).read_bytes()
+    if hashlib.sha256(binary).hexdigest() != k["sha256"]: raise StateError(f"load: {self.folder / k['binary']} is damaged; build it again")
+    device: Device = get_device(self.device)
+    source = (self.folder / k["source"]).read_text()
+    spec = ProgramSpec(k["name"], source, tuple(k["grid"]), tuple(k["local"]), k["nparams"], (), k["flops"], k["bytes"])
+    device.unpack(binary, [spec])
+    program, = from_specs([spec], device)
+    return Launcher(Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device), tuple(k["writes"]))
+
+
+def load(folder: str | Path, device: str | None = None) -> Library:
+  """The kernels of a folder that :func:`build` made, for a device. Raises StateError."""
+  return Library(folder, device)
+
+
+def show(arguments: Sequence[Any]) -> str: return ", ".join(f"{d}{tuple(shape)}" for shape, d in arguments)
+
+
+__all__ = ["Config", "Library", "build", "load"]
