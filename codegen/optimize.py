@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 from typing import Any, Iterator
 
+from .axes import merge_axes, split_axes
 from .costs import Access, Profile, profile
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
-from .uop import BinaryOps, Ops, prod
+from .tiling import tile
+from .uop import Ops, prod
 
 COPIES = (1, 2, 3, 4, 5, 6, 8)
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
@@ -19,7 +21,9 @@ PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its 
 
 
 def optimize(kernel: Kernel, target: Any) -> Kernel:
-  """The kernel after the Opts chosen for a target."""
+  """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is linearised."""
+  if not kernel.plain: return kernel
+  if target.blocks: return tile(kernel)
   kernel = merge_axes(split_axes(kernel))
   if target.locals: return work_items(kernel)
   if target.lanes == 1 or not kernel.axes: return kernel
@@ -51,41 +55,6 @@ def stream(kernel: Kernel) -> Kernel:
   for p in kernel.params:
     if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= STREAM_BYTES: kernel = apply_opt(kernel, Opt("stream", p.slot))
   return kernel
-
-
-def split_axes(kernel: Kernel) -> Kernel:
-  """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient)."""
-  axes = {a.rng: a for a in kernel.axes}
-  for u in kernel.nodes:
-    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and u.src[1].op is Ops.CONST:
-      a, n = axes[u.src[0]], u.src[1].arg
-      if 1 < n < a.size and a.size % n == 0: return split_axes(apply_opt(kernel, Opt("split", a.id, n)))
-  return kernel
-
-
-def merge_axes(kernel: Kernel) -> Kernel:
-  """Neighbouring axes that every access sees as one become one."""
-  done = False
-  while not done:
-    done = True
-    if len(kernel.axes) < 2: break
-    info = profile(kernel)
-    # an axis whose number is itself a value, or is compared, stays what it is
-    others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
-              for s in u.src if s.dtype.name == "index" for r in s.ranges}
-    for a, b in itertools.permutations(kernel.axes, 2):
-      if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
-      if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
-      if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):
-        kernel = apply_opt(kernel, Opt("merge", a.id, b.id))
-        done = False
-        break
-  return kernel
-
-
-def _as_one(x: Access, a: int, b: int, size: int) -> bool:
-  sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
-  return sa is not None and sb is not None and sa == sb * size
 
 
 class Search:

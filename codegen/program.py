@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from . import index as ix
+from .axes import merge_axes, split_axes
 from .config import config
 from .costs import profile
 from .dtype import DType, dtypes
@@ -17,7 +18,7 @@ from .expand import Expander
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
 from .opt import Opt, apply_opt
-from .optimize import Search, merge_axes, overlapping, split_axes
+from .optimize import Search, overlapping
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
 PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stack is small

@@ -9,7 +9,7 @@ from functools import cache
 
 from ntgrad.codegen.errors import DeviceError
 
-KINDS = ("CPU", "CL", "NUMPY")
+KINDS = ("CPU", "CL", "NUMPY", "TRITON")
 _ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 

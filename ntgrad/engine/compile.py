@@ -26,10 +26,8 @@ def kernel_name(kernel: Kernel) -> str:
 def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Kernel]:
   """The kernel rendered for a device, and the kernel after its Opts."""
   target = device.renderer.target
-  plain = kernel.plain
-  if plain and not target.blocks: kernel = lower_tiles(kernel)
-  blocks = bool(kernel.of_kind(AxisKind.TILE))
-  optimised = kernel if config.noopt or blocks or not plain else optimize(kernel, target)
+  if kernel.plain and not target.blocks: kernel = lower_tiles(kernel)
+  optimised = kernel if config.noopt else optimize(kernel, target)
   if config.verify:
     from ntgrad.codegen.spec import verify_index
     for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name or kernel_name(k))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
-from ntgrad.backends import renderer
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, StateError
@@ -74,8 +73,8 @@ def compiled(s: Any, target: str) -> tuple[ProgramSpec, bytes, str]:
     from types import SimpleNamespace
 
     from ntgrad.backends.cuda import compiler as triton
-    from ntgrad.backends.cuda.renderer import signature
-    spec = s.spec(SimpleNamespace(renderer=renderer("triton"), name=target))
+    from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+    spec = s.spec(SimpleNamespace(renderer=TritonRenderer(capability=triton.capability(target)), name=target))
     return spec, triton.build(spec.source, spec.name, signature(spec.source), target).pack(), "py"
   raise ArgumentError(f"build: no target {target!r}; targets: opencl, sm_80, sm_90, …")
 

@@ -10,7 +10,7 @@ import json
 import linecache
 import sys
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Callable, Mapping, Sequence
 
@@ -104,6 +104,7 @@ class Specialised:
   kernel: Kernel                              # the index form
   parameters: tuple[Parameter, ...]           # those that are memory, by slot
   values: Mapping[str, int]                   # what each symbol is
+  launchers: dict[Any, Any] = field(default_factory=dict, compare=False)   # by device
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)

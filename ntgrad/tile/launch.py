@@ -47,12 +47,29 @@ def describe(a: Any) -> Argument | None:
 
 def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments."""
-  try:   # a call like one before: all arguments are tensors in memory
-    nodes = [a.lazydata for a in args if a._state <= 0]
+  try:   # a call like one before: all arguments are tensors in memory, or numbers
+    try: nodes = [a.lazydata for a in args if a._state <= 0]
+    except AttributeError: nodes = with_numbers(args)
     found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, *given.items()))
   except AttributeError: found = None
   if found is None or len(nodes) != len(args): prepare(kernel, args, given)
   else: run(found, args, nodes)
+
+
+def with_numbers(args: Sequence[Any]) -> list[UOp]:
+  """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
+  device: str = next(a for a in args if type(a) is Tensor).lazydata.arg.device if any(type(a) is Tensor for a in args) else default_device()
+  out = []
+  for a in args:
+    dtype = _NUMBERS.get(type(a))
+    if dtype is None:
+      if a._state > 0: raise AttributeError
+      out.append(a.lazydata)
+    else: out.append(number_buffer(device, dtype if dtype is not dtypes.int32 or -(1 << 31) <= a < 1 << 31 else dtypes.int64, a).node)
+  return out
+
+
+_NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
 def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
@@ -74,7 +91,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   nodes = [t.lazydata for t in tensors]
   check_overlap(kernel.name, specialised, nodes)
   launcher = launcher_of(specialised, device)
-  if len(nodes) == len(args) and all(isinstance(a, Tensor) for a in args):
+  if len(nodes) == len(args) and all(type(a) in _NUMBERS or isinstance(a, Tensor) for a in args):
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, *given.items())] = launcher
   run(launcher, tensors, nodes)
   for write, t in back: write(t.numpy())
@@ -105,9 +122,13 @@ def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str
 
 def launcher_of(s: Specialised, device: str) -> Launcher:
   """The kernel compiled for a device."""
-  d = get_device(device)
-  program, = from_specs([s.spec(d)], d)
-  return Launcher(Step(program, tuple(range(len(s.parameters))), s.writes, (), device), s.writes)
+  key = (device, config.key())
+  found: Launcher | None = s.launchers.get(key)
+  if found is None:
+    d = get_device(device)
+    program, = from_specs([s.spec(d)], d)
+    found = s.launchers[key] = Launcher(Step(program, tuple(range(len(s.parameters))), s.writes, (), device), s.writes)
+  return found
 
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:

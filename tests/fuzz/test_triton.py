@@ -12,11 +12,11 @@ from ntgrad import Tensor
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import signature
-from ntgrad.backends.cuda.tiling import tile_axis
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opt import split
+from ntgrad.codegen.tiling import tile_axis
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.codegen.costs import profile
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
-from ntgrad.codegen.opt import Opt, apply_opt, split
-from ntgrad.codegen.optimize import merge_axes, split_axes
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+from .axes import merge_axes, split_axes
+from .costs import profile
+from .dtype import dtypes
+from .kernel import Axis, AxisKind, Kernel
+from .opt import Opt, apply_opt, split
+from .uop import BinaryOps, Ops, TernaryOps, UOp
 
 ELEMENTS = 1024          # of a program that only maps elements
 BLOCK = 4096             # elements of the largest block of a reduction
@@ -18,7 +18,7 @@ LEAST_DOT = 16
 
 def tile(kernel: Kernel) -> Kernel:
   """The kernel with TILE axes where it has none yet: a plain one, whose statements may run all at once."""
-  if not getattr(kernel, "plain", True) or kernel.of_kind(AxisKind.TILE): return kernel
+  if not kernel.plain or kernel.of_kind(AxisKind.TILE): return kernel
   kernel = merge_axes(split_axes(kernel))
   dot = product(kernel)
   if dot is not None:

@@ -1,0 +1,44 @@
+"""Axes that indices see as two, or as one: the simplest form of a kernel before Opts cut it."""
+from __future__ import annotations
+
+import itertools
+
+from .costs import Access, profile
+from .kernel import Kernel
+from .opt import Opt, apply_opt
+from .uop import BinaryOps, Ops
+
+
+def split_axes(kernel: Kernel) -> Kernel:
+  """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient)."""
+  axes = {a.rng: a for a in kernel.axes}
+  for u in kernel.nodes:
+    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and u.src[1].op is Ops.CONST:
+      a, n = axes[u.src[0]], u.src[1].arg
+      if 1 < n < a.size and a.size % n == 0: return split_axes(apply_opt(kernel, Opt("split", a.id, n)))
+  return kernel
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+  """Neighbouring axes that every access sees as one become one."""
+  done = False
+  while not done:
+    done = True
+    if len(kernel.axes) < 2: break
+    info = profile(kernel)
+    # an axis whose number is itself a value, or is compared, stays what it is
+    others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
+              for s in u.src if s.dtype.name == "index" for r in s.ranges}
+    for a, b in itertools.permutations(kernel.axes, 2):
+      if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
+      if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
+      if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):
+        kernel = apply_opt(kernel, Opt("merge", a.id, b.id))
+        done = False
+        break
+  return kernel
+
+
+def _as_one(x: Access, a: int, b: int, size: int) -> bool:
+  sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
+  return sa is not None and sb is not None and sa == sb * size
