@@ -74,6 +74,7 @@ class Block:
 
 
 def index_dtype(u: UOp) -> DType:
+  """The int dtype that a position takes among other values."""
   lo, hi = ix.bounds(u)
   return dtypes.int32 if -(1 << 31) <= lo and hi < 1 << 31 else dtypes.int64
 
@@ -135,6 +136,7 @@ def bound_ids(u: UOp) -> tuple[int, ...]:
 
 
 def rebind(u: UOp, ids: Mapping[int, int]) -> Any:
+  """The argument of a REDUCE whose axes have other numbers."""
   return (u.arg[0], tuple([ids.get(i, i) for i in u.arg[1]]))
 
 
@@ -204,6 +206,7 @@ def position(u: UOp) -> UOp:
 
 
 def weak(x: Any) -> bool:
+  """Whether something is a Python number, which takes part by kind only."""
   return isinstance(x, (bool, int, float)) and not hasattr(x, "dtype")
 
 
@@ -273,6 +276,7 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
 
 
 def negative(x: Any) -> Block:
+  """-x."""
   b = block(x)
   if b.value.dtype is dtypes.index: return Block(ix.mul(b.value, -1), b.axes)
   if b.value.op is Ops.CONST: return Block(UOp.const(b.dtype, -b.value.arg), b.axes)
@@ -290,6 +294,7 @@ def where(condition: Any, yes: Any, no: Any) -> Block:
 
 
 def cast(x: Any, dtype: DType) -> Block:
+  """The values converted to a dtype."""
   b = block(x)
   return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
 
@@ -297,11 +302,13 @@ def cast(x: Any, dtype: DType) -> Block:
 # ---- movement
 
 def axis_number(name: str, axis: Any, ndim: int) -> int:
+  """An axis counted from the front. Raises AxisError."""
   if not isinstance(axis, int) or not -ndim <= axis < ndim: raise AxisError(f"{name}: axis {axis!r}; the block has {ndim} dimensions")
   return axis % ndim
 
 
 def permute(x: Any, order: Sequence[int]) -> Block:
+  """The dimensions in another order."""
   b = block(x)
   got = tuple(axis_number("permute", a, b.ndim) for a in order)
   if sorted(got) != list(range(b.ndim)): raise AxisError(f"permute: {tuple(order)} is no order of the {b.ndim} dimensions of a block {b.shape}")
@@ -309,6 +316,7 @@ def permute(x: Any, order: Sequence[int]) -> Block:
 
 
 def expand_dims(x: Any, axis: int) -> Block:
+  """A dimension of 1 before ``axis``."""
   b = block(x)
   at = axis_number("expand_dims", axis, b.ndim + 1)
   return Block(b.value, (*b.axes[:at], None, *b.axes[at:]))

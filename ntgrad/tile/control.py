@@ -46,10 +46,13 @@ class Counted:
     return self.tile.shape[0], lambda k: self.tile[Block(k)]
 
 
-def simple(u: UOp) -> Any: return int(u.arg) if u.op is Ops.CONST else Block(u)
+def simple(u: UOp) -> Any:
+  """A counter as a Python int where it is known."""
+  return int(u.arg) if u.op is Ops.CONST else Block(u)
 
 
 def scalar(x: Any) -> Block:
+  """A block of one element. Raises ApplicationError for more."""
   b = block(x)
   if any(n != 1 for n in b.shape): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
   return b
@@ -63,6 +66,7 @@ def make_range(*args: Any) -> Any:
 
 
 def native_min(*xs: Any) -> Any:
+  """Python's min, also of blocks."""
   items = xs if len(xs) > 1 else tuple(xs[0])
   if not any(map(computed, items)): return min(items)
   out = items[0]
@@ -71,6 +75,7 @@ def native_min(*xs: Any) -> Any:
 
 
 def native_max(*xs: Any) -> Any:
+  """Python's max, also of blocks."""
   items = xs if len(xs) > 1 else tuple(xs[0])
   if not any(map(computed, items)): return max(items)
   out = items[0]
@@ -78,12 +83,19 @@ def native_max(*xs: Any) -> Any:
   return out
 
 
-def native_int(x: Any = 0) -> Any: return cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) else int(x)
-def native_float(x: Any = 0.0) -> Any: return cast(x, dtypes.float32) if computed(x) else float(x)
-def native_bool(x: Any = False) -> Any: return truth(x) if computed(x) else bool(x)
+def native_int(x: Any = 0) -> Any:
+  """Python's int, also of blocks."""
+  return cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) else int(x)
+def native_float(x: Any = 0.0) -> Any:
+  """Python's float, also of blocks."""
+  return cast(x, dtypes.float32) if computed(x) else float(x)
+def native_bool(x: Any = False) -> Any:
+  """Python's bool, also of blocks."""
+  return truth(x) if computed(x) else bool(x)
 
 
 def native_sum(xs: Any, start: Any = 0) -> Any:
+  """Python's sum, also of blocks."""
   for x in xs: start = start + x
   return start
 
@@ -114,23 +126,27 @@ def number(x: Any) -> bool:
 
 
 def truth(x: Any) -> Block:
+  """A value as a condition: not 0."""
   b = block(x)
   return b if b.dtype.kind == "b" else binary(BinaryOps.CMPNE, b, 0)
 
 
 def both(a: Any, b: Any) -> Any:
+  """``a and b``, also of blocks."""
   if not computed(a): return b if a else a
   if not computed(b): return a if b else b
   return binary(BinaryOps.AND, truth(a), truth(b))
 
 
 def either(a: Any, b: Any) -> Any:
+  """``a or b``, also of blocks."""
   if not computed(a): return a if a else b
   if not computed(b): return b if b else a
   return binary(BinaryOps.OR, truth(a), truth(b))
 
 
 def same(a: Any, b: Any) -> bool:
+  """Whether two values are known to be equal."""
   if a is b: return True
   if isinstance(a, Block) or isinstance(b, Block): return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
   return type(a) is type(b) and not computed(a) and bool(a == b)

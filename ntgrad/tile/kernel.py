@@ -72,12 +72,14 @@ def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, 
 
 
 def options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
+  """What steers the tuner, by name."""
   out = {"num_warps": num_warps, "num_stages": num_stages}
   return {k: tuple(v) if isinstance(v, (list, tuple)) else (v,) for k, v in out.items() if v is not None} | \
     ({} if max_num_configs is None else {"max_num_configs": max_num_configs})
 
 
 def parameter_names(fn: Any) -> list[str]:
+  """The names of a function's parameters. Raises ArgumentError for what is no Python function."""
   if not isinstance(fn, types.FunctionType): raise ArgumentError(f"make: an application is a Python function, got {fn!r}")
   return list(inspect.signature(fn).parameters)
 
@@ -307,6 +309,7 @@ def show(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',
 
 
 def constant(name: str, x: Any) -> Any:
+  """A compile-time number. Raises ArgumentError."""
   if isinstance(x, (bool, int, float)): return x
   if hasattr(x, "item") and getattr(x, "shape", None) == (): return x.item()
   raise ArgumentError(f"{name} is known at compile time: a number, got {x!r}")

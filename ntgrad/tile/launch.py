@@ -165,6 +165,7 @@ def before_writing(node: UOp, tensors: Sequence[Tensor]) -> None:
 
 
 def in_memory(t: Tensor) -> bool:
+  """Whether a tensor is a whole piece of memory."""
   return t.lazydata.op is Ops.BUFFER
 
 

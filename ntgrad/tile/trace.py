@@ -225,11 +225,13 @@ give_operators(Reference)
 
 
 def unify_shape(blocks: Sequence[Block]) -> tuple[int, ...]:
+  """The shape that blocks broadcast to."""
   from .block import broadcast_shapes
   return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()
 
 
 def tracer_of(_: Any) -> Tracer:
+  """The kernel that is being built."""
   from .block import tracer
   return tracer()
 
@@ -440,6 +442,7 @@ class Tracer:
 
 
 def reads(u: UOp, v: Variable) -> bool:
+  """Whether an expression reads a variable."""
   return any(n is v.uop for n in toposort((u,)))
 
 
@@ -462,6 +465,7 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
 
 
 def loads_from(u: UOp, p: Parameter) -> bool:
+  """Whether an expression reads a parameter."""
   return any(n.op is Ops.LOAD and n.src[0] is p.uop for n in toposort((u,)))
 
 

@@ -129,7 +129,9 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, devic
   return (best[1] if best is not None else first[0]), lines
 
 
-def show(values: Mapping[str, int]) -> str: return ", ".join(f"{n}={v}" for n, v in values.items())
+def show(values: Mapping[str, int]) -> str:
+  """Values as written in a call."""
+  return ", ".join(f"{n}={v}" for n, v in values.items())
 
 
 def progress(name: str, total: int) -> Any:
@@ -151,10 +153,12 @@ def scratch(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[Any]:
 
 
 def results(s: Specialised, device: Device, raws: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
+  """What a trial wrote."""
   return [device.copyout(raw, b.nbytes).view(b.dtype.np) for p, raw, b in zip(s.parameters, raws, inputs) if p.written]
 
 
 def let_go(s: Specialised, device: Device, raws: Sequence[Any], inputs: Sequence[Any]) -> None:
+  """Give a trial's copies back."""
   device.synchronize()
   for p, raw, b in zip(s.parameters, raws, inputs):
     if p.written: device.free(raw, max(b.nbytes, 1))
