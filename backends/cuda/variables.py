@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import keyword
+import math
 import re
 
 from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, MUL, Expressions, Text, constant
 from ntgrad.backends.cuda.facts import triton_type
-from ntgrad.backends.cuda.legalise import layout
+from ntgrad.backends.cuda.legalise import layout, terms
+from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import Ops, UOp
 
 _TAKEN = re.compile(r"(data|unused|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
@@ -43,7 +45,8 @@ class Variables(Expressions):
   def read(self, u: UOp) -> Text:
     """A variable, its dimensions in the kernel's order."""
     name = self.text[u.src[0]][0]
-    places = self.places(u)
+    try: places = self.places(u)
+    except CompileError: return self.gathered(u)
     order: list[int] = []
     text = name
     for d, (axis, index) in enumerate(places):
@@ -55,7 +58,7 @@ class Variables(Expressions):
       elif len(dims) == 1 and len(places) == 1:
         order.append(*dims)
         text = f"tl.gather({text}, {self.sum(index)}, {d})"
-      else: raise self.refuse(u, "a gather from more than one dimension")
+      else: return self.gathered(u)
     for d in reversed(range(len(places))):   # one element: the others are masked away
       if order[d] != -1: continue
       at = ", ".join(":" if e == d else "None" for e in range(len(order)))
@@ -67,6 +70,25 @@ class Variables(Expressions):
     wanted = self.axes(frozenset(order))
     if wanted != order: text = self.permuted(text, [order.index(i) for i in wanted])
     return (text, ATOM)
+
+  def gathered(self, u: UOp) -> Text:
+    """Elements of a variable at computed places: a gather from its elements in a row."""
+    atoms, c = terms(u.src[1])
+    dims = frozenset().union(*(self.dims.get(x, frozenset()) for x in atoms))
+    whole = [self.padded[i] for i in self.axes(dims)]
+    at = " + ".join([self.x(x, MUL, dims) + (f"*{k}" if k != 1 else "") for x, k in atoms.items()] + ([str(c)] if c or not atoms else []))
+    at, step, wide = f"({at})", 1, 1
+    parts: list[str] = []
+    for n, size in reversed(list(zip(self.shapes[u.src[0]], self.padded_shape(u.src[0])))):   # rows have gaps where sizes are padded
+      digit = f"{at} // {step} % {n}" if step > 1 else f"{at} % {n}"
+      parts.append(f"({digit})*{wide}" if wide > 1 else f"{digit}")
+      step, wide = step*n, wide*size
+    same = list(self.shapes[u.src[0]]) == self.padded_shape(u.src[0])
+    flat = f"tl.minimum(tl.maximum({at}, 0), {wide - 1})" if same else f"({' + '.join(parts[::-1])})"
+    shape = f"({', '.join(map(str, whole))}{',' if len(whole) == 1 else ''})"
+    index = f"tl.reshape(tl.broadcast_to({flat}, {shape}), ({math.prod(whole)},))"
+    row = f"tl.reshape({self.text[u.src[0]][0]}, ({wide},))"
+    return (f"tl.reshape(tl.gather({row}, {index}, 0), {shape})", ATOM)
 
   def permuted(self, text: str, order: list[int]) -> str:
     return f"tl.trans({text})" if order == [1, 0] else f"tl.permute({text}, ({', '.join(map(str, order))}))"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.triton import needs_triton
 
 from ntgrad import Tensor
 from ntgrad.codegen.config import config
@@ -24,7 +25,7 @@ def load(name: str) -> Any:
   return importlib.import_module(name)
 
 
-@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+@pytest.mark.parametrize("device", ["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton)])
 @pytest.mark.parametrize("name", NAMES)
 def test_against_numpy(name: str, device: str) -> None:
   kernel, args, want = load(name).case(np.random.default_rng(0))

@@ -6,6 +6,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from support.triton import needs_triton
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
@@ -22,7 +23,7 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5, 1e-30], np.fl
 SQUARE = X[:, :5].copy()
 
 
-@pytest.fixture(params=["CPU", "NUMPY"])
+@pytest.fixture(params=["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton)])
 def device(request: Any) -> Any:
   with config(dev=request.param): yield request.param
 
