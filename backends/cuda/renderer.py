@@ -7,6 +7,7 @@ at every LOAD and STORE, and take the combiner's identity in a REDUCE.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Sequence
 
 from ntgrad.backends.base import Renderer, Target
@@ -47,7 +48,7 @@ class TritonRenderer(Renderer):
 
 def signature(source: str) -> dict[str, str]:
   """Triton's type of each parameter of rendered source, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
-  line = next((line for line in source.splitlines() if line.startswith(_TYPES)), _TYPES)
+  line = next((line for line in source.splitlines() if re.match(r"# data\d+: \*", line)), _TYPES)
   return dict(part.split(": ") for part in line.removeprefix(_TYPES).split(", ") if part)
 
 

@@ -104,6 +104,14 @@ def compiled(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
   _unseen[key] = device
 
 
+def made(spec: ProgramSpec, kernel: Kernel, device: Device, arrangements: str) -> None:
+  """Level 3: a kernel that a person wrote, with its own arrangements."""
+  if config.debug < 3: return
+  section(spec, kernel, device)
+  show(color("arranged", "magenta"))
+  show(indented(arrangements))
+
+
 def section(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
   """Levels 3 to 5: what a kernel is."""
   show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))

@@ -10,6 +10,7 @@ import inspect
 import linecache
 import operator
 import types
+from pathlib import Path
 from typing import Any, Callable, Iterable, Sequence
 
 from ntgrad.codegen import index as ix
@@ -117,6 +118,7 @@ class Interpreter:
     self.tracer.frames.append(scope.names)
     try:
       for i, s in enumerate(stmts):
+        self.tracer.line = f"{Path(scope.file).name}:{s.lineno}: {linecache.getline(scope.file, s.lineno).strip()}"
         try:
           out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from None

@@ -10,8 +10,9 @@ import json
 import linecache
 import sys
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import cache
@@ -106,15 +107,34 @@ class Specialised:
   kernel: Kernel                              # the index form
   parameters: tuple[Parameter, ...]           # those that are memory, by slot
   values: Mapping[str, int]                   # what each symbol is
+  lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
+  output_dir: str | None = None               # where generated source is kept
   launchers: dict[Any, Any] = field(default_factory=dict, compare=False)   # by device
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
 
   def spec(self, device: Device) -> ProgramSpec:
-    """Rendered for a device."""
-    spec, _ = program_spec(self.kernel, device, self.name)
+    """Rendered for a device. With DEBUG=3 and more this is shown."""
+    spec, optimised = program_spec(self.kernel, device, self.name)
+    spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name))
+    report.made(spec, optimised, device, self.arrangements())
+    if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec
+
+  def commented(self, source: str, target: str) -> str:
+    """Source with the lines of the application that it comes from."""
+    if target == "triton": return "".join(f"# {line}\n" for line in self.lines) + source
+    if target != "opencl": return source
+    *helpers, kernel = source.strip("\n").split("\n\n")
+    return "\n\n".join([*helpers, "".join(f"// {line}\n" for line in self.lines) + kernel]) + "\n"
+
+  def keep(self, spec: ProgramSpec, target: str) -> None:
+    """Write the source into ``output_dir``."""
+    folder = Path(self.output_dir or ".")
+    folder.mkdir(parents=True, exist_ok=True)
+    end = {"opencl": "cl", "triton": "py"}.get(target, "txt")
+    (folder / f"{spec.name}_{fingerprint(spec.source)[:8]}.{end}").write_text(spec.source)
 
   @cached_property
   def uops(self) -> UOpList:
@@ -269,7 +289,7 @@ class TileKernel:
     with tracer: Interpreter(tracer).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values))
+    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), tuple(tracer.lines), self.output_dir)
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
@@ -286,8 +306,7 @@ class TileKernel:
     """The generated source for a target, for these arguments or those of the last call."""
     from ntgrad.backends import renderer
     s = self._seen(args, given)
-    spec, _ = program_spec(s.kernel, types.SimpleNamespace(renderer=renderer(target), name=target), s.name)  # type: ignore[arg-type]
-    return spec.source
+    return s.spec(types.SimpleNamespace(renderer=renderer(target), name=target)).source  # type: ignore[arg-type]
 
   def uops(self, *args: Any, **given: Any) -> UOpList:
     """The linear UOps, for these arguments or those of the last call."""

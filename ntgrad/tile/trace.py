@@ -257,6 +257,8 @@ class Tracer:
   statements: list[UOp] = field(default_factory=list)
   known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
   frames: list[dict[str, Any]] = field(default_factory=list)
+  line: str = ""                                        # of the application that is being read, with its file and number
+  lines: dict[str, None] = field(default_factory=dict)  # those that store something
   raw_loads: int = 0                                    # loads at computed places: not to be done where a condition forbids them
   _next: int = 0
   _variables: int = 0
@@ -316,6 +318,7 @@ class Tracer:
     where = UOp(Ops.INDEX, dtypes.index, tuple(self.refer(i) for i in at))
     src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
     self.statements.append(UOp.fresh(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic))
+    self.lines[self.line] = None
 
   def pin(self, p: Parameter) -> None:
     """Values that were read from a parameter which is about to be written keep what they were."""
@@ -335,6 +338,7 @@ class Tracer:
   def assign(self, v: Variable, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
     self.statements.append(UOp.fresh(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
+    self.lines[self.line] = None
 
   def keep(self, b: Block) -> Block:
     """The block, its elements computed now and stored."""

@@ -430,3 +430,12 @@ except Exception as e: print(type(e).__name__, e)
   binary.write_bytes(binary.read_bytes()[:-9])
   with pytest.raises(NtgradError, match="is damaged; build it again"): tile.load(folder)(np.zeros(64, np.float32), np.zeros(64, np.float32))
   with pytest.raises(NtgradError, match="no folder of built kernels"): tile.load(tmp_path)
+
+
+def test_source_names_the_lines_and_is_kept(tmp_path: Any) -> None:
+  k = tile.make(triples, add_tiles, (Tensor(1), Tensor(1), Tensor(1)), kernel_name="sums", output_dir=str(tmp_path))
+  x, y = vectors()
+  k(x, y, np.empty_like(x), BLOCK=32)
+  text = k.source("opencl")
+  assert "// test_tile_kernel.py:" in text and "def add_tiles(x: Any, y: Any, z: Any) -> None: z = x + y" in text
+  assert [p.read_text() for p in tmp_path.glob("sums_*.cl")] == [text]
