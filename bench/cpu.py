@@ -144,6 +144,23 @@ def operation(work: str, build: Callable[[], Tensor], theirs: Callable[[], Any] 
   return Row(work, text(a), f"{name} {text(b)}", b / a, FAST, limit, kernels=used)
 
 
+def tile_matmul(rng: np.random.Generator, rounds: int) -> Row:
+  """The matmul of examples/tile, in float32."""
+  kernel = module_of(HERE.parent / "examples" / "tile" / "matmul.py").matmul
+  a, b = rng.standard_normal((2, 1024, 1024), np.float32)
+  ta, tb, out = Tensor(a).realize(), Tensor(b).realize(), Tensor(np.empty_like(a)).realize()
+  theirs = np.empty_like(a)
+  def ours() -> None:
+    kernel(ta, tb, out)
+    synchronize()
+  ours()
+  agree("tile-language matmul", out.numpy(), np.matmul(a, b, out=theirs), 1e-5)
+  used = kernels(lambda: kernel(ta, tb, out))
+  mine, numpys = versus(ours, lambda: np.matmul(a, b, out=theirs), rounds)
+  def text(s: float) -> str: return f"{milliseconds(s)} ({2 * 1024**3 / 1e9 / s:.3g} GFLOP/s)"
+  return Row("tile-language matmul 1024³", text(mine), f"numpy {text(numpys)}", numpys / mine, FAST, 0.5, kernels=used)
+
+
 def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
   """The rows of single operations."""
   rng = np.random.default_rng(0)
@@ -161,6 +178,7 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
     out = np.empty((1024, 1024), np.float32)
     rows.append(operation("matmul 1024³", lambda: ta @ tb, lambda: np.matmul(a, b, out=out), "numpy", 0.7, rounds * 3,
                           2 * 1024**3 / 1e9, "GFLOP/s"))
+  if wanted("tile-language matmul 1024³"): rows.append(tile_matmul(rng, rounds * 3))
   n = 4096
   names = ["add 64 MB", "row sum 64 MB", f"softmax {n}×{n}", f"layer norm {n}×{n}", f"gelu(2x+1)·x {n}×{n}"]
   if not any(map(wanted, names)): return rows
@@ -186,13 +204,18 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
 
 # ---- the MNIST network
 
-def example() -> ModuleType:
-  """examples/mnist.py as a module."""
-  spec = importlib.util.spec_from_file_location("mnist_example", HERE.parent / "examples" / "mnist.py")
+def module_of(path: Path) -> ModuleType:
+  """An example as a module."""
+  spec = importlib.util.spec_from_file_location(f"{path.stem}_example", path)
   assert spec is not None and spec.loader is not None
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module
+
+
+def example() -> ModuleType:
+  """examples/mnist.py as a module."""
+  return module_of(HERE.parent / "examples" / "mnist.py")
 
 
 def batch() -> tuple[np.ndarray, np.ndarray]:
