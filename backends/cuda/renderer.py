@@ -48,7 +48,7 @@ class TritonRenderer(Renderer):
 
 def signature(source: str) -> dict[str, str]:
   """Triton's type of each parameter of rendered source, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
-  line = next((line for line in source.splitlines() if re.match(r"# data\d+: \*", line)), _TYPES)
+  line = next((line for line in source.splitlines() if re.match(r"# (data|unused)\d+: \*", line)), _TYPES)
   return dict(part.split(": ") for part in line.removeprefix(_TYPES).split(", ") if part)
 
 

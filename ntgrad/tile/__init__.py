@@ -8,10 +8,11 @@ from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 from .apply import apply
 from .build import Config, Library, build, load
 from .function import function
+from .jagged import Jagged
 from .kernel import TileKernel, jit, make
 from .simulate import simulate_arrangement
 from .tensor import Tensor, named
 from .visualize import visualize
 
-__all__ = ["Config", "Library", "Symbol", "Tensor", "TileKernel", "apply", "block_size", "build", "cdiv", "function", "jit", "load", "make",
+__all__ = ["Config", "Jagged", "Library", "Symbol", "Tensor", "TileKernel", "apply", "block_size", "build", "cdiv", "function", "jit", "load", "make",
            "named", "simulate_arrangement", "visualize"]

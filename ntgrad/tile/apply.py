@@ -30,7 +30,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   this is for trying, testing and small things.
   """
   given = [describe(a) for a in arrays]
-  parameters = [Parameter(f"argument{i}", i, whole(shape), dtype) for i, a in enumerate(given) if a is not None for shape, dtype in (a,)]
+  parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(given)]
   tracer = Tracer(parameters, ())
   with tracer:
     got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})

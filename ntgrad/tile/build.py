@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
-from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, StateError
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
@@ -17,7 +16,6 @@ from ntgrad.engine.realize import Step, realize
 from .kernel import make
 from .launch import Launcher, as_tensor, describe, in_memory, run
 
-Argument = tuple[tuple[int, ...], DType]
 FORMAT = 1
 
 
@@ -44,9 +42,9 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   for number, c in enumerate(configs):
     arrangement, application, tensors = premake(*c.args, **c.kwargs)
     kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
-    taken = [(tuple(shape), dtypes.of(dtype)) for shape, dtype in c.arguments]
-    s = kernel.specialise(*taken, **c.values)
-    entry: dict[str, Any] = {"kernel": kernel.name, "arguments": [[list(shape), d.name] for shape, d in taken],
+    taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
+    s = kernel.specialise(*c.arguments, **c.values)
+    entry: dict[str, Any] = {"kernel": kernel.name, "arguments": [[list(a.shape), a.dtype.name] for a in taken],
                              "values": {n: v for n, v in s.values.items() if n in c.values}, "all_values": dict(s.values),
                              "parameters": [p.name for p in s.parameters], "writes": list(s.writes)}
     clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
@@ -98,7 +96,7 @@ class Library:
   def __call__(self, *args: Any, **values: int) -> None:
     """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none."""
     taken = [describe(a) for a in args]
-    want = [[list(a[0]), a[1].name] for a in taken if a is not None]
+    want = [[list(a.shape), a.dtype.name] for a in taken]
     fits = [i for i, k in enumerate(self.kernels) if k["arguments"] == want and all(k["all_values"].get(n) == v for n, v in values.items())]
     if len(fits) != 1:
       have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)

@@ -17,6 +17,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
@@ -184,7 +185,7 @@ class TileKernel:
     source: dict[str, str] = {}
     for t, a in zip(self.tensors, arguments):
       if a is None: continue
-      shape, _ = a
+      shape = a.shape
       if len(shape) != len(t.shape):
         raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}")
       for d, (want, n) in enumerate(zip(t.shape, shape)):
@@ -270,15 +271,23 @@ class TileKernel:
         tiles.append(numbers[i])
         continue
       assert a is not None
-      shape, dtype = a
+      shape, dtype = a.shape, a.dtype
       want = self.tensors[i].element
       if want is not None and dtypes.of(want) is not dtype:
         raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
       other = self.tensors[i].other
       p = Parameter(self.names[i], len(parameters), t.arrangement(shape, values), dtype, other)
       parameters.append(p)
+      dim = self.tensors[i].jagged_dim
+      if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
+        raise ArgumentError(f"{self.name}: {p.name} is {'not jagged' if dim is None else f'jagged in dimension {dim}'}, got "
+                            f"{'a plain tensor; wrap its values and offsets in tile.Jagged' if a.jagged is None else f'one jagged in {a.jagged[0]}'}")
+      if a.jagged is not None:
+        p.jagged, p.memory, starts = a.jagged
+        p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((shape[0] + 1,)), starts, of=p.name)
+        parameters.append(p.offsets)
       tiles.append(Tile(p))
-    grids = [p for p in parameters if not p.scalar]
+    grids = [p for p in parameters if not p.scalar and not p.of]
     for p in grids[1:]:
       if p.arrangement.levels[0] != grids[0].arrangement.levels[0]:
         raise ShapeError(f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "

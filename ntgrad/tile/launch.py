@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -18,10 +18,17 @@ from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.realize import Step, number_buffer, realize, run_step, walk
 from ntgrad.tensor import Tensor
 
+from .jagged import Jagged
+
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel
 
-Argument = tuple[tuple[int, ...], DType]      # shape and dtype
+
+class Argument(NamedTuple):
+  """What a kernel is specialised for: shape and dtype; of a jagged tensor its dimension, shape in memory, and the offsets' dtype."""
+  shape: tuple[int, ...]
+  dtype: DType
+  jagged: tuple[int, tuple[int, ...], DType] | None = None
 
 
 @dataclass(frozen=True)
@@ -31,18 +38,19 @@ class Launcher:
   writes: tuple[int, ...]
 
 
-def describe(a: Any) -> Argument | None:
+def describe(a: Any) -> Argument:
   """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
-  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], tuple): return a[0], dtypes.of(a[1])
-  if isinstance(a, bool): return (), dtypes.bool
-  if isinstance(a, int): return (), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64
-  if isinstance(a, float): return (), dtypes.float32
+  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtypes.of(a[1]))
+  if isinstance(a, bool): return Argument((), dtypes.bool)
+  if isinstance(a, int): return Argument((), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64)
+  if isinstance(a, float): return Argument((), dtypes.float32)
+  if isinstance(a, Jagged): return Argument(a.shape, describe(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe(a.offsets).dtype))
   shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
   if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
   if not isinstance(dtype, DType):
     try: dtype = dtypes.of(dtype)
     except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2])   # torch.float32
-  return tuple(int(n) for n in shape), dtype
+  return Argument(tuple(int(n) for n in shape), dtype)
 
 
 def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
@@ -74,7 +82,7 @@ _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
-  devices = {a.device for a in args if isinstance(a, Tensor)}
+  devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
   if len(devices) > 1: raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
   device = devices.pop() if devices else default_device()
   back: list[tuple[Any, Tensor]] = []
@@ -97,18 +105,15 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   for write, t in back: write(t.numpy())
 
 
-def passed(kernel: TileKernel, s: Specialised) -> list[int]:
-  """The positions of the arguments that are memory."""
-  names = {p.name for p in s.parameters}
-  return [i for i, g in enumerate(kernel.given) if kernel.names[g] in names]
-
-
 def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str, back: list[tuple[Any, Tensor]]) -> list[Tensor]:
   """The arguments as tensors in memory, by slot; ``back`` gets how results go back to where they came from."""
   name = kernel.name
   out: list[Tensor] = []
-  for i, p in zip(passed(kernel, s), s.parameters):
-    t, write_back = as_tensor(name, p.name, args[i], device, p.written)
+  given = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
+  for p in s.parameters:
+    a = given[p.of or p.name]
+    if isinstance(a, Jagged): a = a.offsets if p.of else a.values
+    t, write_back = as_tensor(name, p.name, a, device, p.written)
     if t._state > 0 and mode.grad:
       raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
     if not in_memory(t):
@@ -176,8 +181,7 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
     return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
-    _, dtype = describe(a) or ((), dtypes.float32)
-    return Tensor._from_node(number_buffer(device, dtype, a).node), None
+    return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
   array = np.asarray(a) if isinstance(a, (np.ndarray, np.generic)) else from_dlpack(kernel, name, a)
   t = Tensor._from_node(Buffer.from_numpy(device, array).node)
   if not written: return t, None

@@ -12,7 +12,7 @@ from ntgrad.codegen.errors import AxisError, DTypeError, ShapeError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
-from .block import Block, _tracers, binary, block, give_operators, plain, position, ranges_of, rename, to_axes, unify
+from .block import Block, _tracers, binary, block, give_operators, plain, position, ranges_of, rename, to_axes, tracer, unify
 
 _COSTLY = {UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF,
            UnaryOps.SQRT, UnaryOps.RSQRT, BinaryOps.POW, BinaryOps.DIV, BinaryOps.THREEFRY}
@@ -29,6 +29,15 @@ class Parameter:
   read: bool = False
   written: bool = False
   axes: tuple[UOp | None, ...] | None = None     # of its innermost level, the same at every read
+  memory: tuple[int, ...] | None = None          # the shape in memory, where the tensor is jagged
+  offsets: Parameter | None = None               # where each entry of a jagged tensor begins
+  of: str = ""                                   # of those offsets: the name of the jagged tensor
+  jagged: int = 0                                # its dimension
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """The shape in memory; a single number has one element."""
+    return self.memory or self.arrangement.source or (1,)
 
   @property
   def uop(self) -> UOp: return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", True))
@@ -103,13 +112,14 @@ class Tile:
   def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """The source index of the innermost level's element at ``axes``, and whether there is one."""
     p = self._parameter
-    if p.scalar: return (), ix.TRUE
+    if p.scalar: return (ix.const(0),), ix.TRUE
     if not self.innermost:
       raise ShapeError(f"{self!r} has levels {p.levels[len(self._indices):]}: index the level {self.shape} before its tiles are read or written")
     tile = [ix.const(0) if a is None else a for a in axes]
     levels = [list(tracer_of(self).grid), *map(list, self._indices)]
     if len(p.arrangement.levels) > 1: levels.append(tile)
     indices, valid = p.arrangement.pull(levels)
+    if p.offsets is not None: indices, valid = entry_of(p, indices, valid)
     for level, dims in zip(self._indices, p.levels):   # an index that is known only when the kernel runs
       for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
     return indices, valid
@@ -222,6 +232,18 @@ class Reference:
 
 give_operators(Tile)
 give_operators(Reference)
+
+
+def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:
+  """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
+  assert p.offsets is not None
+  t, batch = tracer(), indices[0]
+  begin, end = (position(t.load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
+  j = indices[p.jagged]
+  inside = binary(BinaryOps.CMPLT, Block(plain(ix.sub(j, ix.sub(end, begin)))), 0).value
+  at = list(indices[1:])
+  at[p.jagged - 1] = ix.add(begin, j)
+  return tuple(at), ix.both(valid, inside)
 
 
 def unify_shape(blocks: Sequence[Block]) -> tuple[int, ...]:
@@ -441,7 +463,7 @@ class Tracer:
       src = tuple(new[s] for s in u.src)
       new[u] = table[u] if u in table else u if src == u.src else \
         (UOp.fresh if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
-    params = tuple(Param(p.slot, p.arrangement.source, p.dtype, p.written) for p in self.parameters)
+    params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     return Kernel(params, axes, tuple(new[s] for s in self.statements))
 
 

@@ -66,7 +66,7 @@ def candidates(symbols: Sequence[Symbol]) -> Iterator[Values]:
 def key_of(kernel: TileKernel, arguments: Sequence[Any], values: Mapping[str, int], device: Device) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the device."""
   def bucket(n: int) -> int: return 1 << max(n - 1, 0).bit_length()
-  shapes = [None if a is None else (tuple(map(bucket, a[0])), str(a[1])) for a in arguments]
+  shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
   arranged = [repr(t) for t in kernel.arranged]
   return cache.key("tune", kernel.identity, arranged, shapes, rounded, device.name, str(device.renderer.target), sorted(kernel.settings.items()))

@@ -380,6 +380,7 @@ def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> 
 
 
 def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
+  from ntgrad.tile.launch import describe
   from ntgrad.tile.tune import search
   B = block_size(8, 32)
   def sized(x: Any, y: Any) -> None:
@@ -388,8 +389,9 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
   k = tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), sized, (Tensor(1), Tensor(1)))
   x, y = (Lazy(v).realize() for v in vectors(64))
   device = get_device(x.device)
-  values = k.bind([((64,), dtypes.float32)] * 2, {})
-  found, lines = search(k, [k.symbols[str(B)]], lambda v: k.build([((64,), dtypes.float32)] * 2, {}, values | v), device,
+  arguments = [describe(t) for t in (x, y)]
+  values = k.bind(arguments, {})
+  found, lines = search(k, [k.symbols[str(B)]], lambda v: k.build(arguments, {}, values | v), device,
                         [t.lazydata.arg for t in (x, y)])
   assert any("sixteen is too many" in line for line in lines) and found[str(B)] != 16
 
@@ -439,3 +441,36 @@ def test_source_names_the_lines_and_is_kept(tmp_path: Any) -> None:
   text = k.source("opencl")
   assert "// test_tile_kernel.py:" in text and "def add_tiles(x: Any, y: Any, z: Any) -> None: z = x + y" in text
   assert [p.read_text() for p in tmp_path.glob("sums_*.cl")] == [text]
+
+
+# ---- jagged tensors
+
+def test_jagged() -> None:
+  """Rows of different lengths: sums along the jagged dimension, with a tile that does not divide it, and a jagged output."""
+  B = Symbol("B", constexpr=True)
+  def total(x: Any, y: Any) -> None:
+    out = tl.zeros(y.shape)
+    for k in range(x.shape[0]): out += tl.sum(x[k], axis=0)
+    y = out
+  def arrangement(x: Tensor, y: Tensor) -> Any:
+    x = x.tile((1, B, -1)).tile((1, -1, -1)).squeeze((1, 2))
+    x.dtype = x.dtype.squeeze((0, 2))
+    x.dtype.dtype = x.dtype.dtype.squeeze(0)
+    y = y.tile((1, -1)).squeeze(1)
+    y.dtype = y.dtype.squeeze(0)
+    return x, y
+  k = tile.make(arrangement, total, (Tensor(3, jagged_dim=1), Tensor(2)))
+  values, offsets = RNG.standard_normal((23, 6)).astype(np.float32), np.array([0, 5, 5, 16, 23], np.int64)
+  jagged = tile.Jagged(values, offsets)
+  assert jagged.shape == (4, 11, 6)
+  y = np.zeros((4, 6), np.float32)
+  for device in ("CPU", "NUMPY"):
+    with config(dev=device): k(jagged, y, B=4)
+    np.testing.assert_allclose(y, [values[a:b].sum(0) for a, b in zip(offsets, offsets[1:])], rtol=1e-5, atol=1e-6)
+  def twice(x: Any, z: Any) -> None: z = x * 2
+  def both(x: Tensor, z: Tensor) -> Any: return x.tile((1, B, -1)), z.tile((1, B, -1))
+  out = np.zeros_like(values)
+  tile.make(both, twice, (Tensor(3, jagged_dim=1),) * 2)(jagged, tile.Jagged(out, offsets), B=4)
+  np.testing.assert_array_equal(out, values * 2)
+  with pytest.raises(ArgumentError, match="x is jagged in dimension 1, got a plain tensor"): k(np.zeros((4, 11, 6), np.float32), y, B=4)
+  with pytest.raises(NtgradError, match="offsets go from 0 to 20; the values have 23"): tile.Jagged(values, np.array([0, 20]))

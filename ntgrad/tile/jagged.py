@@ -1,0 +1,50 @@
+"""Jagged tensors: rows of different lengths, one behind the other."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Jagged:
+  """An argument for ``Tensor(ndim, jagged_dim=d)``: a batch whose entries have different sizes along one dimension.
+
+  ``values`` has the entries one behind the other along that dimension, without a batch dimension: for entries of (length, 64) it is
+  (total, 64), and the jagged tensor is (batch, greatest length, 64) with ``dim`` 1. ``offsets`` are batch + 1 ints: where each entry begins,
+  and the end. Elements behind an entry's end are outside the tensor: loads give ``other``, stores do nothing.
+  Raises ShapeError and ArgumentError for offsets that do not fit.
+  """
+  values: Any
+  offsets: Any
+  dim: int = 1
+
+  def __post_init__(self) -> None:
+    host = self.lengths
+    if len(host) < 1 or (host < 0).any():
+      raise ArgumentError(f"Jagged: offsets rise from 0, one more than there are entries, got {self.starts.tolist()}")
+    if not 1 <= self.dim <= len(self.values.shape): raise ShapeError(f"Jagged: dim is between 1 and {len(self.values.shape)}, got {self.dim}")
+    if self.starts[0] != 0 or self.starts[-1] != self.values.shape[self.dim - 1]:
+      raise ShapeError(f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have {self.values.shape[self.dim - 1]} "
+                       "along that dimension")
+
+  @property
+  def starts(self) -> np.ndarray[Any, Any]:
+    """The offsets on the host."""
+    return np.asarray(self.offsets.numpy() if isinstance(self.offsets, Tensor) else self.offsets)
+  @property
+  def lengths(self) -> np.ndarray[Any, Any]:
+    """The size of each entry along the jagged dimension."""
+    return np.diff(self.starts)
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """(batch, …, greatest length, …)"""
+    own = list(self.values.shape)
+    own[self.dim - 1] = int(self.lengths.max(initial=0))
+    return (len(self.lengths), *map(int, own))
+  @property
+  def dtype(self) -> Any: return self.values.dtype
