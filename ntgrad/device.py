@@ -1,4 +1,5 @@
-"""Device names. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device, "NUMPY" the slow oracle.
+"""Device names. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device, "CUDA" (also "CUDA:1", ..) an NVIDIA GPU through
+Triton, "NUMPY" the slow oracle.
 
 Names are canonical here; opening a device is ``ntgrad.engine.device``'s work.
 """
@@ -9,7 +10,7 @@ from functools import cache
 
 from ntgrad.codegen.errors import DeviceError
 
-KINDS = ("CPU", "CL", "NUMPY", "TRITON")
+KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
 _ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 

@@ -1,4 +1,4 @@
-"""Opening devices by name: "CPU" and "CL" through OpenCL, "NUMPY" the oracle, "TRITON" Triton's interpreter."""
+"""Opening devices by name: "CPU" and "CL" through OpenCL, "CUDA" through Triton, "NUMPY" the oracle, "TRITON" Triton's interpreter."""
 from __future__ import annotations
 
 import sys
@@ -7,6 +7,7 @@ from typing import Any
 from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.device import canonical
 
 _open: dict[str, Device] = {}
 
@@ -27,21 +28,32 @@ def _make(name: str) -> Device:
   if kind in ("CPU", "CL"):
     from ntgrad.backends.opencl.device import OpenCLDevice
     return OpenCLDevice(name)
+  if kind == "CUDA":
+    from ntgrad.backends.cuda.device import CUDADevice
+    return CUDADevice(name)
   if kind == "TRITON":
     from ntgrad.backends.cuda.interpreter import InterpreterDevice
     return InterpreterDevice()
-  raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., NUMPY, TRITON (interpreted)")
+  raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., CUDA, CUDA:1, .., NUMPY, TRITON (interpreted)")
 
 
 _default: list[Any] = []
 
 
 def default_device() -> str:
-  """What tensors are made on when no device is named: config.dev, else CPU through OpenCL, else NUMPY (said once)."""
-  if config.dev: return config.dev.upper()
-  if not _default:
-    from ntgrad.backends.opencl.device import available
-    found, reason = available()
-    if not found: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
-    _default.append("CPU" if found else "NUMPY")
+  """What tensors are made on when no device is named: config.dev, else CUDA, else CPU through OpenCL, else NUMPY (said once)."""
+  if config.dev: return canonical(config.dev)
+  if not _default: _default.append(_choose())
   return str(_default[0])
+
+
+def _choose() -> str:
+  from ntgrad.backends.cuda.driver import available as cuda, present
+  if present():
+    found, reason = cuda()
+    if found: return "CUDA"
+    if config.debug >= 1: print(f"ntgrad: {reason}", file=sys.stderr)
+  from ntgrad.backends.opencl.device import available
+  found, reason = available()
+  if not found: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
+  return "CPU" if found else "NUMPY"

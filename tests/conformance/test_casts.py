@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
-from typing import Any, Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,17 +10,13 @@ import pytest
 
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.dtype import DType
-from ntgrad.engine.device import default_device
-from support import triton
-
-DEVICES = ["NUMPY", "CPU", "TRITON"]
+from support.devices import DEVICES, missing
 
 
 @pytest.fixture(autouse=True)
-def device_exists(request: pytest.FixtureRequest) -> Iterator[None]:
+def device_exists(request: pytest.FixtureRequest) -> None:
   device = request.node.callspec.params.get("device")
-  if device == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
-  with triton.installed() if device == triton.NAME else nullcontext(): yield
+  if device is not None and missing(device): pytest.skip(missing(device))
 
 
 def samples(d: DType) -> np.ndarray[Any, Any]:

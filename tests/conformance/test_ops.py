@@ -5,8 +5,7 @@ All rows of a family are realised together, so that they share programs; when th
 from __future__ import annotations
 
 import zlib
-from contextlib import nullcontext
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import ml_dtypes
 import numpy as np
@@ -14,11 +13,9 @@ import pytest
 
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.dtype import DType
-from ntgrad.engine.device import default_device
-from support import triton
+from support.devices import DEVICES, missing
 from support.ops import FAMILIES, ROWS, Row, values
 
-DEVICES = ["NUMPY", "CPU", "TRITON"]
 COPIES = ("movement", "join", "index")  # what these move is not looked at: one dtype a size, and those that are stored in another
 COPIED = (dtypes.bool, dtypes.int8, dtypes.float8_e4m3, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.int64)
 FORWARD = [(d, f) for d in dtypes.all for f in FAMILIES
@@ -28,9 +25,8 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True)
-def device_exists(device: str) -> Iterator[None]:
-  if device == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
-  with triton.installed() if device == triton.NAME else nullcontext(): yield
+def device_exists(device: str) -> None:
+  if missing(device): pytest.skip(missing(device))
 
 
 def inputs(row: Row, dtype: DType) -> list[Array]:
@@ -149,7 +145,10 @@ def cotangents(outs: list[Array]) -> list[Array]:
   return [rng.uniform(0.5, 1.5, np.shape(o)) for o in outs]
 
 
-@pytest.mark.parametrize("device, dtype", [("NUMPY", dtypes.float64), ("CPU", dtypes.float32)], ids=lambda x: x if isinstance(x, str) else x.name)
+SLOPED = [(d, dtypes.float64 if d == "NUMPY" else dtypes.float32) for d in DEVICES if d != "TRITON"]
+
+
+@pytest.mark.parametrize("device, dtype", SLOPED, ids=lambda x: x if isinstance(x, str) else x.name)
 @pytest.mark.parametrize("family", GRADIENT)
 def test_gradient(device: str, dtype: DType, family: str) -> None:
   rows = [r for r in ROWS if r.family == family and r.grad and r.takes(dtype)]

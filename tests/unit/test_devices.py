@@ -19,6 +19,6 @@ def test_without_opencl_the_numpy_backend_is_used_and_says_so_once() -> None:
   assert done.stderr.count("using the slow numpy backend") == 1 and done.stderr.count("no OpenCL") == 1
 
 
-@pytest.mark.parametrize("name", ["FOO", "", "CPU:x", "CUDA"])
+@pytest.mark.parametrize("name", ["FOO", "", "CPU:x", "CUDA:x", "CUDA:"])
 def test_unknown_devices_are_refused_at_the_call(name: str) -> None:
-  with pytest.raises(DeviceError, match="devices are CPU, CL, NUMPY"): Tensor([1.0], device=name)
+  with pytest.raises(DeviceError, match="devices are CPU, CL, CUDA, NUMPY"): Tensor([1.0], device=name)

@@ -1,0 +1,166 @@
+"""NVIDIA's driver, through ``cuda.core`` and ``cuda.bindings``, which are imported where there is a driver and nowhere else."""
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from collections import deque
+from functools import cache
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+from ntgrad.backends.cuda import compiler
+from ntgrad.codegen.errors import DeviceError
+
+OLDEST = 80                            # compute capability that kernels are made for
+RING = 32 << 20                        # bytes of pinned memory that copies pass through
+HINT = "pip install 'ntgrad[cuda]'"
+_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
+
+
+@cache
+def present() -> bool:
+  """Whether this machine has an NVIDIA driver; looks for its device files and its library, and loads nothing of it where they are missing."""
+  if not sys.platform.startswith("linux") or not any(Path(node).exists() for node in _NODES): return False
+  try: ctypes.CDLL("libcuda.so.1")
+  except OSError: return False
+  return True
+
+
+@cache
+def modules() -> tuple[Any, Any]:
+  """``cuda.core`` and ``cuda.bindings.driver``. Raises DeviceError where they are missing or cannot load."""
+  if not present(): raise DeviceError("no CUDA: this machine has no NVIDIA driver")
+  found, reason = compiler.available()
+  if not found: raise DeviceError(f"no CUDA: {reason}")
+  try:
+    import cuda.core as core
+    from cuda.bindings import driver
+    if not hasattr(core, "Device"): core = importlib.import_module("cuda.core.experimental")   # before 0.5
+  except Exception as e:   # a broken installation raises whatever it likes
+    raise DeviceError(f"no CUDA: importing cuda.core failed ({type(e).__name__}: {e}); {HINT}") from None
+  return core, driver
+
+
+def call(result: tuple[Any, ...], what: str) -> Any:
+  """The value of a driver call. Raises DeviceError with the driver's name for an error."""
+  code, *values = result
+  if int(code) == 0: return values[0] if len(values) == 1 else tuple(values)
+  raise DeviceError(f"{what}: {getattr(code, 'name', code)}")
+
+
+def ordinal(name: str) -> int:
+  """``"CUDA"`` → 0, ``"CUDA:1"`` → 1. Raises DeviceError for another name."""
+  kind, _, number = name.partition(":")
+  if kind != "CUDA" or not (number or "0").isdigit(): raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
+  return int(number or 0)
+
+
+def find(name: str) -> int:
+  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
+  n = ordinal(name)
+  _, driver = modules()
+  call(driver.cuInit(0), "no CUDA: starting the driver failed")
+  count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
+  if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
+  have = capability_of(driver, n)
+  if have < OLDEST: raise DeviceError(f"no CUDA: {name} is of compute capability {have / 10}, kernels need {OLDEST / 10} or later")
+  return n
+
+
+def capability_of(driver: Any, n: int) -> int:
+  """90 for an H100."""
+  a = driver.CUdevice_attribute
+  major, minor = (int(call(driver.cuDeviceGetAttribute(which, n), "asking for the compute capability failed")) for which in
+                  (a.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, a.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR))
+  return major * 10 + minor
+
+
+def available(name: str = "CUDA") -> tuple[bool, str]:
+  """Whether the device can be used, and its name or the reason why not. Does not raise; imports nothing where there is no driver."""
+  try:
+    n = find(name)
+    _, driver = modules()
+    raw = call(driver.cuDeviceGetName(128, n), "asking for the name failed")
+    return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
+  except DeviceError as e: return False, str(e)
+  except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"
+
+
+class Events:
+  """Marks in a stream, made once and used again and again. ``timing``: the time between two of them can be asked for."""
+
+  def __init__(self, core: Any, device: Any, stream: Any, timing: bool = False):
+    self.device, self.stream, self.free = device, stream, deque[Any]()
+    if not timing: self.options = None
+    else:
+      try: self.options = core.EventOptions(timing_enabled=True)
+      except TypeError: self.options = core.EventOptions(enable_timing=True)   # before 0.6
+
+  def record(self) -> Any:
+    """A mark behind everything that has been launched."""
+    event = self.free.popleft() if self.free else None
+    return self.stream.record(event) if event is not None else self.stream.record(options=self.options)
+
+  def give(self, event: Any) -> None:
+    """It is not needed any more."""
+    self.free.append(event)
+
+
+class Staging:
+  """Pinned memory that copies between host and device pass through, used round and round."""
+  GRAIN = 4096
+
+  def __init__(self, driver: Any, stream: Any, events: Events, size: int = RING):
+    self.driver, self.stream, self.events, self.size, self.piece = driver, stream, events, size, size // 4
+    self.address = int(call(driver.cuMemAllocHost(size), f"out of memory for {size:,} pinned bytes"))
+    self.bytes: np.ndarray[Any, Any] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
+    self.head = 0
+    self.pending: deque[tuple[int, int, Any]] = deque()   # from, to, and the mark behind the copy; oldest first, so in the ring's order
+
+  def reserve(self, n: int) -> int:
+    """``n`` bytes that no copy under way uses."""
+    if self.head + n > self.size:
+      left, self.head = self.head, 0
+      self._wait_for(lambda start, end: start >= left)   # of the round before: nothing would wait for them later
+    at, stop = self.head, self.head + n
+    self._wait_for(lambda start, end: start < stop and at < end)
+    self.head = (stop + self.GRAIN - 1) // self.GRAIN * self.GRAIN
+    return at
+
+  def _wait_for(self, which: Callable[[int, int], bool]) -> None:
+    """Forget the oldest copies while ``which`` has them, all done."""
+    last = None
+    while self.pending and which(*self.pending[0][:2]):
+      if last is not None: self.events.give(last)
+      last = self.pending.popleft()[2]
+    if last is not None:   # those before it are done then
+      last.sync()
+      self.events.give(last)
+
+  def send(self, to: int, data: np.ndarray[Any, Any]) -> None:
+    """Host to device; ``data`` (flat uint8) may be changed after the call, the device has it before what is launched next."""
+    for start in range(0, data.size, self.piece):
+      piece = data[start:start + self.piece]
+      at = self.reserve(piece.size)
+      self.bytes[at:at + piece.size] = piece
+      call(self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle), f"copying {data.size:,} bytes to the device")
+      self.pending.append((at, at + piece.size, self.events.record()))
+
+  def fetch(self, source: int, out: np.ndarray[Any, Any]) -> None:
+    """Device to host, complete on return: the next piece is on its way while one is copied out of the pinned memory."""
+    under_way: deque[tuple[int, int, int, Any]] = deque()
+    def land() -> None:
+      start, at, n, event = under_way.popleft()
+      event.sync()
+      self.events.give(event)
+      out[start:start + n] = self.bytes[at:at + n]
+    for start in range(0, out.size, self.piece):
+      n = min(self.piece, out.size - start)
+      if len(under_way) == 2: land()
+      at = self.reserve(n)
+      call(self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle), f"copying {out.size:,} bytes to the host")
+      under_way.append((start, at, n, self.events.record()))
+    while under_way: land()
