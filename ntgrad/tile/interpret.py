@@ -11,12 +11,13 @@ import linecache
 import operator
 import types
 from pathlib import Path
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ApplicationError, NtgradError
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.codegen.symbol import Symbol, evaluate
 from ntgrad.codegen.uop import Ops, UnaryOps, UOp
 
 from .block import Block, block, broadcast_shapes, is_value, plain, to_axes, unary
@@ -44,8 +45,8 @@ class Returned:
 class Interpreter:
   """Reads functions into a kernel that a Tracer builds."""
 
-  def __init__(self, tracer: Tracer):
-    self.tracer = tracer
+  def __init__(self, tracer: Tracer, values: Mapping[str, int] | None = None):
+    self.tracer, self.values = tracer, dict(values or {})
     self.depth = 0
     self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
 
@@ -373,7 +374,7 @@ class Interpreter:
   def evaluate(self, e: ast.expr, scope: Scope) -> Any:
     match e:
       case ast.Constant(): return e.value
-      case ast.Name(): return scope.find(e.id)
+      case ast.Name(): return self.with_number(scope.find(e.id))
       case ast.BinOp(): return _BINARY[type(e.op)](self.value(e.left, scope), self.value(e.right, scope))
       case ast.UnaryOp():
         x = self.value(e.operand, scope)
@@ -403,7 +404,7 @@ class Interpreter:
         return select(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
       case ast.Attribute():
         x = self.value(e.value, scope)
-        try: return getattr(x, e.attr)
+        try: return self.with_number(getattr(x, e.attr))
         except AttributeError:
           what = getattr(x, "__name__", type(x).__name__)
           names = [n for n in dir(x) if not n.startswith("_")]
@@ -429,6 +430,12 @@ class Interpreter:
         return format(x, "" if e.format_spec is None else self.value(e.format_spec, scope))
       case ast.ListComp() | ast.GeneratorExp(): return list(self.comprehend(e.generators, e.elt, scope))
     raise ApplicationError(f"an application has no {type(e).__name__} expressions")
+
+  def with_number(self, x: Any) -> Any:
+    """A Symbol that an application uses is the number it stands for here."""
+    if not isinstance(x, Symbol): return x
+    try: return evaluate(x, self.values)
+    except ArgumentError: raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
 
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
     out: list[Any] = []

@@ -295,7 +295,7 @@ class TileKernel:
                          "all parameters are arranged for the same grid")
     if any(0 in p.arrangement.levels[0] for p in grids): return None
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
-    with tracer: Interpreter(tracer).application(self.application, tiles)
+    with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), tuple(tracer.lines), self.output_dir)

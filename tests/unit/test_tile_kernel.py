@@ -474,3 +474,20 @@ def test_jagged() -> None:
   np.testing.assert_array_equal(out, values * 2)
   with pytest.raises(ArgumentError, match="x is jagged in dimension 1, got a plain tensor"): k(np.zeros((4, 11, 6), np.float32), y, B=4)
   with pytest.raises(NtgradError, match="offsets go from 0 to 20; the values have 23"): tile.Jagged(values, np.array([0, 20]))
+
+
+def test_symbols_in_an_application_are_numbers() -> None:
+  n = Symbol("n")
+  def numbered(x: Any, y: Any) -> None:
+    total = x * 0
+    for k in range(n // BLOCK): total = total * 0.5 + k
+    y = total + tl.arange(0, BLOCK)
+  k = tile.make(pairs, numbered, (Tensor(shape=(n,)), Tensor(1)))
+  x = np.zeros(32, np.float32)
+  y = np.empty_like(x)
+  k(x, y, BLOCK=8)
+  np.testing.assert_allclose(y, np.tile(np.arange(8), 4) + ((0.5 + 2) * 0.5 + 3 - 0.0))
+  other = Symbol("other")
+  def unknown(x: Any, y: Any) -> None: y = x * other
+  with pytest.raises(ApplicationError, match="other has no value in this kernel; it has n, y_size_0, BLOCK"):
+    tile.make(pairs, unknown, (Tensor(shape=(n,)), Tensor(1)))(x, y, BLOCK=8)
