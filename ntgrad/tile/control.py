@@ -65,22 +65,15 @@ def make_range(*args: Any) -> Any:
   return Range(start, stop, step)
 
 
-def native_min(*xs: Any) -> Any:
-  """Python's min, also of blocks."""
-  items = xs if len(xs) > 1 else tuple(xs[0])
-  if not any(map(computed, items)): return min(items)
-  out = items[0]
-  for x in items[1:]: out = binary(BinaryOps.MIN, out, x)
-  return out
-
-
-def native_max(*xs: Any) -> Any:
-  """Python's max, also of blocks."""
-  items = xs if len(xs) > 1 else tuple(xs[0])
-  if not any(map(computed, items)): return max(items)
-  out = items[0]
-  for x in items[1:]: out = binary(BinaryOps.MAX, out, x)
-  return out
+def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
+  """Python's min or max, also of blocks."""
+  def call(*xs: Any) -> Any:
+    items = xs if len(xs) > 1 else tuple(xs[0])
+    if not any(map(computed, items)): return native(items)
+    out = items[0]
+    for x in items[1:]: out = binary(fn, out, x)
+    return out
+  return call
 
 
 def native_int(x: Any = 0) -> Any:
@@ -100,7 +93,7 @@ def native_sum(xs: Any, start: Any = 0) -> Any:
   return start
 
 
-NATIVE: dict[Any, Any] = {range: make_range, min: native_min, max: native_max, int: native_int, float: native_float, bool: native_bool,
+NATIVE: dict[Any, Any] = {range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int, float: native_float, bool: native_bool,
                            sum: native_sum, abs: abs, len: len, math.ceil: math.ceil}
 
 

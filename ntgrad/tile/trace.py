@@ -11,8 +11,23 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import AxisError, DTypeError, ShapeError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ntgrad.codegen.view import strides_of
 
-from .block import Block, _tracers, binary, block, give_operators, plain, position, ranges_of, rename, to_axes, tracer, unify
+from .block import (
+  Block,
+  _tracers,
+  binary,
+  block,
+  broadcast_shapes,
+  give_operators,
+  plain,
+  position,
+  ranges_of,
+  reduce,
+  to_axes,
+  tracer,
+  unify,
+)
 
 _COSTLY = {UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF,
            UnaryOps.SQRT, UnaryOps.RSQRT, BinaryOps.POW, BinaryOps.DIV, BinaryOps.THREEFRY}
@@ -116,7 +131,7 @@ class Tile:
     if not self.innermost:
       raise ShapeError(f"{self!r} has levels {p.levels[len(self._indices):]}: index the level {self.shape} before its tiles are read or written")
     tile = [ix.const(0) if a is None else a for a in axes]
-    levels = [list(tracer_of(self).grid), *map(list, self._indices)]
+    levels = [list(tracer().grid), *map(list, self._indices)]
     if len(p.arrangement.levels) > 1: levels.append(tile)
     indices, valid = p.arrangement.pull(levels)
     if p.offsets is not None: indices, valid = entry_of(p, indices, valid)
@@ -126,18 +141,18 @@ class Tile:
 
   def axes(self) -> tuple[UOp | None, ...]:
     p = self._parameter
-    if p.axes is None: p.axes = tuple(tracer_of(self).axis(n) if n > 1 else None for n in p.levels[-1])
-    return tracer_of(self).settled(p.axes) if self.innermost else ()
+    if p.axes is None: p.axes = tuple(tracer().axis(n) if n > 1 else None for n in p.levels[-1])
+    return tracer().settled(p.axes) if self.innermost else ()
 
   def load_block(self) -> Block:
     """What is in memory now; ``other`` where the tile hangs over the edge."""
     axes = self.axes()
     indices, valid = self.place(axes)
-    return Block(tracer_of(self).load(self._parameter, indices, valid), axes)
+    return Block(tracer().load(self._parameter, indices, valid), axes)
 
   def store(self, value: Any) -> None:
     """Write a block that broadcasts to the tile's shape, converted to the parameter's dtype."""
-    t, p = tracer_of(self), self._parameter
+    t, p = tracer(), self._parameter
     b = block(value)
     shape = self.shape if self.innermost else ()
     own = (None,) * (len(shape) - b.ndim) + b.axes
@@ -175,7 +190,6 @@ class Source:
   def __repr__(self) -> str: return f"{self._parameter.name}.source"
   def stride(self, dim: int) -> int:
     """Elements from one index of a dimension to the next."""
-    from ntgrad.codegen.view import strides_of
     return strides_of(self.shape)[dim]
   @property
   def strides(self) -> tuple[int, ...]: return tuple(self.stride(d) for d in range(self.ndim))
@@ -214,7 +228,7 @@ class Reference:
 
   def load(self, mask: Any = None, other: Any = None) -> Block:
     """The elements; where ``mask`` is false, ``other`` (0)."""
-    t = tracer_of(self)
+    t = tracer()
     at, valid, rest, axes = self._places(mask, *([] if other is None else [other]))
     value = t.load(self._parameter, at, valid, rest[0] if rest else None)
     t.raw_loads += 1
@@ -223,11 +237,11 @@ class Reference:
   def store(self, value: Any, mask: Any = None) -> None:
     """Write elements where ``mask`` holds."""
     at, valid, (u,), _ = self._places(mask, value)
-    tracer_of(self).store(self._parameter, at, plain(u, self.dtype), valid)
+    tracer().store(self._parameter, at, plain(u, self.dtype), valid)
 
   def atomic(self, op: str, value: Any, mask: Any = None) -> None:
     at, valid, (u,), _ = self._places(mask, value)
-    tracer_of(self).store(self._parameter, at, plain(u, self.dtype), valid, op)
+    tracer().store(self._parameter, at, plain(u, self.dtype), valid, op)
 
 
 give_operators(Tile)
@@ -248,14 +262,7 @@ def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[
 
 def unify_shape(blocks: Sequence[Block]) -> tuple[int, ...]:
   """The shape that blocks broadcast to."""
-  from .block import broadcast_shapes
   return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()
-
-
-def tracer_of(_: Any) -> Tracer:
-  """The kernel that is being built."""
-  from .block import tracer
-  return tracer()
 
 
 @dataclass
@@ -416,7 +423,6 @@ class Tracer:
     d = dtype or ((dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32)
     left, right = Block(a.value, (*a.axes, None)), Block(b.value, (None, *b.axes))
     product = binary(BinaryOps.MUL, left, right, d)
-    from .block import reduce
     out = reduce(BinaryOps.ADD, product, 1, name="dot")
     return out if acc is None else binary(BinaryOps.ADD, acc, out)
 
@@ -508,5 +514,3 @@ def shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
     if costly(n, out): out.append(n)
   return out
 
-
-__all__ = ["Parameter", "Reference", "Source", "Tile", "Tracer", "Variable", "rename"]
