@@ -1,7 +1,6 @@
 """Values that decide what an application does next: ranges, conditions, and Python's own functions on blocks."""
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -93,8 +92,9 @@ def native_sum(xs: Any, start: Any = 0) -> Any:
   return start
 
 
-NATIVE: dict[Any, Any] = {range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int, float: native_float, bool: native_bool,
-                           sum: native_sum, abs: abs, len: len, math.ceil: math.ceil}
+NATIVE: dict[Any, Any] = {
+  range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int, float: native_float,
+  bool: native_bool, sum: native_sum}
 
 
 # ---- helpers
