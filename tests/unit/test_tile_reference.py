@@ -61,7 +61,7 @@ def test_constructor_options_are_listed(cls: Any) -> None:
   assert [p for p in inspect.signature(cls).parameters if not named(p, CODE)] == []
 
 
-@pytest.mark.parametrize("fn", [tile.make, tile.build, tile.function, tile.visualize, tile.simulate_arrangement, tile.block_size], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [tile.make, tile.build, tile.function, tile.visualize, tile.Jagged, tile.Config, tile.load], ids=lambda f: f.__name__)
 def test_parameters_are_listed(fn: Any) -> None:
   assert [p for p in inspect.signature(fn).parameters if p != "caller" and not named(p, CODE)] == []
 
