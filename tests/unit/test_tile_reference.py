@@ -76,3 +76,6 @@ def public() -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("name,what", public(), ids=lambda v: v if isinstance(v, str) else "")
 def test_docstrings(name: str, what: Any) -> None: assert inspect.getdoc(what), f"{name} has no docstring"
+
+
+def test_lines_are_short() -> None: assert [n for n, line in enumerate(PAGE.splitlines(), 1) if len(line) > 140] == []
