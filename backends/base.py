@@ -39,6 +39,7 @@ class ProgramSpec:
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
   flops: int = 0
   bytes: int = 0                         # least traffic: each param once
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
 
 
 class Renderer:

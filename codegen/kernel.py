@@ -125,10 +125,9 @@ class Kernel:
     STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is plain.
     """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
-    tiles = bool(self.of_kind(AxisKind.TILE))
     done: set[UOp] = set()
     for s in self.body:
-      if tiles or s.lone:
+      if s.lone:
         if s.src[0] in done: return False   # perhaps the same elements again
         for u in s.toposort():
           if u.op is Ops.LOAD and (u.src[0] in done or u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False

@@ -151,6 +151,14 @@ class Symbol:
     """The names that it is made of."""
     return frozenset(self.free.values())
 
+  def refusal(self, value: int) -> str:
+    """A sentence about a value that is out of bounds, or no power of two where it must be; empty for one that fits."""
+    low, high = self.lower_bound, self.upper_bound
+    fits = (low is None or value >= low) and (high is None or value <= high) and not (self.power_of_two and (value < 1 or value & (value - 1)))
+    if fits: return ""
+    power = ", a power of two" if self.power_of_two else ""
+    return f"{self} is between {0 if low is None else low} and {'any' if high is None else high}{power}, got {value}"
+
   @property
   def bounds(self) -> Bounds:
     """The least and the greatest value that it can have, None where that is not known."""

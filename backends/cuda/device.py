@@ -234,7 +234,7 @@ class CUDADevice(Device):
   # ---- programs
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """Programs that are compiled when they are needed."""
-    return [CUDAProgram(self, s) for s in specs]
+    return [CUDAProgram(self, s, dict(s.options).get("num_warps", 0), dict(s.options).get("num_stages", 0)) for s in specs]
 
   def build(self, spec: ProgramSpec, warps: int = 0, stages: int = 0) -> Binary:
     """A kernel's cubin for this chip, with as many warps and pipeline stages as told, or as :func:`settings` says.

@@ -62,7 +62,7 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
 
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
-  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams) for s in specs]
+  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options) for s in specs]
   new = {k: s for k, s in zip(keys, specs) if k not in _by_spec}
   if new: _by_spec.update(zip(new, device.compile(list(new.values()))))
   return [_by_spec[k] for k in keys]

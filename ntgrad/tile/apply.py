@@ -29,8 +29,8 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   Gives arrays where all arguments are arrays or numbers, else tensors; several where ``fn`` gives a tuple. Blocks are as large as the arrays:
   this is for trying, testing and small things.
   """
-  given = [describe(a) for a in arrays]
-  parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(given)]
+  taken = [describe(a) for a in arrays]
+  parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(taken)]
   tracer = Tracer(parameters, ())
   with tracer:
     got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
@@ -43,13 +43,16 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
       parameters.append(p)
       Tile(p).store(b)
   device = next((a.device for a in arrays if isinstance(a, Tensor)), None) or default_device()
-  inputs = [as_tensor("apply", p.name, a, device, p.written)[0] for p, a in zip(parameters, arrays)]
+  given = [as_tensor("apply", p.name, a, device, p.written) for p, a in zip(parameters, arrays)]
+  inputs = [t for t, _ in given]
   inputs = [t if in_memory(t) else t.detach().contiguous() for t in inputs]
   realize([t for t in inputs if not in_memory(t)])
   outputs = [new_tensor(device, p.arrangement.source, p.dtype) for p in parameters[len(arrays):]]
   s = Specialised("apply", tracer.kernel(), tuple(parameters), {})
   tensors = [*inputs, *outputs]
   run(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
+  for (_, back), t in zip(given, tensors):
+    if back is not None: back(t.numpy())
   out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)
   return out if isinstance(got, tuple) else out[0]
 

@@ -2,7 +2,7 @@
 
 Nothing is computed while tracing: a block is an expression of the index form, so ``x + y`` gives the axes of ``x`` to ``y``, a transpose
 reorders them and costs nothing, and a sum binds one. Where an operation needs its operand at other places than its own (a cumulative
-sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.store_variable``).
+sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.keep``).
 """
 from __future__ import annotations
 

@@ -73,6 +73,9 @@ def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, 
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
 
 
+OPTIONS = ("num_warps", "num_stages")
+
+
 def options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
   """What steers the tuner, by name."""
   out = {"num_warps": num_warps, "num_stages": num_stages}
@@ -108,6 +111,7 @@ class Specialised:
   kernel: Kernel                              # the index form
   parameters: tuple[Parameter, ...]           # those that are memory, by slot
   values: Mapping[str, int]                   # what each symbol is
+  options: tuple[tuple[str, int], ...] = ()   # for the compiler: warps and stages
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
   launchers: dict[Any, Any] = field(default_factory=dict, compare=False)   # by device
@@ -118,7 +122,7 @@ class Specialised:
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
     spec, optimised = program_spec(self.kernel, device, self.name)
-    spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name))
+    spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name), options=self.options)
     report.made(spec, optimised, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec
@@ -212,10 +216,8 @@ class TileKernel:
 
   def within(self, s: Symbol, n: int) -> None:
     """A size against the bounds of its symbol."""
-    low, high = s.lower_bound, s.upper_bound
-    if (low is not None and n < low) or (high is not None and n > high) or (s.power_of_two and n & (n - 1)):
-      what = f"between {low if low is not None else 0} and {high if high is not None else 'any'}{', a power of two' if s.power_of_two else ''}"
-      raise ShapeError(f"{self.name}: {s} is {what}, got {n}")
+    why = s.refusal(n)
+    if why: raise ShapeError(f"{self.name}: {why}")
 
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
@@ -298,7 +300,8 @@ class TileKernel:
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), tuple(tracer.lines), self.output_dir)
+    mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
+    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir)
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:

@@ -13,13 +13,14 @@ from .tensor import Tensor, named
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor], subs: Mapping[Any, Any]) -> tuple[Tensor, ...]:
   """The tensors as ``arrangement`` gives them back, named after its parameters where it has as many."""
-  given = tuple(tensors)
+  given = tuple(t.subs(subs) for t in tensors)
   try: parameters = inspect.signature(arrangement).parameters.values()
   except (TypeError, ValueError): parameters = {}.values()
   names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:len(given)]
-  if len(names) == len(given): given = named(given, names)
+  if len(names) == len(given):   # dimensions may be meant by the names that they have now
+    given = tuple(t.subs({k: v for k, v in subs.items() if isinstance(k, str)}) for t in named(given, names))
   out = arrangement(*given)
   out = (out,) if isinstance(out, Tensor) else tuple(out)
   if len(out) != len(given) or not all(isinstance(t, Tensor) for t in out):
@@ -37,7 +38,7 @@ def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tens
   element lies outside. Raises ArgumentError for Symbols without a value.
   """
   sources, targets = [], []
-  for t in arranged(arrangement, [t.subs(subs or {}) for t in tensors]):
+  for t in arranged(arrangement, tensors, subs or {}):
     whole = t.concrete(subs)
     sources.append(np.arange(int(np.prod(whole.source, dtype=np.int64)), dtype=np.int64).reshape(whole.source))
     picture = whole.elements()

@@ -323,7 +323,11 @@ class Tensor:
     """With values for Symbols (given by name, or as Symbols), and shapes for tensors: ``{BM: 2, x: Tensor(shape=(5, 6))}``."""
     table = substitutions(values)
     names = {s.name for s in self.symbols()}
-    source = replace(self._source, shape=tuple(_filled(self._source.shape, table)), given=tuple(_filled(self._source.shape, table)))
+    why = next((w for s in self.symbols() if isinstance(table.get(s.name), int) and (w := s.refusal(table[s.name]))), "")
+    if why: raise ShapeError(f"subs: {why}")
+    old = self._source
+    shape = tuple(_filled(old.shape, table))
+    source = replace(old, shape=shape, given=tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape)))
     ops = tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names): out._levels = out._replayed(source.shape, {}).levels

@@ -51,14 +51,14 @@ def first_choice(symbols: Sequence[Symbol]) -> Values:
   return out
 
 
-def candidates(symbols: Sequence[Symbol]) -> Iterator[Values]:
-  """All values within the bounds, those near the first choice first."""
-  start = first_choice(symbols)
+def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]]) -> Iterator[Values]:
+  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each."""
+  start = first_choice(symbols) | {n: vs[0] for n, vs in more.items()}
   def options(s: Symbol) -> list[int]:
     low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
     return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
-  points = list(itertools.product(*map(options, symbols)))
-  names = [str(s) for s in symbols]
+  points = list(itertools.product(*map(options, symbols), *more.values()))
+  names = [*(str(s) for s in symbols), *more]
   def distance(p: tuple[int, ...]) -> float: return sum(abs(np.log2(n / start[name])) for n, name in zip(p, names))
   for p in sorted(points, key=distance): yield dict(zip(names, p))
 
@@ -77,7 +77,7 @@ def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
   raw = cache.load("tile-tune", key)
   if raw is None: return None
   found: Values = json.loads(raw)
-  return {str(s): found[str(s)] for s in symbols} if all(str(s) in found for s in symbols) else None
+  return found if all(str(s) in found for s in symbols) else None
 
 
 def model(kernel: Kernel, device: Device) -> float:
@@ -101,13 +101,14 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, devic
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
   lines: list[str] = []
   distinct: dict[Any, tuple[Values, Specialised]] = {}
-  for values in itertools.islice(candidates(symbols), 200):
+  more = {"num_warps": kernel.settings.get("num_warps", (4, 8)), "num_stages": kernel.settings.get("num_stages", (3,))}
+  for values in itertools.islice(candidates(symbols, more if device.renderer.target.blocks else {}), 200):
     try: s = specialise(values)
     except NtgradError as e:
       lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
       continue
     lowered = lower_tiles(s.kernel) if s.kernel.plain and not device.renderer.target.blocks else s.kernel
-    distinct.setdefault((lowered.axes, lowered.body) if lowered.plain else id(s), (values, s))
+    distinct.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else id(s), (values, s))
     if len(distinct) >= 40: break
   if not distinct: raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
   first = next(iter(distinct.values()))

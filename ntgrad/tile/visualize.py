@@ -230,7 +230,7 @@ def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tenso
   """
   if callable(arrangement):
     if tensors is None: raise ArgumentError("visualize: an arrangement is drawn with tensors=(…) to arrange")
-    shown: Sequence[Tensor] = arranged(arrangement, [t.subs(subs or {}) for t in tensors])
+    shown: Sequence[Tensor] = arranged(arrangement, tensors, subs or {})
   else: shown = (arrangement,) if isinstance(arrangement, Tensor) else tuple(arrangement)
   picture, y = Picture(), MARGIN
   for t in shown:

@@ -491,3 +491,25 @@ def test_symbols_in_an_application_are_numbers() -> None:
   def unknown(x: Any, y: Any) -> None: y = x * other
   with pytest.raises(ApplicationError, match="other has no value in this kernel; it has n, y_size_0, BLOCK"):
     tile.make(pairs, unknown, (Tensor(shape=(n,)), Tensor(1)))(x, y, BLOCK=8)
+
+
+def test_stores_to_the_arguments_of_apply_come_back() -> None:
+  def marked(x: Any) -> Any:
+    tl.store(x.source[0], 5.0)
+    return tl.cumsum(x, axis=0)
+  a = np.ones(4, np.float32)
+  tile.apply(marked, a)
+  assert a.tolist() == [5, 1, 1, 1]
+
+
+def test_values_are_checked_against_their_symbols() -> None:
+  B = block_size(16, 64)
+  with pytest.raises(ShapeError, match="is between 16 and 64, a power of two, got 2"): Tensor(shape=(8,)).tile((B,)).eval({B: 2})
+  sources, targets = tile.simulate_arrangement(lambda x: x.tile((4,)), (Tensor(1),), subs={"x_size_0": 8})
+  assert sources[0].shape == (8,) and targets[0].shape == (2, 4)
+
+
+def test_warps_and_stages_reach_the_compiler() -> None:
+  k = tile.make(pairs, double, (Tensor(1), Tensor(1)), num_warps=8, num_stages=(2, 4))
+  s = k.specialise(((64,), "float32"), ((64,), "float32"), BLOCK=32)
+  assert s.spec(get_device("NUMPY")).options == (("num_warps", 8), ("num_stages", 2))
