@@ -100,22 +100,29 @@ def build(source: str, name: str, signature: Mapping[str, str], target: str = "s
   """
   triton = _triton()
   arch = capability(target)
-  key = cache.key(cache.version(), triton.__version__, source, name, tuple(signature.items()), target, num_warps, num_stages, divisible)
+  fuse = sums(source)
+  key = cache.key(cache.version(), triton.__version__, source, name, tuple(signature.items()), target, num_warps, num_stages, divisible, fuse)
   kept = cache.load(_TABLE, key)
   if kept is not None:
     try: return Binary.unpack(kept)
     except (ValueError, TypeError, KeyError): cache.remove(_TABLE, key)
-  out = _compile(triton, source, name, signature, arch, num_warps, num_stages, divisible)
+  out = _compile(triton, source, name, signature, arch, num_warps, num_stages, divisible, fuse)
   cache.store(_TABLE, key, out.pack())
   return out
 
 
-def _compile(triton: Any, source: str, name: str, signature: Mapping[str, str], arch: int, warps: int, stages: int, divisible: int) -> Binary:
+def sums(source: str) -> bool:
+  """Whether a kernel adds things up. Only then are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits."""
+  return any(word in source for word in ("tl.dot(", "tl.sum(", "tl.reduce(", "  for ", "  while "))
+
+
+def _compile(triton: Any, source: str, name: str, signature: Mapping[str, str], arch: int, warps: int, stages: int, divisible: int,
+             fuse: bool) -> Binary:
   from triton.backends.compiler import GPUTarget
   from triton.compiler import ASTSource
   fn = getattr(load(source), name)
   attrs = {(i,): [["tt.divisibility", divisible]] for i, t in enumerate(signature.values()) if t.startswith("*")}
-  options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True, "sanitize_overflow": False}
+  options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fuse, "sanitize_overflow": False}
   with LOCK, tempfile.TemporaryDirectory(prefix="ntgrad-triton-") as folder, triton.knobs.cache.scope():
     triton.knobs.cache.dir = folder
     try:

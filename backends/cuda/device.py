@@ -48,32 +48,32 @@ class CUDAProgram(Program):
   def __init__(self, device: CUDADevice, spec: ProgramSpec, warps: int = 0, stages: int = 0):
     self.spec, self._device, self._settings = spec, device, (warps, stages)
     self.binary: Binary | None = None
-    self._kernel: Any = None
-    self._config: Any = None
-    self._more: tuple[int, int] = (0, 0)    # what the compiler adds to the parameters: addresses of global and of profile scratch
-    self._scratch = 0                       # bytes
-    self._count = spec.nparams
-    self._launch, self._stream, self._note = device.core.launch, device.stream, device.launched.append
+    # what a launch needs, once it is known: function, stream, grid and block, kernel, what the compiler adds to the parameters (addresses of
+    # global and of profile scratch), how to note it, its name, how many buffers
+    self._bound: tuple[Any, Any, Any, Any, tuple[int, int], Any, str, int] | None = None
+    self._scratch: tuple[int, int] | None = None   # address and bytes
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
 
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
     """
-    if self._kernel is None: self.ready()
-    if len(buffers) != self._count: raise DeviceError(f"kernel {self.spec.name} takes {self._count} buffers, got {len(buffers)}")
+    if self._bound is None: self.ready()
+    launch, stream, config, kernel, more, note, name, count = self._bound  # type: ignore[misc]
+    if len(buffers) != count: raise DeviceError(f"kernel {name} takes {count} buffers, got {len(buffers)}")
     if getattr(_here, "device", None) is not self._device: self._device.enter()
+    note(name)
     if wait: return self._timed(buffers)
-    self._note(self.spec.name)
-    try: self._launch(self._stream, self._config, self._kernel, *buffers, *self._more)
-    except Exception as e: raise self._device.failed(e, f"kernel {self.spec.name}: launch of {self._config.grid} programs failed") from None
+    try: launch(stream, config, kernel, *buffers, *more)
+    except Exception as e: raise self._device.failed(e, f"kernel {name}: launch of {config.grid} programs failed") from None
     return None
 
   def _timed(self, buffers: Sequence[Any]) -> float:
     device = self._device
+    launch, stream, config, kernel, more, *_ = self._bound  # type: ignore[misc]
     try:
       start = device.clock.record()
-      self._launch(self._stream, self._config, self._kernel, *buffers, *self._more)
+      launch(stream, config, kernel, *buffers, *more)
       end = device.clock.record()
       end.sync()
       seconds = float(end - start) * 1e-3
@@ -84,7 +84,7 @@ class CUDAProgram(Program):
 
   def ready(self) -> None:
     """Compile and load it now. Raises CompileError, also for a kernel that needs more shared memory than the chip has."""
-    if self._kernel is not None: return
+    if self._bound is not None: return
     device, spec = self._device, self.spec
     device.enter()
     b = self.binary = device.build(spec, *self._settings)
@@ -96,14 +96,16 @@ class CUDAProgram(Program):
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call(device.driver.cuKernelSetAttribute(most, b.shared, kernel.handle, device.number), f"asking for {b.shared:,} bytes of shared memory")
     except Exception as e: raise device.failed(e, f"kernel {spec.name}: the device does not take it") from None
+    more = (0, 0)
     if b.global_scratch_size:
-      self._scratch = b.global_scratch_size * math.prod(grid) * b.num_ctas
-      self._more = (device.alloc(self._scratch), 0)
-    self._config = device.core.LaunchConfig(grid=grid, block=(32 * b.num_warps, 1, 1), shmem_size=b.shared)
-    self._kernel = kernel
+      size = b.global_scratch_size * math.prod(grid) * b.num_ctas
+      self._scratch = (device.alloc(size), size)
+      more = (self._scratch[0], 0)
+    config = device.core.LaunchConfig(grid=grid, block=(32 * b.num_warps, 1, 1), shmem_size=b.shared)
+    self._bound = (device.core.launch, device.stream, config, kernel, more, device.launched.append, spec.name, spec.nparams)
 
   def __del__(self) -> None:
-    if getattr(self, "_scratch", 0): self._device.free(self._more[0], self._scratch)
+    if getattr(self, "_scratch", None): self._device.free(*self._scratch)  # type: ignore[misc]
 
 
 class CUDADevice(Device):

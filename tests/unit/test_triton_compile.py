@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor
+from ntgrad import Tensor, nn
 from ntgrad.backends import cache as disk
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler
@@ -134,3 +134,24 @@ def test_what_triton_refuses_is_said() -> None:
 
 def test_large_grids_lie_in_one_dimension() -> None:
   assert launch_grid((4, 65535)) == (4, 65535, 1) and launch_grid((4, 65536, 2)) == (4 * 65536 * 2, 1, 1)
+
+
+def test_what_a_schedule_writes_it_has_read_before() -> None:
+  """Adam's step, one kernel: the parameters' update needs both averages as they were before the same kernel writes them."""
+  def trained(device: str) -> np.ndarray:
+    p = Tensor(np.linspace(-1, 1, 50, dtype=np.float32), device=device, requires_grad=True)
+    opt = nn.optim.Adam([p], lr=0.1)
+    for _ in range(3):
+      opt.zero_grad()
+      (p * p).sum().backward()
+      opt.step()
+    return p.numpy()
+  np.testing.assert_allclose(trained("TRITON"), trained("NUMPY"), rtol=1e-5, atol=1e-6)
+
+
+def test_only_sums_are_fused() -> None:
+  """A product and a sum are rounded one by one, as numpy does it, unless many are added up."""
+  scaled = ADDS.format(1).replace("tl.load(data0) + 1", "tl.load(data0)*3.7 + 1")
+  assert "fma" not in compiler.build(scaled, "add", signature(scaled)).ptx
+  summed = scaled.replace("  tl.store", "  for i in range(3):\n    tl.store")
+  assert "fma" in compiler.build(summed, "add", signature(summed)).ptx
