@@ -62,6 +62,12 @@ def _cast(src: Any, to: Any) -> Any:
   return TensorHandle(x.astype(_get_np_dtype(t)), t)
 
 
+def _splat(to: Any, x: Any) -> Any:
+  """A scalar as a block: its own bits, for the handle of a comparison's result says int32."""
+  from triton.runtime.interpreter import TensorHandle
+  return TensorHandle(np.full(to.shape, np.ravel(x.data)[0]), to.scalar)
+
+
 def _bfloat16(value: float) -> Any:
   import triton.language as tl
   from triton.runtime.interpreter import TensorHandle
@@ -127,6 +133,7 @@ def interpreting(module: Any) -> Iterator[None]:
       scope.set_attr(builder, "options", ti.InterpreterOptions(sanitize_overflow=False))
       scope.set_attr(builder, "create_extern_elementwise", _extern)
       scope.set_attr(builder, "cast_impl", _cast)
+      scope.set_attr(builder, "create_splat", _splat)
       scope.set_attr(builder, "create_fp_to_fp", lambda src, to, rounding: _cast(src, to))
       scope.set_attr(builder, "create_dot", _dot)
       scope.set_attr(builder, "get_bf16", _bfloat16)
