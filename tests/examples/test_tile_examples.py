@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.triton import needs_triton
 
 from ntgrad import Tensor
 from ntgrad.codegen.config import config
 from ntgrad.tile import TileKernel
+from support.triton import needs_triton
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "tile"
 NAMES = sorted(p.stem for p in FOLDER.glob("*.py"))

@@ -6,12 +6,12 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
-from support.triton import needs_triton
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.config import config
 from ntgrad.errors import NtgradError
+from support.triton import needs_triton
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((5, 7)).astype(np.float32)
