@@ -8,25 +8,36 @@ from .costs import profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
 from .opt import Opt, apply_opt, split
-from .uop import BinaryOps, Ops, TernaryOps, UOp
+from .uop import BinaryOps, Ops, TernaryOps, UOp, prod
 
 ELEMENTS = 1024          # of a program that only maps elements
 BLOCK = 4096             # elements of the largest block of a reduction
 COLUMNS = 64             # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
 LEAST_DOT = 16
+DOTS = ((128, 256), (128, 128), (128, 64), (64, 64))   # of the output of a product of 16-bit floats or less, best first
 
 
-def tile(kernel: Kernel) -> Kernel:
-  """The kernel with TILE axes where it has none yet: a plain one, whose statements may run all at once."""
+def tile(kernel: Kernel, cores: int = 1) -> Kernel:
+  """The kernel with TILE axes where it has none yet: a plain one, whose statements may run all at once. Products keep ``cores`` busy."""
   if not kernel.plain or kernel.of_kind(AxisKind.TILE): return kernel
   kernel = merge_axes(split_axes(kernel))
   dot = product(kernel)
   if dot is not None:
     m, n, k = dot
     wide = any(p.dtype.itemsize > 2 for p in kernel.params)
-    for i, size in ((m, 64), (n, 64), (k, 32 if wide else 64)): kernel = tile_axis(kernel, kernel.axis(i), size)
+    rows, columns = (64, 64) if wide else blocks(kernel, m, n, cores)
+    for i, size in ((m, rows), (n, columns), (k, 32 if wide else 64)): kernel = tile_axis(kernel, kernel.axis(i), size)
     return kernel
   return reduction(kernel) if kernel.reduces else elementwise(kernel, ELEMENTS)
+
+
+def blocks(kernel: Kernel, m: int, n: int, cores: int) -> tuple[int, int]:
+  """Rows and columns of a product that a program makes: the largest block with which there is a program for every core."""
+  rows, columns = kernel.axis(m).size, kernel.axis(n).size
+  others = prod(a.size for a in free(kernel) if a.id not in (m, n))
+  for bm, bn in DOTS:
+    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= cores: return bm, bn
+  return DOTS[-1]
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:

@@ -13,6 +13,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.codegen.config import config
 from ntgrad.tile import TileKernel
+from support.devices import needs_cuda
 from support.triton import needs_triton
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "tile"
@@ -25,7 +26,7 @@ def load(name: str) -> Any:
   return importlib.import_module(name)
 
 
-@pytest.mark.parametrize("device", ["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton)])
+@pytest.mark.parametrize("device", ["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton), pytest.param("CUDA", marks=needs_cuda)])
 @pytest.mark.parametrize("name", NAMES)
 def test_against_numpy(name: str, device: str) -> None:
   kernel, args, want = load(name).case(np.random.default_rng(0))

@@ -14,8 +14,9 @@ from ntgrad import Tensor, TinyJit, config, nn
 from ntgrad.backends.opencl.device import available
 from ntgrad.engine.device import get_device
 from ntgrad.errors import CaptureError, GradientError
+from support.devices import HAS_CUDA
 
-DEVICES = ["NUMPY", *(["CPU"] if available()[0] else [])]
+DEVICES = ["NUMPY", *(["CPU"] if available()[0] else []), *(["CUDA"] if HAS_CUDA else [])]
 
 
 @pytest.fixture(autouse=True, params=DEVICES)

@@ -17,6 +17,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule
@@ -155,3 +156,12 @@ def test_only_sums_are_fused() -> None:
   assert "fma" not in compiler.build(scaled, "add", signature(scaled)).ptx
   summed = scaled.replace("  tl.store", "  for i in range(3):\n    tl.store")
   assert "fma" in compiler.build(summed, "add", signature(summed)).ptx
+
+
+@pytest.mark.parametrize("n, dtype, block", [(4096, "bfloat16", (128, 256)), (2048, "float16", (128, 128)), (512, "bfloat16", (64, 64)),
+                                             (4096, "float32", (64, 64))])
+def test_blocks_of_a_product(n: int, dtype: str, block: tuple[int, int]) -> None:
+  """As large as leaves a program for each of 132 cores."""
+  item, = [i for i in create_schedule([Tensor.empty(n, n, dtype=dtype) @ Tensor.empty(n, n, dtype=dtype)]) if i.ast is not None]
+  kernel = optimize(item.ast, TritonRenderer().target)
+  assert tuple(a.size for a in kernel.of_kind(AxisKind.TILE)[:2]) == block
