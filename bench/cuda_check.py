@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Callable
@@ -319,7 +320,6 @@ def application(input, other, output):  # type: ignore[no-untyped-def]
 
 def matmul() -> None:
   """4096³ in bfloat16: as scheduled, and tiles of the tile language with warps and stages."""
-  from ntgrad.backends.cuda.device import CUDAProgram
   n = 4096
   a, b = random(n, n), random(n, n)
   ta, tb = (to_torch(a), to_torch(b)) if torch is not None else (None, None)
@@ -344,7 +344,7 @@ def matmul() -> None:
       what = f"matmul {n}³ bf16, tiles {bm}×{bn}×{bk}, {warps} warps, {stages} stages"
       try:
         s = kernel.specialise(*[((n, n), "bfloat16")] * 3, BM=bm, BN=bn, BK=bk)
-        program = CUDAProgram(device, s.spec(device), warps, stages)
+        program, = device.compile([replace(s.spec(device), options=(("num_warps", warps), ("num_stages", stages)))])
         out = Tensor(np.zeros((n, n), ml_dtypes.bfloat16), device=NAME).realize()
         raws = [t.lazydata.arg.raw for t in (a, b, out)]
         program(raws)

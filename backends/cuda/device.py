@@ -45,8 +45,8 @@ def settings(source: str) -> tuple[int, int]:
 class CUDAProgram(Program):
   """A kernel on its device, compiled when it is first launched or asked to be ready."""
 
-  def __init__(self, device: CUDADevice, spec: ProgramSpec, warps: int = 0, stages: int = 0):
-    self.spec, self._device, self._settings = spec, device, (warps, stages)
+  def __init__(self, device: CUDADevice, spec: ProgramSpec):
+    self.spec, self._device = spec, device
     self.binary: Binary | None = None
     # what a launch needs, once it is known: function, stream, grid and block, kernel, what the compiler adds to the parameters (addresses of
     # global and of profile scratch), how to note it, its name, how many buffers
@@ -87,7 +87,7 @@ class CUDAProgram(Program):
     if self._bound is not None: return
     device, spec = self._device, self.spec
     device.enter()
-    b = self.binary = device.build(spec, *self._settings)
+    b = self.binary = device.build(spec)
     grid = launch_grid(spec.grid)
     try:
       module = device.core.ObjectCode.from_cubin(b.cubin)
@@ -236,17 +236,17 @@ class CUDADevice(Device):
   # ---- programs
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """Programs that are compiled when they are needed."""
-    return [CUDAProgram(self, s, dict(s.options).get("num_warps", 0), dict(s.options).get("num_stages", 0)) for s in specs]
+    return [CUDAProgram(self, s) for s in specs]
 
-  def build(self, spec: ProgramSpec, warps: int = 0, stages: int = 0) -> Binary:
-    """A kernel's cubin for this chip, with as many warps and pipeline stages as told, or as :func:`settings` says.
+  def build(self, spec: ProgramSpec) -> Binary:
+    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else :func:`settings`.
 
     Stages are fewer where their shared memory would not fit. Raises CompileError.
     """
     known = self._packed.get((spec.name, spec.source))
     if known is not None: return known
-    guess = settings(spec.source)
-    warps, stages = warps or guess[0], stages or guess[1]
+    told, guess = dict(spec.options), settings(spec.source)
+    warps, stages = told.get("num_warps") or guess[0], told.get("num_stages") or guess[1]
     types, target = signature(spec.source), f"sm_{self.capability}"
     while True:
       binary = compiler.build(spec.source, spec.name, types, target, warps, stages)

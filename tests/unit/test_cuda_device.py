@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from typing import Any, Iterator
 
 import numpy as np
@@ -147,6 +148,17 @@ def test_launch(fake: Fake) -> None:
   assert fake.asked == [("shared", 200_000, ("kernel", "double"), 0)]
   assert program([a, b], wait=True) == 1e-3
   with pytest.raises(DeviceError, match="double takes 2 buffers, got 1"): program([a])
+
+
+def test_options(fake: Fake) -> None:
+  """Warps and stages that a kernel was given stand before those that its source suggests."""
+  device = CUDADevice("CUDA")
+  told = replace(spec(), options=(("num_warps", 8), ("num_stages", 1)))
+  device.compile([told])[0]([1, 2])
+  assert fake.launches[0][1:3] == ((256, 1, 1), 100_000)
+  known = CUDADevice("CUDA")
+  known.unpack(device.pack([told]), [spec()])
+  assert known.build(spec()).num_warps == 8
 
 
 @pytest.mark.parametrize("grid, launched", [((3, 4, 5), (3, 4, 5)), ((3, 70000, 2), (420000, 1, 1)), ((5,), (5, 1, 1))])
