@@ -139,19 +139,31 @@ def launcher_of(s: Specialised, device: str) -> Launcher:
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
   """Launch; what was written is the next version of its memory."""
   for i in launcher.writes:
-    # a node that only its tensor holds is read by nobody else; counted are the tensor, the list, and the call's own reference
-    if sys.getrefcount(nodes[i]) > _ALONE: before_writing(nodes[i], tensors)
+    if holders(nodes, i) > _ALONE: before_writing(nodes[i], tensors)   # a node that only its tensor holds is read by nobody else
   buffers: list[Buffer] = [n.arg for n in nodes]
   for b in buffers:
     if b.version != b.storage.version: raise DeviceError(f"{b} was overwritten; this tensor holds an older version of it")
   run_step(launcher.step, buffers, config.debug >= 2)
   for i in launcher.writes:
-    old = buffers[i]
-    old.storage.version += 1
-    tensors[i].lazydata = old.again().node
+    storage = buffers[i].storage
+    storage.version += 1
+    # nobody else can ask for the old contents: the buffer goes on as the new version of itself
+    if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE: buffers[i].version = storage.version
+    else: tensors[i].lazydata = buffers[i].again().node
 
 
-_ALONE = 3
+def holders(things: list[Any], i: int) -> int:
+  """How many references there are to an element of a list, Python's own included."""
+  return sys.getrefcount(things[i])
+
+
+def _alone() -> int:
+  """``holders`` of what a list and one other object hold."""
+  other = [object()]
+  return holders([*other], 0)
+
+
+_ALONE = _alone()
 
 
 def before_writing(node: UOp, tensors: Sequence[Tensor]) -> None:
