@@ -11,6 +11,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.config import config
 from ntgrad.errors import NtgradError
+from support.devices import needs_cuda
 from support.triton import needs_triton
 
 RNG = np.random.default_rng(0)
@@ -23,7 +24,7 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5, 1e-30], np.fl
 SQUARE = X[:, :5].copy()
 
 
-@pytest.fixture(params=["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton)])
+@pytest.fixture(params=["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton), pytest.param("CUDA", marks=needs_cuda)])
 def device(request: Any) -> Any:
   with config(dev=request.param): yield request.param
 
