@@ -26,7 +26,7 @@ from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
-from ntgrad.engine.device import default_device
+from ntgrad.engine.device import default_device, get_device
 
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
@@ -250,7 +250,7 @@ class TileKernel:
     free = free_symbols(left, self)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), default_device())
     if key in self._chosen: return values | self._chosen[key]
-    start = values | first_choice(free)
+    start = values | first_choice(free, get_device(default_device()).renderer.target.blocks)
     if not config.tune or config.noopt or buffers is None: return start
     s = self.build(full, numbers, start)
     if s is None: return start

@@ -152,8 +152,8 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
     else: tensors[i].lazydata = buffers[i].again().node
 
 
-def holders(things: list[Any], i: int) -> int:
-  """How many references there are to an element of a list, Python's own included."""
+def holders(things: Sequence[Any], i: int) -> int:
+  """How many references there are to an element of a sequence, Python's own included."""
   return sys.getrefcount(things[i])
 
 

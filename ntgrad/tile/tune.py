@@ -39,11 +39,11 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
   return [s for s in symbols if s.meta]
 
 
-def first_choice(symbols: Sequence[Symbol]) -> Values:
-  """Powers of two within the bounds that are good enough to run: long when there is only one."""
+def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
+  """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with blocks."""
   out: Values = {}
   for s in symbols:
-    n = 1024 if len(symbols) == 1 else 64
+    n = 1024 if len(symbols) == 1 else 128 if blocks and len(symbols) > 2 else 64
     low, high = s.lower_bound or 1, s.upper_bound or 1 << 20
     while n > high and n > 1: n //= 2
     while n < low: n *= 2
@@ -52,8 +52,8 @@ def first_choice(symbols: Sequence[Symbol]) -> Values:
 
 
 def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]]) -> Iterator[Values]:
-  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each."""
-  start = first_choice(symbols) | {n: vs[0] for n, vs in more.items()}
+  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets with blocks."""
+  start = first_choice(symbols, bool(more)) | {n: vs[0] for n, vs in more.items()}
   def options(s: Symbol) -> list[int]:
     low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
     return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
@@ -85,16 +85,20 @@ def model(kernel: Kernel, device: Device) -> float:
   target = device.renderer.target
   sizes = {a.rng: a.size for a in kernel.axes}
   programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
-  traffic = live = 0.0
+  rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP))
+  traffic = live = staged = 0.0
   for u in toposort(kernel.body):
     if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
       own = prod(sizes.get(r, 1) for r in u.src[1].ranges if r in sizes and kernel.axis(r.arg[0]).kind is not AxisKind.GRID)
       traffic += own * programs * u.dtype.itemsize
+      if u.op is Ops.LOAD and rounds > 1: staged += own / rounds * u.dtype.itemsize
     if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
       live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
-  room = 64 << 10 if target.blocks else 128 << 10
+  room = 128 << 10                # accumulators of 128×256 float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
   waves = -(-programs // max(target.cores, 1)) * max(target.cores, 1) / max(programs, 1)
-  return traffic * waves * max(1.0, live / room) + programs * 2000.0
+  if target.blocks: traffic += programs * rounds / max(target.cores, 1) * 300e3   # a round takes a tenth of a microsecond whatever it loads
+  crowded = max(1.0, 3 * staged / target.local_memory) if target.blocks and target.local_memory else 1.0   # three stages of a pipeline
+  return traffic * waves * max(1.0, live / room) * crowded ** 2 + programs * 2000.0
 
 
 def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, device: Device, inputs: Sequence[Any]) -> tuple[Values, list[str]]:
@@ -102,14 +106,15 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, devic
   lines: list[str] = []
   distinct: dict[Any, tuple[Values, Specialised]] = {}
   more = {"num_warps": kernel.settings.get("num_warps", (4, 8)), "num_stages": kernel.settings.get("num_stages", (3,))}
-  for values in itertools.islice(candidates(symbols, more if device.renderer.target.blocks else {}), 200):
+  more_blocks = device.renderer.target.blocks
+  for values in itertools.islice(candidates(symbols, more if more_blocks else {}), 200):
     try: s = specialise(values)
     except NtgradError as e:
       lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
       continue
     lowered = lower_tiles(s.kernel) if s.kernel.plain and not device.renderer.target.blocks else s.kernel
     distinct.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else id(s), (values, s))
-    if len(distinct) >= 40: break
+    if len(distinct) >= (120 if more_blocks else 40): break
   if not distinct: raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
   first = next(iter(distinct.values()))
   if len(distinct) == 1: return first[0], lines
