@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError
@@ -15,7 +17,7 @@ from ntgrad.core import live_tensors, mode
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.realize import Step, number_buffer, realize, run_step, walk
+from ntgrad.engine.realize import Step, captures, number_buffer, realize, run_step, walk
 from ntgrad.tensor import Tensor
 
 from .jagged import Jagged
@@ -31,11 +33,17 @@ class Argument(NamedTuple):
   jagged: tuple[int, tuple[int, ...], DType] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Launcher:
   """A compiled kernel on a device, and the parameters that it writes."""
   step: Step
   writes: tuple[int, ...]
+
+  @cached_property
+  def program(self) -> Program:
+    """What is launched."""
+    assert self.step.program is not None
+    return self.step.program
 
 
 def describe(a: Any) -> Argument:
@@ -143,7 +151,8 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
   buffers: list[Buffer] = [n.arg for n in nodes]
   for b in buffers:
     if b.version != b.storage.version: raise DeviceError(f"{b} was overwritten; this tensor holds an older version of it")
-  run_step(launcher.step, buffers, config.debug >= 2)
+  if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
+  else: launcher.program([raw if (raw := b.storage._raw) is not None else b.raw for b in buffers])
   for i in launcher.writes:
     storage = buffers[i].storage
     storage.version += 1
