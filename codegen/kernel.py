@@ -30,14 +30,18 @@ class AxisKind(Enum):
 
 @dataclass(frozen=True)
 class Axis:
-  """One dimension of the iteration space: ``RANGE(id, size)`` in the body."""
+  """One dimension of the iteration space: ``RANGE(id, size)`` in the body.
+
+  ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of them.
+  """
   id: int
   size: int
   kind: AxisKind
+  programs: int = 0
 
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)
-  def __str__(self) -> str: return f"a{self.id}:{self.size} {self.kind}"
+  def __str__(self) -> str: return f"a{self.id}:{self.size} {self.kind}" + (f"/{self.programs}" if self.programs else "")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Lowering:
   def __init__(self, kernel: Kernel, stores: tuple[UOp, ...]):
     self.kernel = kernel
     self.size = {a.id: a.size for a in kernel.axes}
+    self.programs = {a.id: a.programs for a in kernel.axes}
     self.order: dict[UOp, tuple[int, int, int]] = {}                 # loop -> place in the nesting
     self.loops: dict[tuple[Any, ...], UOp] = {}                 # (axis, phase, surrounding loops) -> LOOP
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
@@ -67,8 +68,10 @@ class Lowering:
     key = (axis, phase, around)
     found = self.loops.get(key)
     if found is None:
-      bounds = self._track(ix.const(0)), self._track(ix.const(self.size[axis]))
-      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, bounds)
+      n = self.programs[axis]
+      bounds = (UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, n)), ix.const(self.size[axis]), ix.const(n)) if n else (ix.const(0), ix.const(self.size[axis]))
+      for b in bounds: self._track(b)
+      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, bounds, "flatten" if n else None)
       self.inside[found] = self.outside[found] = around | {found}
       # surrounding loops come first
       self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))

@@ -6,23 +6,26 @@ from dataclasses import dataclass
 from . import index as ix
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
-from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, prod, toposort
 
-KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP}
+KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP,
+         "block": AxisKind.TILE}
 
 
 @dataclass(frozen=True)
 class Opt:
   """A step on axis id ``axis`` by ``amount``.
 
-  split, upcast, unroll, lane, overlap, local, tile, loop, grid, merge (with axis ``amount``), pad, first, last.
-  ``stage`` and ``pack`` take an axis and a param's slot; ``stream`` a param's slot in place of the axis.
+  split, upcast, unroll, lane, overlap, local, tile, block, group, loop, grid, merge (with axis ``amount``), pad, first, last.
+  ``block`` pads where it must; ``group`` makes neighbours along a GRID axis run together. ``stage`` and ``pack`` take an axis and a param's slot; ``stream`` a param's slot in place of the axis, ``persist`` a number of programs.
   """
   name: str
   axis: int
   amount: int = 0
 
-  def __str__(self) -> str: return f"data{self.axis}.stream()" if self.name == "stream" else f"a{self.axis}.{self.name}({self.amount or ''})"
+  def __str__(self) -> str:
+    if self.name == "stream": return f"data{self.axis}.{self.name}()"
+    return f"persist({self.axis})" if self.name == "persist" else f"a{self.axis}.{self.name}({self.amount or ''})"
 
 
 def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
@@ -30,7 +33,9 @@ def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
   if opt.name == "stream":
     body = tuple(UOp(Ops.STORE, s.dtype, s.src, "nt") if s.src[0].arg[0] == opt.axis else s for s in kernel.body)
     return kernel.with_(body=body, applied=(*kernel.applied, opt))
+  if opt.name == "persist": return _persist(kernel, opt).with_(applied=(*kernel.applied, opt))
   axis = next((a for a in kernel.axes if a.id == opt.axis), None)
+  if any(a.programs for a in kernel.axes): raise OptError(f"{opt}: programs that stay ({', '.join(map(str, kernel.axes))}) are the last step")
   if axis is None: raise OptError(f"{opt}: the kernel has axes {', '.join(map(str, kernel.axes))}")
   out = _apply(kernel, axis, opt)
   return out.with_(applied=(*kernel.applied, opt))
@@ -41,6 +46,10 @@ def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.name == "merge": return _merge(kernel, axis, opt)
   if opt.name in ("stage", "pack"): return _stage(kernel, opt)
   if opt.name == "overlap": return _overlap(kernel, axis, opt)
+  if opt.name == "group": return _group(kernel, axis, opt)
+  if opt.name == "block" and opt.amount > 0 and axis.size % opt.amount:
+    kernel = _pad(kernel, axis, opt)
+    axis = kernel.axis(axis.id)
   if opt.name in ("loop", "grid"):
     kind = AxisKind.LOOP if opt.name == "loop" else AxisKind.GRID
     if kind is AxisKind.GRID and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis cannot be spread over programs")
@@ -144,6 +153,31 @@ def _merge(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
     new[u] = ix.fold(m) or m
   axes = tuple(merged if a is axis else a for a in kernel.axes if a is not other)
   return kernel.with_(axes=axes, body=tuple(new[b] for b in kernel.body))
+
+
+def _group(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
+  """Groups of ``amount`` programs along a GRID axis run before the next step along the others: what they share stays in a cache."""
+  if axis.kind is not AxisKind.GRID: raise OptError(f"{opt}: {axis} is not an axis of programs")
+  if opt.amount < 2 or axis.size % opt.amount: raise OptError(f"{opt}: {opt.amount} does not divide the axis {axis}")
+  inner = axis.id
+  if opt.amount < axis.size:
+    kernel = split(kernel, axis, opt.amount, AxisKind.GRID)
+    inner = max(a.id for a in kernel.axes)
+  rest = tuple(a for a in kernel.axes if a.id != inner)
+  return kernel.with_(axes=(*rest, kernel.axis(inner)))
+
+
+def _persist(kernel: Kernel, opt: Opt) -> Kernel:
+  """Only ``opt.axis`` programs, which stay: what the others would have done is gone through by a loop, one program's share after the other."""
+  grid = kernel.of_kind(AxisKind.GRID)
+  total = prod(a.size for a in grid)
+  if not kernel.plain: raise OptError(f"{opt}: the kernel's statements are in an order, each program goes through them once")
+  if not 0 < opt.axis < total: raise OptError(f"{opt}: the kernel has {total} programs; fewer than that, and at least one, can stay")
+  if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{opt}: programs with work-items do not stay")
+  for a in grid[1:]: kernel = _merge(kernel, kernel.axis(grid[0].id), Opt("merge", grid[0].id, a.id))
+  whole = kernel.axis(grid[0].id)
+  stay = Axis(whole.id, whole.size, AxisKind.LOOP, opt.axis)
+  return kernel.with_(axes=(stay, *(a for a in kernel.axes if a is not whole)))
 
 
 def _stage(kernel: Kernel, opt: Opt) -> Kernel:

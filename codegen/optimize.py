@@ -23,7 +23,7 @@ PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its 
 def optimize(kernel: Kernel, target: Any) -> Kernel:
   """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is linearised."""
   if not kernel.plain: return kernel
-  if target.blocks: return tile(kernel, target.cores)
+  if target.blocks: return tile(kernel, target)
   kernel = merge_axes(split_axes(kernel))
   if target.locals: return work_items(kernel)
   if target.lanes == 1 or not kernel.axes: return kernel

@@ -1,57 +1,69 @@
-"""First heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, and how large."""
+"""Heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, how large, and in which order programs run.
+
+Everything is an Opt, so a search may go on from here. What the sizes are made of was measured on an H100 (bench/RESULTS-cuda.md).
+"""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterable
 
 from .axes import merge_axes, split_axes
-from .costs import profile
+from .costs import Access, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
-from .opt import Opt, apply_opt, split
+from .opt import Opt, apply_opt
 from .uop import BinaryOps, Ops, TernaryOps, UOp, prod
 
 ELEMENTS = 1024          # of a program that only maps elements
-BLOCK = 4096             # elements of the largest block of a reduction
+ROW = 16384              # elements of a row that is read once and stays in registers
+BLOCK = 4096             # elements of the block of a reduction, in rows and what is reduced
 COLUMNS = 64             # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
 LEAST_DOT = 16
-DOTS = ((128, 256), (128, 128), (128, 64), (64, 64))   # of the output of a product of 16-bit floats or less, best first
+DOTS = ((128, 256), (128, 128), (64, 128), (64, 64))   # of the output of a product of 16-bit floats or less, best first
+GROUP = 8                # rows of blocks whose programs run together: what they share of the other matrix stays in the L2 cache
+WAVES = 3                # from so many programs a core on, programs that stay and go on to the next block win
 
 
-def tile(kernel: Kernel, cores: int = 1) -> Kernel:
-  """The kernel with TILE axes where it has none yet: a plain one, whose statements may run all at once. Products keep ``cores`` busy."""
-  if not kernel.plain or kernel.of_kind(AxisKind.TILE): return kernel
-  kernel = merge_axes(split_axes(kernel))
-  dot = product(kernel)
-  if dot is not None:
-    m, n, k = dot
-    wide = any(p.dtype.itemsize > 2 for p in kernel.params)
-    rows, columns = (64, 64) if wide else blocks(kernel, m, n, cores)
-    for i, size in ((m, rows), (n, columns), (k, 32 if wide else 64)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    return kernel
-  return reduction(kernel) if kernel.reduces else elementwise(kernel, ELEMENTS)
+def tile(kernel: Kernel, target: Any) -> Kernel:
+  """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
+  if not kernel.plain: return kernel
+  if not kernel.of_kind(AxisKind.TILE):
+    kernel = merge_axes(split_axes(kernel))
+    kernel, dot = product(kernel)
+    if dot is not None:
+      for i, size in zip(dot, blocks(kernel, *dot, target.cores)): kernel = tile_axis(kernel, kernel.axis(i), size)
+    else: kernel = reduction(kernel, target.cores) if kernel.reduces else elementwise(kernel, ELEMENTS)
+  return grouped(kernel, target.cores)
 
 
-def blocks(kernel: Kernel, m: int, n: int, cores: int) -> tuple[int, int]:
-  """Rows and columns of a product that a program makes: the largest block with which there is a program for every core."""
+def blocks(kernel: Kernel, m: int, n: int, k: int, cores: int) -> tuple[int, int, int]:
+  """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program for
+  (nearly) every core."""
+  if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return 64, 64, 32
   rows, columns = kernel.axis(m).size, kernel.axis(n).size
+  if min(rows, columns) <= 32: return 64, 64, 256   # bound by memory: long pieces of the large matrix
   others = prod(a.size for a in free(kernel) if a.id not in (m, n))
   for bm, bn in DOTS:
-    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= cores: return bm, bn
-  return DOTS[-1]
+    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= 0.9 * cores: return bm, bn, 64
+  return *DOTS[-1], 64
+
+
+def grouped(kernel: Kernel, cores: int) -> Kernel:
+  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``GROUP`` blocks of rows high."""
+  grid = kernel.of_kind(AxisKind.GRID)
+  if len(grid) < 2 or prod(a.size for a in grid) <= cores or not is_product(kernel): return kernel
+  rows = grid[-2]
+  high = max(d for d in range(1, GROUP + 1) if rows.size % d == 0)
+  return apply_opt(kernel, Opt("group", rows.id, high)) if high > 1 and grid[-1].size > 1 else kernel
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
   """``axis`` in blocks of at most ``size``, a power of two: whole, or padded to a multiple and split."""
-  if axis.size == 1: return kernel
-  if axis.size <= size: return kernel.with_(axes=tuple(Axis(a.id, a.size, AxisKind.TILE) if a is axis else a for a in kernel.axes))
-  if size == 1: return kernel
-  kernel = apply_opt(kernel, Opt("pad", axis.id, size))
-  return split(kernel, kernel.axis(axis.id), size, AxisKind.TILE)
+  return apply_opt(kernel, Opt("block", axis.id, min(size, axis.size))) if axis.size > 1 < size else kernel
 
 
-def fill(kernel: Kernel, axes: list[Axis], room: int) -> tuple[Kernel, int]:
+def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
   """The last of ``axes`` as blocks, as far as ``room`` elements go; gives the room that is left."""
-  for a in reversed(axes):
+  for a in reversed(list(axes)):
     if room <= 1: break
     if a.size == 1: continue
     kernel = tile_axis(kernel, a, room)
@@ -65,8 +77,8 @@ def free(kernel: Kernel) -> list[Axis]: return [a for a in kernel.of_kind(AxisKi
 def elementwise(kernel: Kernel, room: int) -> Kernel: return fill(kernel, free(kernel), room)[0]
 
 
-def reduction(kernel: Kernel) -> Kernel:
-  """The reduced axes as a block where they are small enough, and as many rows as then fit."""
+def reduction(kernel: Kernel, cores: int = 1) -> Kernel:
+  """The reduced axes as a block where they are small enough, and as many rows as then fit and leave every core some programs."""
   bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
   reads = [x for x in profile(kernel).accesses if not x.write]
   def contiguous(axes: list[Axis]) -> bool: return any(x.steps.get(a.id) == 1 for x in reads for a in axes)
@@ -74,12 +86,18 @@ def reduction(kernel: Kernel) -> Kernel:
   if rows and contiguous(rows[-1:]) and not contiguous(bound):
     kernel, _ = fill(kernel, rows, COLUMNS)
     return fill(kernel, bound, BLOCK // COLUMNS)[0]
-  kernel, room = fill(kernel, bound, BLOCK)
+  width = prod(1 << (a.size - 1).bit_length() for a in bound)
+  kernel, room = fill(kernel, bound, ROW if BLOCK < width <= ROW else BLOCK)
+  if width > BLOCK: return kernel
+  programs = prod(a.size for a in rows)
+  while room > 1 and programs // room < cores: room //= 2
   return fill(kernel, rows, room)[0]
 
 
-def product(kernel: Kernel) -> tuple[int, int, int] | None:
-  """The axes (m, n, k) of a kernel that is a matrix product large enough for tl.dot; others stay programs and loops."""
+# ---- matrix products
+
+def factors(kernel: Kernel) -> tuple[UOp, UOp, UOp] | None:
+  """The REDUCE of a kernel that is a sum of products which ``tl.dot`` makes, and the two factors."""
   if len(kernel.reduces) != 1: return None
   u = kernel.reduces[0]
   value = u.src[0]
@@ -87,16 +105,78 @@ def product(kernel: Kernel) -> tuple[int, int, int] | None:
   if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
   if u.dtype not in (dtypes.float32, dtypes.int32): return None
   if u.dtype is dtypes.int32 and any(stored(s).dtype is not dtypes.int8 for s in value.src): return None
+  return u, value.src[0], value.src[1]
+
+
+def is_product(kernel: Kernel) -> bool:
+  """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
+  found = factors(kernel)
+  if found is None: return False
+  u, *sides = found
+  tiles = {a.id for a in kernel.of_kind(AxisKind.TILE) if a.size >= LEAST_DOT}
+  a, b = ({r.arg[0] for r in s.ranges} & tiles for s in sides)
+  return bool(a - b - set(u.arg[1]) and b - a - set(u.arg[1]) and a & b & set(u.arg[1]))
+
+
+def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
+  """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs and loops.
+
+  Of several axes (a convolution has them) those that memory goes along are taken, and made one with their neighbours where they are short.
+  """
+  found = factors(kernel)
+  if found is None: return kernel, None
+  u, *sides = found
   grid = {a.id for a in free(kernel)}
-  a, b = ({r.arg[0] for r in s.ranges} for s in value.src)
-  def largest(ids: Any) -> int | None:
-    return max((i for i in ids if kernel.axis(i).size >= LEAST_DOT), key=lambda i: (kernel.axis(i).size, i), default=None)
-  m, n, k = largest(grid & a - b), largest(grid & b - a), largest(set(u.arg[1]) & a & b)
-  return None if m is None or n is None or k is None else (m, n, k)
+  a, b = ({r.arg[0] for r in s.ranges} for s in sides)
+  accesses = [x for x in profile(kernel).accesses if not x.write]
+  reads = [[x for x in accesses if x.node in s.toposort()] for s in sides]
+  roles = (sorted(grid & a - b), sorted(grid & b - a), sorted(set(u.arg[1]) & a & b))
+  if any(prod(kernel.axis(i).size for i in ids) < LEAST_DOT for ids in roles): return kernel, None
+  k = inner(kernel, roles[2], reads)
+  m, n = (outer(kernel, ids, side, k) for ids, side in zip(roles, reads))
+  chosen = []
+  for i, ids in zip((m, n, k), roles):
+    kernel, i = widened(kernel, i, ids, accesses)
+    chosen.append(i)
+  stores = [x for x in profile(kernel).accesses if x.write]
+  if any(x.steps.get(chosen[0]) == 1 for x in stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
+  return kernel, (chosen[0], chosen[1], chosen[2])
+
+
+def contiguous(i: int, side: list[Access]) -> bool: return any(x.steps.get(i) == 1 for x in side)
+
+
+def inner(kernel: Kernel, ids: list[int], sides: list[list[Access]]) -> int:
+  """The summed axis to make blocks of: a long one that the memory of both factors goes along, else the longest."""
+  def rank(i: int) -> tuple[bool, int, int]:
+    size = kernel.axis(i).size
+    return size >= LEAST_DOT and all(contiguous(i, side) for side in sides), size, i
+  return max(ids, key=rank)
+
+
+def outer(kernel: Kernel, ids: list[int], side: list[Access], k: int) -> int:
+  """A factor's own axis to make blocks of: the longest, if its memory goes along axis ``k``; else the one that it goes along."""
+  if kernel.axis(k).size >= LEAST_DOT and contiguous(k, side): return max(ids, key=lambda i: (kernel.axis(i).size, i))
+  return max(ids, key=lambda i: (kernel.axis(i).size >= 4 and contiguous(i, side), kernel.axis(i).size, i))
+
+
+WIDE = 64                # an axis of a product is made one with others until it has so many elements
+
+
+def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[Access]) -> tuple[Kernel, int]:
+  """The axis ``i`` made one with those of ``ids`` beside it in memory, the nearest first, until it is long enough for a block; its new number."""
+  def distance(j: int) -> int: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=1 << 62)
+  near = sorted(ids, key=distance)
+  short = kernel.axis(i).size < LEAST_DOT and distance(i) != 1
+  if short: i = near[0]
+  elif distance(i) != 1: return kernel, i   # nothing is gained by neighbours
+  for j in near[near.index(i) + 1:]:
+    if kernel.axis(i).size >= (LEAST_DOT if short else WIDE): break
+    kernel = apply_opt(kernel, Opt("merge", j, i))
+    i = j
+  return kernel, i
 
 
 def stored(u: UOp) -> UOp:
   """What a CAST widened."""
   return u.src[0] if u.op is Ops.CAST else u
-
-

@@ -44,6 +44,7 @@ def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[Progra
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:
   """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
   sizes = [a.size for a in kernel.of_kind(kind)[::-1]]
+  if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = stay
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], prod(sizes[2:]))
 
 

@@ -254,9 +254,9 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp], stand_ins: 
     if u in clean: continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
   device = next((u.device for u in order if u.device is not None), None) or default_device()
-  cores = get_device(device).renderer.target.cores
+  target = get_device(device).renderer.target
   if config.verify: verify_graph([clean[s] for s in sinks])
-  ready, items = schedule_graph([clean[s] for s in sinks], cores)
+  ready, items = schedule_graph([clean[s] for s in sinks], target.cores, target.blocks)
   if config.verify: verify_graph(ready)
   items = frugal(items, {*inputs, *(storage(r) for r in ready)})
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}

@@ -13,10 +13,13 @@ from .prepare import prepare
 from .storage import storage
 
 
-def schedule_graph(sinks: Iterable[UOp], cores: int = 2) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
-  """The prepared sinks (one for each given) and the kernels that compute them, in an order that may run."""
+def schedule_graph(sinks: Iterable[UOp], cores: int = 2, blocks: bool = False) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+  """The prepared sinks (one for each given) and the kernels that compute them, in an order that may run.
+
+  ``cores`` programs run at a time; with ``blocks`` each makes a block of outputs.
+  """
   given = tuple(sinks)
-  ready = prepare(given, cores)
+  ready = prepare(given, cores, blocks)
   alone: set[UOp] = set()   # ASSIGNs that share no kernel
   while True:
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], alone)

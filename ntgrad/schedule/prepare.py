@@ -7,14 +7,14 @@ SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitt
 CACHE_BYTES = 384 << 10   # what one program should read again and again
 
 
-def prepare(sinks: tuple[UOp, ...], cores: int) -> tuple[UOp, ...]:
-  """Rewrite the graph for a machine that runs ``cores`` programs at a time."""
+def prepare(sinks: tuple[UOp, ...], cores: int, blocks: bool = False) -> tuple[UOp, ...]:
+  """Rewrite the graph for a machine that runs ``cores`` programs at a time; with ``blocks`` each makes many outputs."""
   def step(u: UOp) -> UOp | None:
     if u.op is Ops.DETACH: return u.src[0]
     if u.op in MOVEMENT: return empty_source(u) or merge_movement(u)
     if u.op is Ops.CONTIGUOUS and u.src[0].op is Ops.CONTIGUOUS and u.src[0].arg is None: return u.src[0]
     if u.op is Ops.SCATTER: return flat_scatter(u)
-    if u.op is Ops.REDUCE_AXIS: return empty_reduce(u) or split_reduce(u, cores)
+    if u.op is Ops.REDUCE_AXIS: return empty_reduce(u) or (split_blocks if blocks else split_reduce)(u, cores)
     return None
   return rewrite(sinks, step)
 
@@ -84,6 +84,38 @@ def split_for_cache(u: UOp, count: int, outputs: int, cores: int) -> UOp | None:
   parts = next((p for p in range(max(size // CACHE_BYTES, 2 * cores), n + 1) if n % p == 0), 0)
   if not parts or parts * outputs * u.dtype.itemsize > size: return None
   return in_parts(u, u.src[0], axis, parts)
+
+
+PRODUCT_BLOCK, COLUMN_BLOCK = 1024, 64   # outputs that a program makes of a matrix product, and of a sum over columns
+LEAST_PART = 256      # elements of a part of a sum
+
+
+def split_blocks(u: UOp, cores: int) -> UOp | None:
+  """A long reduction that leaves cores idle, because one program makes a block of outputs: parts, then a sum of the parts (split-k)."""
+  x, axes = u.src[0], u.arg[1]
+  count, outputs = prod(x.shape[a] for a in axes), prod(u.shape)
+  if count < 2 * LEAST_PART: return None
+  if u.arg[0] is BinaryOps.ADD and is_contraction(x): programs = outputs // PRODUCT_BLOCK
+  else: programs = outputs if len(x.shape) - 1 in axes else outputs // COLUMN_BLOCK
+  if programs >= 0.9 * cores: return None
+  want = min(-(-2 * cores // max(programs, 1)), count // LEAST_PART)
+  axis = max(axes, key=lambda a: (x.shape[a], -a))
+  n = x.shape[axis]
+  parts = next((p for p in range(want, min(2 * want, n) + 1) if n % p == 0), 0) or next((p for p in range(min(want, n), 1, -1) if n % p == 0), 1)
+  if 2 * parts >= want: return in_parts(u, x, axis, parts) if parts > 1 else None
+  if u.arg[0] is not BinaryOps.ADD: return None
+  parts = min(want, n)
+  padding = tuple((0, -n % parts) if d == axis else (0, 0) for d in range(len(x.shape)))
+  return in_parts(u, UOp(Ops.PAD, u.dtype, (x,), padding), axis, parts)
+
+
+def is_contraction(x: UOp) -> bool:
+  """Whether summing ``x`` is a matrix product, or a convolution: a product whose factors are both repeated."""
+  if x.op is not Ops.ALU or x.arg is not BinaryOps.MUL: return False
+  def size(u: UOp) -> int:
+    while u.op in MOVEMENT or u.op is Ops.CAST: u = u.src[0]
+    return prod(u.shape)
+  return all(2 * size(s) <= prod(x.shape) for s in x.src)
 
 
 def in_parts(u: UOp, x: UOp, axis: int, parts: int) -> UOp:
