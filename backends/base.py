@@ -23,8 +23,11 @@ class Target:
   cores: int = 1                         # GRID values that run at the same time
   locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
   local_memory: int = 0                  # bytes that STAGE may use
+  cache: int = 1 << 20                   # bytes of the last cache that all cores share
+  bandwidth: float = 20e9                # bytes a second between memory and cores
   max_params: int = 64
   blocks: bool = False                   # TILE axes are blocks: made all at once, by the target's own compiler
+  descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
   dtypes: tuple[DType, ...] = dtypes.all
 
 
@@ -66,10 +69,34 @@ class Program:
     return self
 
 
+@dataclass(frozen=True)
+class Node:
+  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the earlier launches that it has to come after."""
+  program: Program
+  args: Sequence[Any]
+  after: tuple[int, ...] = ()
+
+
+class Graph:
+  """Launches that a device takes all at once: calling it launches them. What does not come after one another may run side by side."""
+
+  def __call__(self) -> None:
+    """Launch everything and return. Raises DeviceError when the device refuses."""
+    raise NotImplementedError
+
+  def change(self, node: int, arg: int, raw: Any) -> None:
+    """Give a launch another allocation, from the next call on."""
+    raise NotImplementedError
+
+
 class Device:
-  """One device: memory, compiler, launches. Raw allocations are opaque to the engine."""
+  """One device: memory, compiler, launches. Raw allocations are opaque to the engine.
+
+  ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of ``memory``.
+  """
   name: str
   renderer: Renderer
+  allocated = peak = pooled = memory = 0
 
   def alloc(self, nbytes: int) -> Any:
     """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises DeviceError when out of memory."""
@@ -82,6 +109,14 @@ class Device:
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""
     raise NotImplementedError
+
+  def reset_peak(self) -> None:
+    """Start measuring ``peak`` anew."""
+    self.peak = self.allocated
+
+  def copy_from(self, raw: Any, source: Device, source_raw: Any, nbytes: int) -> bool:
+    """Copy an allocation of another device, in order with what both have launched; False where it has to go through the host."""
+    return False
 
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host to device; ``data`` is a flat contiguous array of uint8 and may be changed after the call."""
@@ -103,6 +138,42 @@ class Device:
     """Know kernels that :meth:`pack` made: compiling them finds them. Raises StateError for what this device does not take."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
+  def graph(self, nodes: Sequence[Node]) -> Graph | None:
+    """Launches that will be repeated as one; None where launching each by itself is what there is. Raises CompileError."""
+    return None
+
   def synchronize(self) -> None:
     """Wait for everything launched."""
     raise NotImplementedError
+
+  # ---- memory that other libraries have too; what is said here is right for memory of the host
+  dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives
+
+  def enter(self) -> None:
+    """Make the device this thread's, where that is a thing that libraries ask for."""
+
+  def adopt(self, address: int, nbytes: int) -> Any:
+    """A raw allocation over memory that another library owns, at a multiple of 64 bytes; None where there is no such thing."""
+    return None
+
+  def address(self, raw: Any, nbytes: int) -> int:
+    """Where an allocation lies for other libraries; on the host all that was launched has ended. 0: nowhere that they could use."""
+    return 0
+
+  def stream_handle(self) -> int | None:
+    """The stream that launches go to, for libraries that order their own work with it."""
+    return None
+
+  def follow(self, stream: int) -> None:
+    """What is launched from now on comes after everything in another library's stream."""
+
+  def precede(self, stream: int | None) -> None:
+    """What another library puts into a stream from now on comes after everything launched here. None: whatever it does, in any stream."""
+    self.synchronize()
+
+  def let_go(self, owner: Any) -> None:
+    """Drop an object that keeps adopted memory, once nothing launched here uses that memory any more."""
+    self.synchronize()
+
+  def settle(self) -> None:
+    """Wait for everything on the device, other libraries' work too: memory that they had may be used again."""

@@ -24,13 +24,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
+from rows import FAST, SLOW, Row, table
 
 import ntgrad
 from ntgrad import Device, Tensor, nn
@@ -45,30 +45,6 @@ HERE = Path(__file__).resolve().parent
 BATCH = 128
 BLOCK = 5       # timed calls of one side before the other has its turn
 PAUSE = 0.25    # seconds between turns: the threads of numpy's and torch's libraries spin for a while after their last call
-FAST, SLOW = "≥", "≤"   # a ratio of speeds must reach a number, an amount must stay under one
-
-
-@dataclass
-class Row:
-  """A line of the table: what was measured, and what must be."""
-  work: str
-  ours: str
-  reference: str
-  value: float | None        # None: could not be measured (no torch)
-  sign: str
-  limit: float
-  unit: str = "×"
-  kernels: list[str] = field(default_factory=list)
-
-  @property
-  def ok(self) -> bool | None:
-    if self.value is None: return None
-    return self.value >= self.limit if self.sign == FAST else self.value <= self.limit
-
-  def cells(self) -> list[str]:
-    value = "–" if self.value is None else f"{self.value:.2f} {self.unit}"
-    ok = {True: "yes", False: "**no**", None: "–"}[self.ok]
-    return [self.work, self.ours, self.reference, value, f"{self.sign} {self.limit:g} {self.unit}", ok]
 
 
 # ---- measuring
@@ -394,14 +370,6 @@ def busy() -> str:
   load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
   if load < 0.5: return ""
   return f"\n\n**The machine was busy before the run (load {load:.1f}): the ratios, those against torch above all, are not to be relied on.**"
-
-
-def table(rows: list[Row]) -> str:
-  """The rows as markdown, and the kernels that were timed."""
-  head = ["work", "ntgrad", "reference", "ratio", "must reach", "ok"]
-  lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * 3 + ["--:"] * 2 + ["---"], *(r.cells() for r in rows))]
-  timed = [f"- {r.work}: {', '.join(r.kernels)}" for r in rows if r.kernels]
-  return "\n".join(lines) + ("\n\nKernels timed:\n" + "\n".join(timed) if timed else "")
 
 
 def main() -> None:

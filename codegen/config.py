@@ -30,8 +30,10 @@ class Config:
   """The settings in force. Assign a field, or use ``with config(field=value):``."""
   debug: int = _setting("DEBUG", 0, "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly")
   noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True)
+  allow_tf32: int = _setting("ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True)
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some")
+  beam: int = _setting("BEAM", 0, "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's", key=True)
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly")
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk")
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")

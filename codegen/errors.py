@@ -67,3 +67,11 @@ class StateError(NtgradError, ValueError):
 
 class ConfigError(NtgradError, ValueError):
   """A configuration field or environment variable with a value that it does not take."""
+
+
+class InterchangeError(NtgradError, BufferError):
+  """Memory that cannot be shared with another library as asked: strides, a dtype or a device that one of the two has not, a copy ruled out."""
+
+
+class NoInterfaceError(NtgradError, AttributeError):
+  """An interface of memory that this tensor has not; ``hasattr`` says so."""

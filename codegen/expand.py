@@ -136,7 +136,7 @@ class Expander:
     dtype = u.dtype.vec(count)
     zero = UOp.const(u.dtype, 0)
     if gate is ix.FALSE: return zero
-    return UOp(Ops.LOAD, dtype, (u.src[0], at) if gate is ix.TRUE else (u.src[0], at, gate, zero))
+    return UOp(Ops.LOAD, dtype, (u.src[0], at) if gate is ix.TRUE else (u.src[0], at, gate, zero), u.arg)
 
   def load(self, u: UOp, env: Env) -> UOp:
     at = self.flat(u.src[0], u.src[1], env)

@@ -69,7 +69,8 @@ class Lowering:
     found = self.loops.get(key)
     if found is None:
       n = self.programs[axis]
-      bounds = (UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, n)), ix.const(self.size[axis]), ix.const(n)) if n else (ix.const(0), ix.const(self.size[axis]))
+      end = ix.const(self.size[axis])
+      bounds = (UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, n)), end, ix.const(n)) if n else (ix.const(0), end)
       for b in bounds: self._track(b)
       found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, bounds, "flatten" if n else None)
       self.inside[found] = self.outside[found] = around | {found}

@@ -17,15 +17,17 @@ class Opt:
   """A step on axis id ``axis`` by ``amount``.
 
   split, upcast, unroll, lane, overlap, local, tile, block, group, loop, grid, merge (with axis ``amount``), pad, first, last.
-  ``block`` pads where it must; ``group`` makes neighbours along a GRID axis run together. ``stage`` and ``pack`` take an axis and a param's slot; ``stream`` a param's slot in place of the axis, ``persist`` a number of programs.
+  ``block`` pads where it must; ``group`` makes neighbours along a GRID axis run together. ``stage`` and ``pack`` take an axis and a
+  param's slot; ``stream`` and ``descriptor`` a param's slot in place of the axis, ``persist`` a number of programs,
+  ``warps`` and ``stages`` how many of them the target's compiler makes.
   """
   name: str
   axis: int
   amount: int = 0
 
   def __str__(self) -> str:
-    if self.name == "stream": return f"data{self.axis}.{self.name}()"
-    return f"persist({self.axis})" if self.name == "persist" else f"a{self.axis}.{self.name}({self.amount or ''})"
+    if self.name in ("stream", "descriptor"): return f"data{self.axis}.{self.name}()"
+    return f"{self.name}({self.axis})" if self.name in ("persist", "warps", "stages") else f"a{self.axis}.{self.name}({self.amount or ''})"
 
 
 def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
@@ -33,9 +35,11 @@ def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
   if opt.name == "stream":
     body = tuple(UOp(Ops.STORE, s.dtype, s.src, "nt") if s.src[0].arg[0] == opt.axis else s for s in kernel.body)
     return kernel.with_(body=body, applied=(*kernel.applied, opt))
+  if opt.name == "descriptor": return _descriptor(kernel, opt)
+  if opt.name in ("warps", "stages"): return kernel.with_(applied=(*kernel.applied, opt))   # what the compiler is told, where it asks
   if opt.name == "persist": return _persist(kernel, opt).with_(applied=(*kernel.applied, opt))
-  axis = next((a for a in kernel.axes if a.id == opt.axis), None)
   if any(a.programs for a in kernel.axes): raise OptError(f"{opt}: programs that stay ({', '.join(map(str, kernel.axes))}) are the last step")
+  axis = next((a for a in kernel.axes if a.id == opt.axis), None)
   if axis is None: raise OptError(f"{opt}: the kernel has axes {', '.join(map(str, kernel.axes))}")
   out = _apply(kernel, axis, opt)
   return out.with_(applied=(*kernel.applied, opt))
@@ -202,6 +206,19 @@ def _stage(kernel: Kernel, opt: Opt) -> Kernel:
   return kernel.with_(body=tuple(new[b] for b in kernel.body))
 
 
+def _descriptor(kernel: Kernel, opt: Opt) -> Kernel:
+  """Mark every LOAD and STORE of a param: a target with tensor descriptors reads and writes it by one, where the access is a box."""
+  new: dict[UOp, UOp] = {}
+  found = False
+  for u in kernel.nodes:
+    src, arg = tuple(new[s] for s in u.src), u.arg
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0].arg[0] == opt.axis and not isinstance(arg, tuple):
+      arg, found = "tma", True
+    new[u] = u if src == u.src and arg == u.arg else (UOp.fresh if u.lone else UOp)(u.op, u.dtype, src, arg)
+  if not found: raise OptError(f"{opt}: the kernel neither reads nor writes data{opt.axis} one element a place")
+  return kernel.with_(body=tuple(new[b] for b in kernel.body), applied=(*kernel.applied, opt))
+
+
 def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   """Round an axis up to a multiple of ``amount``. The added values are invisible: reductions see the identity, stores skip them."""
   size = -(-axis.size // opt.amount) * opt.amount
@@ -214,7 +231,7 @@ def _pad(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
     src = tuple(new[s] for s in u.src)
     if u is axis.rng: new[u] = wide.rng
     elif u.op is Ops.LOAD and axis.rng in u.ranges:
-      new[u] = UOp(Ops.LOAD, u.dtype, (src[0], src[1], ix.both(inside, *src[2:3])))
+      new[u] = UOp(Ops.LOAD, u.dtype, (src[0], src[1], ix.both(inside, *src[2:3])), u.arg)
     elif u.op is Ops.REDUCE and axis.id in u.arg[1]:
       value = UOp.alu(TernaryOps.WHERE, inside, src[0], UOp.const(u.dtype, identity(u.arg[0], u.dtype)))
       new[u] = UOp(Ops.REDUCE, u.dtype, (value,), u.arg)

@@ -106,7 +106,9 @@ def index_form(kernel: Kernel) -> str:
   them, ``acc[a1, a2] = …``.
   """
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
-  lines += [f"data{p.slot:<3d}{p.shape} {dtype_name(p.dtype)}{', written' if p.written else ''}" for p in kernel.params]
+  marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
+  lines += [f"data{p.slot:<3d}{p.shape} {dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
+            for p in kernel.params]
   lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
 
@@ -176,7 +178,7 @@ class _Statements:
 
 def _mode(arg: Any) -> tuple[str, str]:
   """How a STORE writes."""
-  if arg is None: return "=", ""
+  if arg is None or arg == "tma": return "=", ""
   if arg == "nt": return "=", "   # past the cache"
   how, axes = arg
   return ("+=" if how == "add" else "="), f"   # {', '.join(f'a{i}' for i in axes)} one after another"

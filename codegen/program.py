@@ -350,7 +350,7 @@ class Program:
       elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       else:
         src = tuple([new[s] for s in u.src])
-        if u.op is Ops.LOOP: new[u] = w.open(UOp.fresh(u.op, u.dtype, src))
+        if u.op is Ops.LOOP: new[u] = w.open(UOp.fresh(u.op, u.dtype, src, u.arg))
         elif u.op is Ops.ENDLOOP: w.close(UOp.fresh(u.op, u.dtype, src))
         elif u.op in (Ops.STORE, Ops.ATOMIC, Ops.DEFINE_ACC, Ops.PHI): new[u] = w.fresh(u, src)
         elif u.op is Ops.LOAD: new[u] = w.fresh(u, src) if u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL else w.pure(u, src, False)

@@ -9,8 +9,9 @@ from typing import Any, Callable, Iterable, Sequence
 
 from .dtype import DType, dtypes
 from .errors import VerifyError
+from .index import vmax
 from .spec_rules import BITS, BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
-from .uop import MOVEMENT, BinaryOps, Ops, UOp, UOpList, prod, toposort
+from .uop import MOVEMENT, BinaryOps, Ops, UOp, UOpList, prod, step_of, toposort
 
 # ---- the linear form
 
@@ -71,6 +72,10 @@ def _lin_loop(u: UOp, at: _Place) -> str | None:
   if wrong: return wrong
   if any(s.dtype is not u.dtype for s in u.src[:2]):
     return f"LOOP of {u.dtype} from {u.src[0].dtype} to {u.src[1].dtype}: one dtype expected"
+  step = step_of(u)
+  if step is not None and step.dtype is not u.dtype: return f"LOOP of {u.dtype} in steps of {step.dtype}: one dtype expected"
+  if step is not None and vmax(step) < 1: return "LOOP goes up: its step is positive"
+  if u.arg not in (None, "flatten"): return f"the arg of LOOP is None or 'flatten', got {u.arg!r}"
   at.open.append(u)
   return None
 
@@ -172,7 +177,7 @@ def _sources(u: UOp, at: _Place) -> str | None:
   for s in u.src:
     if s not in at.at: return f"reads a {s.op} that does not stand before it"
     if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK, Ops.DEFINE_ACC): continue
-    extra = u.op is Ops.LOOP and s not in u.src[:2]   # LOOP and DEFINE_ACC may name what they come after
+    extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)   # LOOP and DEFINE_ACC may name what they come after
     if s.op in NO_VALUE and not extra: return f"reads line {at.at[s]}, a {s.op}, which has no value"
     if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and s is u.src[0]):
       return f"reads line {at.at[s]}, a buffer, other than by LOAD or STORE"

@@ -82,7 +82,10 @@ def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | Non
     if u.arg not in ATOMICS: return f"the arg of ATOMIC is one of {', '.join(map(repr, ATOMICS))}, got {u.arg!r}"
     if buf.op is not Ops.DEFINE_GLOBAL: return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
     return f"ATOMIC takes numbers, got {dtype}" if dtype.kind == "b" else None
-  if store and u.arg not in (None, "nt") and not (more and isinstance(u.arg, more)): return f"the arg of STORE is None or 'nt', got {u.arg!r}"
+  if store and u.arg not in (None, "nt", "tma") and not (more and isinstance(u.arg, more)):
+    return f"the arg of STORE is None, 'nt' or 'tma', got {u.arg!r}"
+  if not store and u.arg not in (None, "tma"): return f"the arg of LOAD is None or 'tma', got {u.arg!r}"
+  if u.arg == "tma" and buf.op is not Ops.DEFINE_GLOBAL: return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
   return None
 
 

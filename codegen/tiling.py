@@ -32,7 +32,7 @@ def tile(kernel: Kernel, target: Any) -> Kernel:
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target.cores)): kernel = tile_axis(kernel, kernel.axis(i), size)
     else: kernel = reduction(kernel, target.cores) if kernel.reduces else elementwise(kernel, ELEMENTS)
-  return grouped(kernel, target.cores)
+  return staying(grouped(kernel, target), target)
 
 
 def blocks(kernel: Kernel, m: int, n: int, k: int, cores: int) -> tuple[int, int, int]:
@@ -47,13 +47,26 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, cores: int) -> tuple[int, int
   return *DOTS[-1], 64
 
 
-def grouped(kernel: Kernel, cores: int) -> Kernel:
-  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``GROUP`` blocks of rows high."""
+def grouped(kernel: Kernel, target: Any) -> Kernel:
+  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``GROUP`` blocks of rows high.
+
+  Not where a wave is all there is, or the cache holds most of the factors anyway.
+  """
   grid = kernel.of_kind(AxisKind.GRID)
-  if len(grid) < 2 or prod(a.size for a in grid) <= cores or not is_product(kernel): return kernel
+  if len(grid) < 2 or prod(a.size for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel): return kernel
   rows = grid[-2]
   high = max(d for d in range(1, GROUP + 1) if rows.size % d == 0)
   return apply_opt(kernel, Opt("group", rows.id, high)) if high > 1 and grid[-1].size > 1 else kernel
+
+
+def staying(kernel: Kernel, target: Any) -> Kernel:
+  """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the chip has them."""
+  programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
+  if not target.descriptors or programs < WAVES * target.cores or not is_product(kernel): return kernel
+  if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
+  kernel = apply_opt(kernel, Opt("persist", target.cores))
+  for p in kernel.params: kernel = apply_opt(kernel, Opt("descriptor", p.slot))
+  return kernel
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:

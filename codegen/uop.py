@@ -74,8 +74,8 @@ class Ops(Enum):
   FOR = 44         # (end, statement..), arg: axis id; 0 <= axis < end
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written)
-  LOAD = 51        # (buffer, index[, gate[, other]])
-  STORE = 52       # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), index form also ("add" | "set", axis ids gone through in order)
+  LOAD = 51        # (buffer, index[, gate[, other]]), arg: None, "tma" (by a tensor descriptor where the target has them)
+  STORE = 52       # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
   ATOMIC = 53      # (buffer, index, value[, gate]), arg: "add" | "max" | "min"; an effect, no value
   SCAN = 54        # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable
   SORT = 55        # (value), arg: (axis id, descending): stable, NaN last; likewise
@@ -84,7 +84,7 @@ class Ops(Enum):
   # linear form
   DEFINE_ACC = 61  # arg: start value
   SPECIAL = 62     # arg: ("g" | "l", dimension, size)
-  LOOP = 63        # (start, end)
+  LOOP = 63        # (start, end[, step]), arg: None, "flatten" (with the loops inside it, where the target can)
   ENDLOOP = 64     # (loop)
   PHI = 65         # (accumulator, value, loop..)
   VECTORIZE = 66   # scalars to a vector
@@ -258,6 +258,11 @@ class UOpList(list[UOp]):
 
 
 _NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK, Ops.FOR}
+
+
+def step_of(loop: UOp) -> UOp | None:
+  """What the index of a LOOP goes up by; None for 1. (A source without a value is something that the loop comes after.)"""
+  return loop.src[2] if len(loop.src) > 2 and loop.src[2].op not in _NO_VALUE else None
 
 
 def _dtype_text(u: UOp) -> str:

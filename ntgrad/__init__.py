@@ -9,6 +9,8 @@ from ntgrad.core import no_grad
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
 
+from_dlpack = Tensor.from_dlpack
+
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "errors": ("ntgrad.errors", None)}
 
@@ -22,4 +24,4 @@ def __getattr__(name: str) -> Any:
   return found
 
 
-__all__ = ["Tensor", "dtypes", "config", "no_grad", "Device", "jit", "TinyJit", "nn", "errors"]
+__all__ = ["Tensor", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors"]

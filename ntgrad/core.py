@@ -239,7 +239,8 @@ class Base:
   def assign(self, x: Any) -> Self:
     """Write x into this tensor's memory when realised; from now on the tensor is the new value. Gives the tensor itself.
 
-    A tensor that is no memory yet, and no view of another, gets memory of its own. Raises AssignError where the shape, dtype or
+    A tensor that is no memory yet, and no view of another, gets memory of its own, and so does one over another library's memory that is
+    read-only; other memory of other libraries is written. Raises AssignError where the shape, dtype or
     device is another, or the tensor is a view of something that is not in memory.
     """
     u = self.lazydata
@@ -265,7 +266,11 @@ class Base:
       # memory that nothing was written to yet stays the pending value's; the new one gets its own (and may not need the pending one)
       if u.src[0].op is Ops.BUFFER and not u.src[0].arg.allocated: return self._set_assigned(self._owned(v))
       target = u  # after what is pending
-    elif base.op is Ops.BUFFER: target = u
+    elif base.op is Ops.BUFFER:
+      if base.arg.storage.read_only:
+        if u is base: return self._set_assigned(self._owned(v))
+        raise AssignError(f"assign: a view of shape {u.shape} of another library's memory, which is read-only; assign to a .clone() of it")
+      target = u
     elif base.op is Ops.CONST or u is base: return self._set_assigned(self._owned(v))
     else:
       raise AssignError(f"assign: the tensor is a view of a value that is not in memory ({base.op}); realize() that value first")

@@ -75,8 +75,14 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, np.float32)
   else:
-    raise DTypeError(f"Tensor: data of {type(data).__name__}; "
-                     "it takes numbers, nested lists, numpy arrays, bytes, Tensors and UOps")
+    from ntgrad import interchange
+    if not interchange.speaks(data):
+      raise DTypeError(f"Tensor: data of {type(data).__name__}; "
+                       "it takes numbers, nested lists, numpy arrays, bytes, Tensors, UOps and tensors of other libraries")
+    found = interchange.take(data)
+    node = interchange.adopt(found, device, copy=True if found.kind == interchange.CPU else None)
+    if dtype is not None: node = graph.cast(node, dtype)
+    return node if device is None or node.device == device else graph.copy(node, device)
   if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
   if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
   dtypes.of(array.dtype)  # refuses what ntgrad does not have

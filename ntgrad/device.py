@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import NamedTuple
 
 from ntgrad.codegen.errors import DeviceError
 
@@ -26,6 +27,14 @@ def canonical(name: str) -> str:
   return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
 
 
+class Memory(NamedTuple):
+  """Bytes on a device: in use now and at most (since the start, or ``reset_peak``), kept for reuse, and what the device has."""
+  allocated: int
+  peak: int
+  pooled: int
+  total: int
+
+
 class _Device:
   """``Device.DEFAULT``: the device that tensors are made on when none is named. Assign a name to change it."""
   _chosen: str | None = None
@@ -43,6 +52,25 @@ class _Device:
   def canonicalize(self, name: str | None) -> str:
     """The canonical name; None means the default. Raises DeviceError for a name that no device has."""
     return self.DEFAULT if name is None else canonical(name)
+
+  def memory(self, name: str | None = None) -> Memory:
+    """How much memory tensors use on a device (None: the default one), in bytes. Memory of other libraries is not counted.
+
+    Raises DeviceError for a device that the machine has not.
+    """
+    from ntgrad.engine.device import get_device
+    d = get_device(self.canonicalize(name))
+    return Memory(d.allocated, d.peak, d.pooled, d.memory)
+
+  def reset_peak(self, name: str | None = None) -> None:
+    """Start measuring ``memory(name).peak`` anew, from what is in use now. Raises DeviceError."""
+    from ntgrad.engine.device import get_device
+    get_device(self.canonicalize(name)).reset_peak()
+
+  def synchronize(self, name: str | None = None) -> None:
+    """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it."""
+    from ntgrad.engine.device import get_device
+    get_device(self.canonicalize(name)).synchronize()
 
   def __repr__(self) -> str: return f"Device(DEFAULT={self.DEFAULT!r})"
 

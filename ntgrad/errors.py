@@ -11,6 +11,8 @@ from ntgrad.codegen.errors import (
                                    DTypeError,
                                    GradientError,
                                    IndexOutOfRangeError,
+                                   InterchangeError,
+                                   NoInterfaceError,
                                    NtgradError,
                                    OptError,
                                    ShapeError,
@@ -19,5 +21,5 @@ from ntgrad.codegen.errors import (
 )
 
 __all__ = ["ApplicationError", "ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError",
-           "DTypeError",
-           "GradientError", "IndexOutOfRangeError", "NtgradError", "OptError", "ShapeError", "StateError", "VerifyError"]
+           "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "NoInterfaceError", "NtgradError", "OptError", "ShapeError",
+           "StateError", "VerifyError"]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from weakref import ref
 
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import InterchangeError
 from ntgrad.core import _add_live, _drop_live, live_tensors, mode, no_grad
 from ntgrad.creation import node_of
 from ntgrad.device import Device
@@ -43,9 +44,11 @@ class train:
 
 
 class Tensor(Indexing, metaclass=_Training):
-  """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp or another Tensor.
+  """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's tensor.
 
-  ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. ``device`` None is the default one.
+  ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. ``device`` None is the default one. A tensor of another
+  library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its memory, see
+  :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is.
   ``requires_grad=True`` makes it a leaf whose ``grad`` ``backward`` sets. Raises ShapeError for ragged lists, DTypeError for data or
   dtypes that ntgrad does not have, DeviceError, ArgumentError for ints that do not fit the dtype.
   """
@@ -63,6 +66,61 @@ class Tensor(Indexing, metaclass=_Training):
       if requires_grad: self.lazydata, self._state = data.detach().lazydata, 0
     _add_live(ref(self, _drop_live))
     if requires_grad is not None: self.requires_grad = requires_grad
+
+  @classmethod
+  def from_dlpack(cls, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """Another library's tensor, a numpy array or a DLPack capsule as a Tensor of its shape and dtype, over the same memory where that can be.
+
+    Memory of a GPU stays on that GPU (``CUDA``, ``CUDA:1``, ..); memory of the host comes to ``device`` (None: the default one) and is
+    shared where that is the CPU. Shared is what is contiguous or a view with slices, steps, transposes and broadcasts, and lies at a
+    multiple of 16 bytes (64 on the host); else, or with ``copy=True``, values are copied. The memory is kept as long as tensors need it.
+    On a GPU, what is computed from the Tensor comes after what the other library has launched.
+
+    Shared memory is one value for both: ``assign`` and optimizers write into it (not where it is read-only, as JAX's: then they give the
+    Tensor memory of its own), and what the other library writes later is seen by whatever is computed after that, in no order unless both
+    synchronise (``Device.synchronize()``).
+
+    Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError, and
+    CaptureError while a jit records.
+    """
+    from ntgrad import interchange
+    name = None if device is None else Device.canonicalize(device)
+    if isinstance(x, Tensor):
+      t = x.detach().to(name)
+      if copy is False and t.device != x.device: raise InterchangeError(f"from_dlpack: a Tensor on {x.device} for {name}, with copy=False")
+      return cls._from_node((t.clone() if copy else t).lazydata)
+    if not interchange.speaks(x):
+      raise InterchangeError(f"from_dlpack: {type(x).__name__} has neither __dlpack__ nor __cuda_array_interface__")
+    node = interchange.adopt(interchange.take(x), name, copy)
+    if name is None or node.device == name: return cls._from_node(node)
+    if copy is False: raise InterchangeError(f"from_dlpack: a tensor on {node.device} for {name}, with copy=False")
+    return cls._from_node(node).to(name)
+
+  def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
+                 copy: bool | None = None) -> Any:
+    """A DLPack capsule over this tensor's memory, computed if need be: for ``torch.from_dlpack(t)``, ``numpy.from_dlpack(t)`` and the like.
+
+    The consumer's ``stream`` comes after everything launched here. The memory is the tensor's own (reshapes, transposes and slices of memory
+    included), and kept until the consumer lets go of it: both see what the other writes. Copies are made of other views, of memory without
+    an address (OpenCL devices other than PoCL), for ``copy=True``, and for ``dl_device=(1, 0)``, the host. Gradients do not pass.
+    Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records.
+    """
+    from ntgrad import interchange
+    return interchange.capsule(self, stream, max_version, dl_device, copy)
+
+  def __dlpack_device__(self) -> tuple[int, int]:
+    """DLPack's device type and number of the memory: (1, 0) the host, (2, n) CUDA:n."""
+    from ntgrad import interchange
+    return interchange.place_for(self)
+
+  @property
+  def __cuda_array_interface__(self) -> dict[str, Any]:
+    """Version 3 of the interface, with the stream that a consumer has to wait for; for tensors on CUDA only. See ``__dlpack__``.
+
+    Raises NoInterfaceError (an AttributeError) for other devices, and for dtypes that numpy has not.
+    """
+    from ntgrad import interchange
+    return interchange.cuda_array(self)
 
   def backward(self, gradient: Tensor | None = None) -> Tensor:
     """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it.

@@ -1,6 +1,7 @@
 """Triton source to a cubin, for any chip, with no GPU, no CUDA toolkit and no PyTorch.
 
-What is kept on disk is the cubin with what a launch must know of it, in ntgrad's own cache: Triton's stays empty.
+What is kept on disk is the cubin with what a launch must know of it, in ntgrad's own cache: Triton's stays empty. Kernels that are known
+before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
 """
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ import linecache
 import re
 import tempfile
 import threading
+import weakref
 from dataclasses import asdict, dataclass
 from functools import cache as once
+from importlib import metadata
 from types import ModuleType
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
-from ntgrad.backends import cache
+from ntgrad.backends import cache, pool
 from ntgrad.codegen.errors import CompileError
 
 LOCK = threading.RLock()      # Triton's settings, and its language while the interpreter stands in for it, are global
+MANY = 16.0                   # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
 _TABLE = "triton"
 _loaded: dict[str, ModuleType] = {}
 
@@ -91,6 +95,13 @@ def capability(target: str) -> int:
   return int(m.group(1))
 
 
+@once
+def _version() -> str:
+  """Triton's, if possible without the third of a second that importing it takes: kernels from the disk need no more."""
+  try: return metadata.version("triton")
+  except metadata.PackageNotFoundError: return str(_triton().__version__) if available()[0] else ""
+
+
 def build(source: str, name: str, signature: Mapping[str, str], target: str = "sm_90", num_warps: int = 4, num_stages: int = 3,
           divisible: int = 16) -> Binary:
   """The kernel ``name`` of a rendered module, compiled for a chip; from the disk cache where that has it.
@@ -98,17 +109,99 @@ def build(source: str, name: str, signature: Mapping[str, str], target: str = "s
   ``signature`` is what ``renderer.signature`` gives; every pointer is a multiple of ``divisible`` bytes. Raises CompileError with what
   Triton said.
   """
-  triton = _triton()
-  arch = capability(target)
-  fuse = sums(source)
-  key = cache.key(cache.version(), triton.__version__, source, name, tuple(signature.items()), target, num_warps, num_stages, divisible, fuse)
-  kept = cache.load(_TABLE, key)
-  if kept is not None:
-    try: return Binary.unpack(kept)
-    except (ValueError, TypeError, KeyError): cache.remove(_TABLE, key)
-  out = _compile(triton, source, name, signature, arch, num_warps, num_stages, divisible, fuse)
-  cache.store(_TABLE, key, out.pack())
+  found = kept(source, name, signature, target, num_warps, num_stages, divisible)
+  if found is not None: return found
+  out = _compile(_triton(), source, name, signature, capability(target), num_warps, num_stages, divisible, sums(source))
+  cache.store(_TABLE, _key(source, name, signature, target, num_warps, num_stages, divisible), out.pack())
   return out
+
+
+def kept(source: str, name: str, signature: Mapping[str, str], target: str, num_warps: int, num_stages: int, divisible: int = 16) -> Binary | None:
+  """What :func:`build` would find in the disk cache."""
+  key = _key(source, name, signature, target, num_warps, num_stages, divisible)
+  found = cache.load(_TABLE, key)
+  if found is None: return None
+  try: return Binary.unpack(found)
+  except (ValueError, TypeError, KeyError): cache.remove(_TABLE, key)
+  return None
+
+
+def _key(source: str, name: str, signature: Mapping[str, str], target: str, warps: int, stages: int, divisible: int) -> str:
+  return cache.key(cache.version(), _version(), source, name, tuple(signature.items()), target, warps, stages, divisible, sums(source))
+
+
+@dataclass(frozen=True)
+class Request:
+  """A kernel to compile, and for what."""
+  source: str
+  name: str
+  signature: tuple[tuple[str, str], ...]
+  target: str
+  num_warps: int
+  num_stages: int            # at most: fewer where their shared memory would not fit
+  shared: int                # bytes of it that a program can have
+
+  def fitting(self, make: Callable[..., Binary | None]) -> Binary | None:
+    """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
+    stages = self.num_stages
+    while True:
+      found = make(self.source, self.name, dict(self.signature), self.target, self.num_warps, stages)
+      if found is None or found.shared <= self.shared or stages == 1: return found
+      stages -= 1
+
+
+def fitted(r: Request) -> Binary:
+  """A kernel compiled. Raises CompileError; one that does not fit with one stage is given as it is."""
+  found = r.fitting(build)
+  assert found is not None
+  return found
+
+
+def work(r: Request) -> Binary:
+  """What a worker does. Raises CompileError only for what Triton said of the kernel."""
+  _, reason = available()
+  if reason: raise ImportError(reason)   # this process may have another path
+  return fitted(r)
+
+
+@dataclass(eq=False)
+class Unit(pool.Job):
+  """A kernel that will be needed. What holds it keeps it in the queue."""
+  request: Request
+  binary: Binary | None = None
+
+  @property
+  def weight(self) -> float: return 1 + self.request.source.count("tl.dot(") + len(self.request.source) / 2000
+
+  def work(self) -> pool.Work: return work, (self.request,)
+
+
+_queue = pool.Queue(MANY)
+_units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary()
+
+
+def ahead(requests: Sequence[Request]) -> list[Unit]:
+  """Kernels that will be needed, in this order: read from the disk now, or put where workers find them. To be held until they are there."""
+  out = []
+  for r in requests:
+    unit = _units.get(r)
+    if unit is None:
+      unit = _units[r] = Unit(r, binary=r.fitting(kept))
+      unit.done = unit.binary is not None
+      if not unit.done: _queue.add(unit)
+    out.append(unit)
+  _queue.serve()
+  return out
+
+
+def finished(r: Request) -> Binary:
+  """A kernel compiled, by a worker or here. See :func:`fitted`."""
+  unit = _units.get(r) or Unit(r)
+  with _queue.turn(unit) as mine:
+    if mine and unit.refused: raise CompileError(unit.refused)
+    if mine: unit.binary, unit.answer = unit.answer or fitted(r), None
+  assert unit.binary is not None
+  return unit.binary
 
 
 def sums(source: str) -> bool:

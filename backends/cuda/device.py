@@ -10,18 +10,24 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections import deque
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Target
+from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
-from ntgrad.backends.cuda.driver import Events, Staging, available, call
-from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid, signature
+from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
+from ntgrad.backends.cuda.graph import CUDAGraph
+from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid, signature
+from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
 
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
@@ -35,10 +41,10 @@ def settings(source: str) -> tuple[int, int]:
   """Warps and pipeline stages for a kernel, from the sizes of its blocks: enough registers a thread, and wide loads."""
   if "tl.dot(" in source:
     accumulators = [math.prod(int(n) for n in re.findall(r"\d+", m)) for m in re.findall(r"tl\.full\(\(([^)]*)\)", source)]
-    return (8 if max(accumulators, default=0) > 128 * 128 else 4), 3
+    return (8 if max(accumulators, default=0) > 128 * 128 else 4), 3 if "flatten=True" in source else 4
   elements = math.prod(int(n) for n in re.findall(r"tl\.arange\(0, (\d+)\)", source))
   warps = 4
-  while warps < 16 and elements > warps * 32 * 16: warps *= 2
+  while warps < 16 and elements > warps * 32 * 8: warps *= 2
   return warps, 3
 
 
@@ -48,10 +54,13 @@ class CUDAProgram(Program):
   def __init__(self, device: CUDADevice, spec: ProgramSpec):
     self.spec, self._device = spec, device
     self.binary: Binary | None = None
-    # what a launch needs, once it is known: function, stream, grid and block, kernel, what the compiler adds to the parameters (addresses of
-    # global and of profile scratch), how to note it, its name, how many buffers
-    self._bound: tuple[Any, Any, Any, Any, tuple[int, int], Any, str, int] | None = None
+    self.unit: compiler.Unit | None = None         # its place in the queue, until it is there
+    # what a launch needs, once it is known: the driver's function, what it takes before and after the stream, parameters, how to note it
+    self._bound: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any, Any] | None = None
+    self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
+    self._more: tuple[int, int] = (0, 0)           # what the compiler adds to the parameters: addresses of global and of profile scratch
     self._scratch: tuple[int, int] | None = None   # address and bytes
+    self._lock = threading.Lock()                  # the parameters are the program's own
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
@@ -59,25 +68,23 @@ class CUDAProgram(Program):
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
     """
     if self._bound is None: self.ready()
-    launch, stream, config, kernel, more, note, name, count = self._bound  # type: ignore[misc]
-    if len(buffers) != count: raise DeviceError(f"kernel {name} takes {count} buffers, got {len(buffers)}")
-    if getattr(_here, "device", None) is not self._device: self._device.enter()
-    note(name)
-    if wait: return self._timed(buffers)
-    try: launch(stream, config, kernel, *buffers, *more)
-    except Exception as e: raise self._device.failed(e, f"kernel {name}: launch of {config.grid} programs failed") from None
-    return None
-
-  def _timed(self, buffers: Sequence[Any]) -> float:
-    device = self._device
-    launch, stream, config, kernel, more, *_ = self._bound  # type: ignore[misc]
+    launch, where, what, values, note = self._bound  # type: ignore[misc]
+    device, count = self._device, self.spec.nparams
+    if len(buffers) != count: raise DeviceError(f"kernel {self.spec.name} takes {count} buffers, got {len(buffers)}")
+    if getattr(_here, "device", None) is not device: device.enter()
+    note(self.spec.name)
+    start = end = None
     try:
-      start = device.clock.record()
-      launch(stream, config, kernel, *buffers, *more)
+      if wait: start = device.clock.record()
+      with self._lock:
+        values[:count] = buffers
+        result = launch(*where, *what)
+      check(result)
+      if not wait: return None
       end = device.clock.record()
       end.sync()
       seconds = float(end - start) * 1e-3
-    except Exception as e: raise device.failed(e, f"kernel {self.spec.name} failed") from None
+    except Exception as e: raise device.failed(e, f"kernel {self.spec.name}: a launch of {where[1:4]} programs failed") from None
     device.clock.give(start)
     device.clock.give(end)
     return seconds
@@ -88,32 +95,50 @@ class CUDAProgram(Program):
     device, spec = self._device, self.spec
     device.enter()
     b = self.binary = device.build(spec)
-    grid = launch_grid(spec.grid)
-    try:
-      module = device.core.ObjectCode.from_cubin(b.cubin)
-      kernel = module.get_kernel(b.name)
-      if b.shared > _PLAIN_SHARED:
-        most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call(device.driver.cuKernelSetAttribute(most, b.shared, kernel.handle, device.number), f"asking for {b.shared:,} bytes of shared memory")
-    except Exception as e: raise device.failed(e, f"kernel {spec.name}: the device does not take it") from None
-    more = (0, 0)
+    self.unit = None
+    function, grid, block, shared = self._load(b)
     if b.global_scratch_size:
       size = b.global_scratch_size * math.prod(grid) * b.num_ctas
       self._scratch = (device.alloc(size), size)
-      more = (self._scratch[0], 0)
-    config = device.core.LaunchConfig(grid=grid, block=(32 * b.num_warps, 1, 1), shmem_size=b.shared)
-    self._bound = (device.core.launch, device.stream, config, kernel, more, device.launched.append, spec.name, spec.nparams)
+      self._more = (self._scratch[0], 0)
+    self._parameters = Parameters((*[0] * spec.nparams, *self._more))
+    self._bound = (device.driver.cuLaunchKernel, (function, *grid, *block, shared, device.stream.handle), (self._parameters.address, 0),
+                   self._parameters.values, device.launched.append)
+
+  def _load(self, b: Binary) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int]:
+    """The driver's function, and what each launch of it has: grid, block, bytes of shared memory. Raises DeviceError."""
+    device, name = self._device, self.spec.name
+    try:
+      self._kernel = device.core.ObjectCode.from_cubin(b.cubin).get_kernel(b.name)
+      function = call(device.driver.cuKernelGetFunction(self._kernel.handle), f"kernel {name}: asking for its function failed")
+      if b.shared > _PLAIN_SHARED:
+        most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call(device.driver.cuFuncSetAttribute(function, most, b.shared), f"asking for {b.shared:,} bytes of shared memory")
+    except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
+    return function, launch_grid(self.spec.grid), (32 * b.num_warps, 1, 1), b.shared
+
+  def node(self) -> tuple[Any, tuple[int, ...], tuple[int, ...], int, tuple[int, int]]:
+    """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises CompileError."""
+    self.ready()
+    assert self._bound is not None
+    function, gx, gy, gz, bx, by, bz, shared, _ = self._bound[1]
+    return function, (gx, gy, gz), (bx, by, bz), shared, self._more
 
   def __del__(self) -> None:
-    if getattr(self, "_scratch", None): self._device.free(*self._scratch)  # type: ignore[misc]
+    try:   # at interpreter exit the pool may be gone
+      if getattr(self, "_scratch", None): self._device.free(*self._scratch)  # type: ignore[misc]
+    except Exception: pass
 
 
-class CUDADevice(Device):
-  """One NVIDIA GPU. ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most."""
+class CUDADevice(Pooled):
+  """One NVIDIA GPU: ``CUDA`` the first, ``CUDA:1`` the second, ..."""
+  unit = _ALIGN
 
   def __init__(self, name: str = "CUDA"):
+    super().__init__()
     self.name = name
     self.number = nvidia.find(name)
+    self.dlpack = (2, self.number)
     self.core, self.driver = nvidia.modules()
     self.lost = ""                                        # what broke the device for this process
     self.launched: deque[str] = deque(maxlen=_LAST)       # kernels, the last ones
@@ -126,15 +151,16 @@ class CUDADevice(Device):
       _, total = call(self.driver.cuMemGetInfo(), "asking for its memory")
     except Exception as e: raise DeviceError(f"{name}: opening the device failed: {_said(e)}") from None
     self.memory = int(total)
+    self.most_pooled = int(self.memory * _KEEP)
     self.capability = nvidia.capability_of(self.driver, self.number)
-    self.renderer = TritonRenderer(Target("triton", lanes=1, registers=255, cores=self.cores, local_memory=self.shared, max_params=100, blocks=True),
-                                   capability=self.capability)
+    bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8   # kHz, two transfers a clock, bits
+    self.renderer = TritonRenderer(replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size),
+                                           bandwidth=bandwidth or TARGET.bandwidth, descriptors=self.capability >= 90), capability=self.capability)
     self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
-    self.allocated = self.peak = self.pooled = 0
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
-    self._pool: dict[int, list[int]] = {}
-    self._packed: dict[tuple[str, str], Binary] = {}
+    self._let_go: deque[tuple[Any, Any]] = deque()        # owners of adopted memory that is not used any more, behind a mark
+    self._packed: dict[tuple[Any, ...], Binary] = {}
 
   @staticmethod
   def available(name: str = "CUDA") -> tuple[bool, str]:
@@ -147,6 +173,10 @@ class CUDADevice(Device):
     self.device.set_current()
     _here.device = self
 
+  def here(self) -> None:
+    """``enter`` where this thread is not here already; for what is called often."""
+    if getattr(_here, "device", None) is not self: self.enter()
+
   def failed(self, e: Exception, what: str) -> DeviceError:
     """What to raise for an error; the device is lost after those that CUDA does not recover from."""
     said = _said(e)
@@ -158,18 +188,6 @@ class CUDADevice(Device):
     return DeviceError(self.lost)
 
   # ---- memory
-  def alloc(self, nbytes: int) -> int:
-    """The address of at least ``nbytes`` bytes, from the pool where it has them."""
-    size = bucket(nbytes)
-    free = self._pool.get(size)
-    if free:
-      raw = free.pop()
-      self.pooled -= size
-    else: raw = self._new(size, nbytes)
-    self.allocated += nbytes
-    if self.allocated > self.peak: self.peak = self.allocated
-    return raw
-
   def _new(self, size: int, nbytes: int) -> int:
     self.enter()
     said = f"the device has {self.memory:,}"
@@ -186,14 +204,6 @@ class CUDADevice(Device):
         return raw
     raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
 
-  def free(self, raw: int, nbytes: int) -> None:
-    """Back to the pool; to the system where the pool is full."""
-    self.allocated -= nbytes
-    size = bucket(nbytes)
-    self._pool.setdefault(size, []).append(raw)
-    self.pooled += size
-    if self.pooled > self.memory * _KEEP: self.trim()
-
   def part(self, raw: int, offset: int, nbytes: int) -> int:
     """An address in it."""
     return raw + offset
@@ -208,10 +218,6 @@ class CUDADevice(Device):
     self.synchronize()
     pool_of = getattr(self.device.memory_resource, "handle", None)
     if pool_of is not None: self.driver.cuMemPoolTrimTo(pool_of, 0)
-
-  def reset_peak(self) -> None:
-    """Start measuring ``peak`` anew."""
-    self.peak = self.allocated
 
   @property
   def staging(self) -> Staging:
@@ -231,34 +237,121 @@ class CUDADevice(Device):
     out = np.empty(nbytes, np.uint8)
     try: self.staging.fetch(raw, out)
     except Exception as e: raise self.failed(e, f"{self.name}: copying {nbytes:,} bytes to the host failed") from None
+    if self._let_go: self._drop()
     return out
+
+  def copy_from(self, raw: int, source: Device, source_raw: int, nbytes: int) -> bool:
+    """From this GPU or another one, not by way of the host. See :meth:`Device.copy_from`."""
+    if not isinstance(source, CUDADevice): return False
+    if source is not self: source.precede(self.stream_handle())
+    self.enter()
+    d, to = self.driver, self.stream.handle
+    try:
+      if source is self: call(d.cuMemcpyDtoDAsync(raw, source_raw, nbytes, to), "cuMemcpyDtoDAsync")
+      else: call(d.cuMemcpyPeerAsync(raw, self.context, source_raw, source.context, nbytes, to), "cuMemcpyPeerAsync")
+    except Exception as e: raise self.failed(e, f"{self.name}: copying {nbytes:,} bytes from {source.name} failed") from None
+    if source is not self: self.precede(source.stream_handle())   # what was read may be written or freed next
+    return True
+
+  @cached_property
+  def context(self) -> Any:
+    """The context that all libraries of this process use on this device."""
+    return call(self.driver.cuDevicePrimaryCtxRetain(self.number), f"{self.name}: asking for its context failed")
+
+  # ---- memory that other libraries have too
+  def adopt(self, address: int, nbytes: int) -> int:
+    """The address itself. See :meth:`Device.adopt`."""
+    return address
+
+  def address(self, raw: int, nbytes: int) -> int:
+    """An allocation is its address. See :meth:`Device.address`."""
+    return raw
+
+  def stream_handle(self) -> int:
+    """The stream's address. See :meth:`Device.stream_handle`."""
+    return int(self.stream.handle)
+
+  def follow(self, stream: int) -> None:
+    """See :meth:`Device.follow`; 1 is the legacy default stream, 2 the thread's."""
+    if self._let_go: self._drop()
+    self._after(stream, self.stream_handle())
+
+  def precede(self, stream: int | None) -> None:
+    """See :meth:`Device.precede`; 1 is the legacy default stream, 2 the thread's."""
+    if stream is None: self.synchronize()
+    else: self._after(None, stream)
+
+  def _after(self, first: int | None, then: int) -> None:
+    """What comes in the stream ``then`` waits for what is in ``first`` (None: ours) now."""
+    if first == then: return
+    self.enter()
+    try:
+      mark = self.events.record() if first is None else self.events.spare()
+      if first is not None: call(self.driver.cuEventRecord(mark.handle, first), "cuEventRecord")
+      call(self.driver.cuStreamWaitEvent(then, mark.handle, 0), "cuStreamWaitEvent")
+    except Exception as e: raise self.failed(e, f"{self.name}: putting two streams in order failed") from None
+    self.events.give(mark)   # a wait that is asked for does not mind what the mark is used for next
+
+  def let_go(self, owner: Any) -> None:
+    """See :meth:`Device.let_go`. Nothing waits: owners are kept until the device has passed a mark, which is looked for again and again."""
+    self.enter()
+    self._let_go.append((self.events.record(), owner))
+    self._drop()
+
+  def _drop(self) -> None:
+    """Drop the owners whose marks have been passed."""
+    while self._let_go:
+      first = self._let_go.popleft()   # taken out before anything else runs: dropping an owner may come here again
+      if not first[0].is_done: return self._let_go.appendleft(first)
+      self.events.give(first[0])
+
+  def settle(self) -> None:
+    """Wait for the device, whatever the stream. See :meth:`Device.settle`."""
+    self.enter()
+    try: call(self.driver.cuCtxSynchronize(), "cuCtxSynchronize")
+    except Exception as e: raise self.failed(e, f"{self.name}: a kernel failed") from None
 
   # ---- programs
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Programs that are compiled when they are needed."""
-    return [CUDAProgram(self, s) for s in specs]
+    """Programs that are compiled when they are needed, or before, by a worker."""
+    out = [CUDAProgram(self, s) for s in specs]
+    new = [p for p in out if _packed_key(p.spec) not in self._packed]
+    for p, unit in zip(new, compiler.ahead([self._request(p.spec) for p in new])): p.unit = unit
+    return list(out)
+
+  def _request(self, spec: ProgramSpec) -> compiler.Request:
+    told, guess = dict(spec.options), settings(spec.source)
+    return compiler.Request(spec.source, spec.name, tuple(signature(spec.source).items()), f"sm_{self.capability}",
+                            told.get("num_warps") or guess[0], told.get("num_stages") or guess[1], self.shared)
+
+  def graph(self, nodes: Sequence[Node]) -> Graph | None:
+    """A CUDA graph; None where the driver makes none, which ``DEBUG=1`` tells of. See :meth:`Device.graph`."""
+    self.enter()
+    for n in nodes: n.program.ready()
+    try: return CUDAGraph(self, nodes)
+    except Exception as e:
+      error = self.failed(e, f"{self.name}: {len(nodes)} captured kernels are launched one by one")
+      if self.lost: raise error from None
+      if config.debug >= 1: print(error, file=sys.stderr)
+      return None
 
   def build(self, spec: ProgramSpec) -> Binary:
     """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else :func:`settings`.
 
     Stages are fewer where their shared memory would not fit. Raises CompileError.
     """
-    known = self._packed.get((spec.name, spec.source))
+    known = self._packed.get(_packed_key(spec))
     if known is not None: return known
-    told, guess = dict(spec.options), settings(spec.source)
-    warps, stages = told.get("num_warps") or guess[0], told.get("num_stages") or guess[1]
-    types, target = signature(spec.source), f"sm_{self.capability}"
-    while True:
-      binary = compiler.build(spec.source, spec.name, types, target, warps, stages)
-      if binary.shared <= self.shared: return binary
-      if stages == 1:
-        raise CompileError(f"kernel {spec.name} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
-                           "make its blocks smaller")
-      stages -= 1
+    binary = compiler.finished(self._request(spec))
+    if binary.shared <= self.shared: return binary
+    raise CompileError(f"kernel {spec.name} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
+                       "make its blocks smaller")
 
   def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
     """Compiled kernels as bytes. See :meth:`Device.pack`."""
+    programs = self.compile(specs)   # workers build what comes later
     packed = [self.build(s).pack() for s in specs]
+    del programs
     if len(packed) == 1: return packed[0]
     return json.dumps({"binaries": [len(p) for p in packed]}).encode() + b"\n" + b"".join(packed)
 
@@ -276,7 +369,7 @@ class CUDADevice(Device):
     for b, s in zip(binaries, specs):
       if b.target != f"sm_{self.capability}":
         raise StateError(f"{self.name}: kernel {s.name} was built for {b.target}, this device is sm_{self.capability}; build it again")
-      self._packed[(s.name, s.source)] = b
+      self._packed[_packed_key(s)] = b
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """A kernel's machine code where CUDA's cuobjdump is installed, else its PTX."""
@@ -293,6 +386,7 @@ class CUDADevice(Device):
     self.enter()
     try: self.stream.sync()
     except Exception as e: raise self.failed(e, f"{self.name}: a kernel failed") from None
+    self._drop()
 
 
 # after these CUDA refuses everything in this process
@@ -300,12 +394,10 @@ _LASTING = ("ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TI
             "HARDWARE_STACK_ERROR", "ASSERT", "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED", "DEVICE_UNAVAILABLE", "CONTAINED", "UNKNOWN")
 
 
+def _packed_key(spec: ProgramSpec) -> tuple[Any, ...]: return spec.name, spec.source, spec.options
+
+
 def _said(e: Exception) -> str: return (str(e).strip() or type(e).__name__).splitlines()[0]
 
 
-def bucket(nbytes: int) -> int:
-  """The size that is allocated for ``nbytes``: whole units, eight steps to a doubling, so that near sizes share."""
-  units = max((nbytes + _ALIGN - 1) // _ALIGN, 1)
-  if units <= 8: return units * _ALIGN
-  step = 1 << (units.bit_length() - 4)
-  return (units + step - 1) // step * step * _ALIGN
+bucket = partial(bucket_of, unit=_ALIGN)

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -51,6 +51,11 @@ def call(result: tuple[Any, ...], what: str) -> Any:
   raise DeviceError(f"{what}: {getattr(code, 'name', code)}")
 
 
+def check(result: tuple[Any, ...]) -> None:
+  """Raise DeviceError with the driver's name for an error."""
+  if result[0]: raise DeviceError(str(getattr(result[0], "name", result[0])))
+
+
 def ordinal(name: str) -> int:
   """``"CUDA"`` → 0, ``"CUDA:1"`` → 1. Raises DeviceError for another name."""
   kind, _, number = name.partition(":")
@@ -78,6 +83,14 @@ def capability_of(driver: Any, n: int) -> int:
   return major * 10 + minor
 
 
+def device_of(address: int) -> int:
+  """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
+  _, driver = modules()
+  call(driver.cuInit(0), "no CUDA: starting the driver failed")
+  which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+  return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))
+
+
 def available(name: str = "CUDA") -> tuple[bool, str]:
   """Whether the device can be used, and its name or the reason why not. Does not raise; imports nothing where there is no driver."""
   try:
@@ -87,6 +100,16 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
     return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
   except DeviceError as e: return False, str(e)
   except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"
+
+
+class Parameters:
+  """A kernel's parameters as the driver reads them at a launch: 64-bit ``values``, and at ``address`` an array of where each lies."""
+
+  def __init__(self, values: Sequence[int]):
+    self.values = (ctypes.c_uint64 * len(values))(*values)
+    at = ctypes.addressof(self.values)
+    self._pointers = (ctypes.c_void_p * len(values))(*range(at, at + 8 * len(values), 8))
+    self.address = ctypes.addressof(self._pointers)
 
 
 class Events:
@@ -103,6 +126,10 @@ class Events:
     """A mark behind everything that has been launched."""
     event = self.free.popleft() if self.free else None
     return self.stream.record(event) if event is not None else self.stream.record(options=self.options)
+
+  def spare(self) -> Any:
+    """A mark that may be put anywhere on the device."""
+    return self.free.popleft() if self.free else self.record()
 
   def give(self, event: Any) -> None:
     """It is not needed any more."""

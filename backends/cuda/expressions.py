@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Iterable
 
 import numpy as np
 
@@ -46,13 +46,18 @@ def constant(dtype: DType, value: Any) -> Text:
   return (str(int(value)), UNARY if value < 0 else ATOM)
 
 
+def sizes(ns: Iterable[int]) -> str:
+  """A tuple: ``(16,)``."""
+  parts = [str(n) for n in ns]
+  return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
 class Expressions(Facts):
   """The text of every value so far."""
   text: dict[UOp, Text]
 
   def shape(self, dims: frozenset[int]) -> str:
-    sizes = [str(self.padded[i]) for i in self.axes(dims)]
-    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+    return sizes(self.padded[i] for i in self.axes(dims))
 
   def expand(self, text: str, prec: int, dims: frozenset[int], to: frozenset[int]) -> Text:
     """A block over ``dims`` with dimensions of one for the other axes of ``to``. Scalars meet every block."""

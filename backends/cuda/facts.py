@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Sequence
 
+from ntgrad.backends.cuda.descriptors import Box, Boxes
 from ntgrad.backends.cuda.legalise import DOT, Dots, accumulator, axis_order, block_axes, layout, prune, sources, terms, widen
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
@@ -23,7 +24,7 @@ def triton_type(dtype: DType) -> str:
 class Facts:
   """A program after its passes, and what is true of it."""
 
-  def __init__(self, name: str, uops: Sequence[UOp], fp8_products: bool):
+  def __init__(self, name: str, uops: Sequence[UOp], fp8_products: bool, descriptors: bool = False):
     self.name = name
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     for u in uops:
@@ -34,6 +35,9 @@ class Facts:
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in self.uops if u.op is Ops.RANGE}
     self.shapes = self._variables()
     self.padded = self._padded()
+    boxes = Boxes(self.uops, self.dims, self.padded)
+    if descriptors: self.uops = boxes.find()
+    self.pointers = boxes.pointers                      # params whose marked accesses are no boxes, and why
     self.ordered = self._ordered()                      # params that are read and written
     self.inline: set[UOp] = set()
     self.reads: dict[UOp, frozenset[UOp]] = {}          # accumulators and variables that a value's text names
@@ -104,6 +108,7 @@ class Facts:
 
   def target(self, u: UOp) -> frozenset[int]:
     """The axes that the sources of ``u`` are brought to."""
+    if isinstance(u.arg, Box): return frozenset(u.arg.axes)
     if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims.get(s, frozenset()) for s in sources(u)))
     if u.op is Ops.REDUCE: return self.dims[u.src[0]].union((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
     return self.dims[u]

@@ -113,7 +113,7 @@ def interpreting(module: Any) -> Iterator[None]:
   builder = ti.interpreter_builder
   module.__dict__.setdefault("core", tl.core)   # so that this is patched too, for the library's own functions
   def call(self: Any, *args: Any, **kwargs: Any) -> Any: return rewritten(self.fn)(*args, **kwargs)
-  def counted(*bounds: Any) -> Iterator[Any]:
+  def counted(*bounds: Any, **about: Any) -> Iterator[Any]:
     numbers = [int(np.ravel(b.handle.data)[0]) if hasattr(b, "handle") else int(b) for b in bounds]
     return (ti.interpreter_semantic.to_tensor(i, False) for i in range(*numbers))
   def reduce(self: Any, values: Any) -> Any:
@@ -138,6 +138,7 @@ def interpreting(module: Any) -> Iterator[None]:
       scope.set_attr(builder, "create_dot", _dot)
       scope.set_attr(builder, "get_bf16", _bfloat16)
       scope.set_attr(builder, "get_all_ones_value", _all_ones)
+      scope.set_attr(tl, "range", counted)
       module.__dict__["range"] = counted   # a kernel's counter is a scalar of the language, not an int
       with np.errstate(all="ignore"): yield
     finally:

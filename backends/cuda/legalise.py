@@ -16,7 +16,7 @@ NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
 EFFECTS = frozenset((Ops.STORE, Ops.ATOMIC, Ops.LOOP, Ops.ENDLOOP, Ops.PHI, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE,
                      Ops.SPECIAL, Ops.BARRIER, Ops.DEFINE_GLOBAL))
-_MADE_FRESH = EFFECTS | {Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}
+MADE_FRESH = EFFECTS | {Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}
 DOT = "dot"   # a REDUCE with this in its arg: (a, b[, accumulator]), arg (DOT, axis id)
 
 
@@ -24,7 +24,7 @@ def rebuilt(u: UOp, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
   """``u`` with other sources."""
   arg = u.arg if arg is None else arg
   if dtype is u.dtype and src == u.src and arg == u.arg: return u
-  return (UOp.fresh if u.op in _MADE_FRESH else UOp)(u.op, dtype, src, arg)
+  return (UOp.fresh if u.op in MADE_FRESH else UOp)(u.op, dtype, src, arg)
 
 
 def widen(uops: Iterable[UOp]) -> list[UOp]:

@@ -12,14 +12,17 @@ from typing import Any, Sequence
 
 from ntgrad.backends.base import Renderer, Target
 from ntgrad.backends.cuda import helpers
-from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, LOGIC, MUL, Text, constant
+from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
+from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, LOGIC, MUL, Text, constant, sizes
 from ntgrad.backends.cuda.facts import INLINE, NAMED, triton_type
 from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
 from ntgrad.backends.cuda.variables import Variables
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, identity
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, identity, step_of
 
-TARGET = Target("triton", lanes=1, registers=255, cores=132, max_params=100, blocks=True)
+TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, max_params=100, blocks=True,
+                descriptors=True)   # an H100
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64",
@@ -32,10 +35,11 @@ _COMBINE = {BinaryOps.ADD: "_add", BinaryOps.MUL: "_mul", BinaryOps.AND: "_and",
 class TritonRenderer(Renderer):
   """Triton Python for CUDA. Needs neither triton nor a device.
 
-  ``capability`` is the chip's (80, 90, ..): fp8 products from 89 on. ``allow_tf32`` lets float32 products round their factors to tf32.
+  ``capability`` is the chip's (80, 90, ..): fp8 products from 89 on, tensor descriptors from 90 on. ``allow_tf32`` lets
+  float32 products round their factors to tf32; None: as ``config.allow_tf32`` says at the time.
   """
 
-  def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool = False):
+  def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
     self.target, self.capability, self.allow_tf32 = target or TARGET, capability, allow_tf32
 
   def render(self, name: str, uops: Sequence[UOp]) -> str:
@@ -74,10 +78,11 @@ class _Kernel(Variables):
   """One rendering: the lines so far and the Python text of every value."""
 
   def __init__(self, renderer: TritonRenderer, name: str, uops: Sequence[UOp]):
-    super().__init__(name, uops, renderer.capability >= 89)
+    super().__init__(name, uops, renderer.capability >= 89, renderer.capability >= CAPABILITY)
     self.renderer = renderer
     self.flat = launch_grid(self._grid()) != self._grid()
     self.text: dict[UOp, Text] = {}
+    self.descriptors: dict[Any, str] = {}               # param and layout -> name
     self.lines: list[str] = []
     self.depth = 1
     self.counts: dict[str, int] = {}
@@ -98,6 +103,7 @@ class _Kernel(Variables):
   # ---- the module
 
   def source(self) -> str:
+    self.describe()
     for u in sorted((u for u in self.uops if u.op is Ops.SPECIAL), key=lambda u: -u.arg[1]): self.special(u)
     named: dict[tuple[int, DType], Text] = {}
     for u in self.uops:   # loops that use an axis share it
@@ -108,6 +114,7 @@ class _Kernel(Variables):
       self.text[u] = named[(u.arg[0], u.dtype)]
     for u in self.uops: self.node(u)
     self.flush()
+    self.drop_unused()
     if not self.lines: self.emit("pass")
     typed = types(self.params)
     args = list(typed)
@@ -164,7 +171,7 @@ class _Kernel(Variables):
       if u in self.inline and (value[0].isidentifier() or len(value[0]) < 60): self.text[u] = value
       else: self.define(u, "val", value)
     elif o in NAMED:
-      name = "dot" if u.arg and u.arg[0] is DOT else {Ops.LOAD: "val", Ops.REDUCE: "red", Ops.SCAN: "scan", Ops.SORT: "sort"}[o]
+      name = "dot" if o is Ops.REDUCE and u.arg[0] is DOT else {Ops.LOAD: "val", Ops.REDUCE: "red", Ops.SCAN: "scan", Ops.SORT: "sort"}[o]
       value = getattr(self, "dot" if name == "dot" else o.name.lower())(u)
       if u in self.inline: self.text[u] = value
       else: self.define(u, name, value)
@@ -213,13 +220,23 @@ class _Kernel(Variables):
 
   def loop(self, u: UOp) -> None:
     self.flush()
-    name = self.fresh("i")
-    start, end = self.x(u.src[0]), self.x(u.src[1])
-    if u.dtype is dtypes.int32: self.open(f"for {name} in range({start}, {end}):")
+    name, step = self.fresh("i"), step_of(u)
+    bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
+    values = f"tl.range({bounds}, flatten=True)" if u.arg == "flatten" and self.flattens(u) else f"range({bounds})"
+    if u.dtype is dtypes.int32: self.open(f"for {name} in {values}:")
     else:   # the counter has the dtype of its bounds
-      self.open(f"for n{name} in range({start}, {end}):")
+      self.open(f"for n{name} in {values}:")
       self.emit(f"{name} = tl.cast(n{name}, {triton_type(u.dtype)})")
     self.text[u] = (name, ATOM)
+
+  def flattens(self, loop: UOp) -> bool:
+    """Whether the loops in it read by descriptor only: with pointers one pipeline through all of them takes twice the time."""
+    depth = 0
+    for x in self.uops[self.uops.index(loop):]:
+      depth += (x.op is Ops.LOOP) - (x.op is Ops.ENDLOOP)
+      if depth > 1 and x.op is Ops.LOAD and not isinstance(x.arg, Box): return False
+      if depth == 0: break
+    return True
 
   def flush(self) -> None:
     """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is kept first."""
@@ -285,6 +302,7 @@ class _Kernel(Variables):
     return " & ".join(parts)
 
   def load(self, u: UOp) -> Text:
+    if isinstance(u.arg, Box): return self.load_box(u, u.arg)
     buffer, index = u.src[:2]
     gate, other = (*u.src[2:], None, None)[:2]
     to = self.target(u)
@@ -298,6 +316,7 @@ class _Kernel(Variables):
     return (f"{text} != 0", CMP) if u.dtype.kind == "b" else (text, ATOM)
 
   def store(self, u: UOp) -> None:
+    if isinstance(u.arg, Box): return self.store_box(u, u.arg)
     buffer, index, value = u.src[:3]
     gate = u.src[3] if len(u.src) > 3 else None
     to = self.target(u)
@@ -314,6 +333,50 @@ class _Kernel(Variables):
     to = self.target(u)
     mask = self.condition(u.src[3] if len(u.src) > 3 else None, to)
     self.emit(f"tl.atomic_{u.arg}({self.pointer(buffer, index, to)}, {self.whole(value, to)}{mask and f', mask={mask}'}, sem=\"relaxed\")")
+
+  # ---- memory by descriptor
+
+  def describe(self) -> None:
+    """The descriptors that the kernel's accesses name."""
+    for name, why in self.pointers.items(): self.emit(f"# {name} goes by pointers: {why}")
+    for u in self.uops:
+      if not isinstance(u.arg, Box): continue
+      key, ds = (u.src[0], u.arg.layout), u.arg.dims
+      if key in self.descriptors: continue
+      self.descriptors[key] = name = self.fresh("desc")
+      parts = [sizes(d.size for d in ds), sizes(d.stride for d in ds), sizes(d.block for d in ds)]
+      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, {', '.join(parts)})")
+
+  def drop_unused(self) -> None:
+    """Without the element numbers and masks of axes that only descriptors go along, where nothing else came to need them."""
+    for i in {i for u in self.uops if isinstance(u.arg, Box) for i in u.arg.axes}:
+      for name in (f"m{i}", f"r{i}"):
+        if sum(bool(re.search(rf"\b{name}\b", line)) for line in self.lines) == 1:
+          self.lines = [line for line in self.lines if not line.startswith(f"  {name} = ")]
+
+  def corner(self, u: UOp, box: Box) -> str:
+    """Where a block begins, along each dimension: ints of 32 bits."""
+    atoms = u.src[1 if u.op is Ops.LOAD else 2:]
+    def times(x: UOp, k: int) -> str:
+      text = f"{self.x(x, ATOM)}.to(tl.int32)" if x.dtype.itemsize > 4 else self.x(x, MUL)
+      return text if k == 1 else f"{text}*{k}"
+    parts = [" + ".join([times(atoms[i], k) for i, k in d.terms] + ([str(d.start)] if d.start or not d.terms else [])) for d in box.dims]
+    return f"[{', '.join(parts)}]"
+
+  def load_box(self, u: UOp, box: Box) -> Text:
+    text = f"{self.descriptors[u.src[0], box.layout]}.load({self.corner(u, box)})"
+    axes, wanted = box.axes, self.axes(frozenset(box.axes))
+    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(self.padded[i] for i in axes)})"
+    if axes != wanted: text = self.permuted(text, [axes.index(i) for i in wanted])
+    return (f"{text} != 0", CMP) if u.dtype.kind == "b" else (text, ATOM)
+
+  def store_box(self, u: UOp, box: Box) -> None:
+    axes, to = box.axes, frozenset(box.axes)
+    text, wanted = self.whole(u.src[1], to), self.axes(to)
+    if axes != wanted: text = self.permuted(text, [wanted.index(i) for i in axes])
+    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(box.blocks)})"
+    if u.src[0].dtype.kind == "b": text = f"({text}).to(tl.int8)"
+    self.emit(f"{self.descriptors[u.src[0], box.layout]}.store({self.corner(u, box)}, {text})")
 
   # ---- scans and sorts
 
@@ -356,6 +419,7 @@ class _Kernel(Variables):
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is certainly zero in the lanes added to an axis."""
     if u.op is Ops.CAST: return self.zero_outside(u.src[0], axis)
+    if isinstance(u.arg, Box): return axis in u.arg.axes
     return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and (len(u.src) < 4 or u.src[3].arg == 0)
 
   def reduce(self, u: UOp) -> Text:
@@ -392,7 +456,9 @@ class _Kernel(Variables):
     left, right = self.factor(a, (m, k), k), self.factor(b, (k, n), k)
     more = ""
     if len(u.src) > 2: more = f", {self.x(u.src[2])}"
-    if a.dtype is dtypes.float32: more += f', input_precision="{"tf32" if self.renderer.allow_tf32 else "ieee"}"'
+    if a.dtype is dtypes.float32:
+      tf32 = config.allow_tf32 if self.renderer.allow_tf32 is None else self.renderer.allow_tf32
+      more += f', input_precision="{"tf32" if tf32 else "ieee"}"'
     if a.dtype in FP8: more += ", max_num_imprecise_acc=0"   # the chip's own sums have 14 bits
     if u.dtype is dtypes.int32: more += ", out_dtype=tl.int32"
     return (f"tl.dot({left}, {right}{more})", ATOM)

@@ -11,7 +11,7 @@ from ntgrad.backends.cuda.legalise import layout, terms
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import Ops, UOp
 
-_TAKEN = re.compile(r"(data|unused|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
+_TAKEN = re.compile(r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
                     "|".join(keyword.kwlist))   # names that a variable of the kernel cannot have
 
 

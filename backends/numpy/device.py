@@ -1,6 +1,8 @@
 """The NUMPY device: memory is arrays of bytes, a program is its linear UOps, a launch evaluates them."""
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from typing import Any, Sequence
 
@@ -52,6 +54,7 @@ class NumpyProgram(Program):
 class NumpyDevice(Device):
   """The host's memory and numpy. Launches are done when they return."""
   name = "NUMPY"
+  memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
   def __init__(self) -> None:
     self.renderer = NumpyRenderer()
@@ -63,10 +66,13 @@ class NumpyDevice(Device):
     except MemoryError:
       raise DeviceError(f"NUMPY: out of memory: cannot allocate {nbytes} bytes") from None
     begin = -room.ctypes.data % ALIGN
+    self.allocated += nbytes
+    self.peak = max(self.peak, self.allocated)
     return room[begin:begin + nbytes]
 
   def free(self, raw: Any, nbytes: int) -> None:
-    """Nothing to do: the array goes when nobody holds it."""
+    """The array goes when nobody holds it."""
+    self.allocated -= nbytes
 
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A slice."""
@@ -86,3 +92,12 @@ class NumpyDevice(Device):
 
   def synchronize(self) -> None:
     """Nothing to do: a launch has finished when it returns."""
+
+  # ---- memory that other libraries have too
+  def adopt(self, address: int, nbytes: int) -> Any:
+    """An array over it. See :meth:`Device.adopt`."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+  def address(self, raw: Any, nbytes: int) -> int:
+    """The array's own. See :meth:`Device.address`."""
+    return int(raw.ctypes.data)

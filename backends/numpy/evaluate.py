@@ -13,7 +13,7 @@ import numpy as np
 
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
-from ntgrad.codegen.uop import Ops, TernaryOps, UOp, UOpList
+from ntgrad.codegen.uop import Ops, TernaryOps, UOp, UOpList, step_of
 
 from .functions import cast, function
 from .memory import Array, Memory, Tracker
@@ -319,19 +319,22 @@ class _Compiler:
     return run
 
   def loop(self, u: UOp, body: list[Step]) -> Step:
-    out, ones = self.ev.slot[u], self.ones
-    (lo, hi), dtype = self.slots(u), u.dtype.np
+    ev, out, ones, dtype = self.ev, self.ev.slot[u], self.ones, u.dtype.np
+    (lo, hi), by = self.slots(u)[:2], step_of(u)
+    each, one = None if by is None else ev.slot[by], np.ones(ones, dtype)
     def run(st: _State) -> None:
-      start, end = st.values[lo], st.values[hi]
-      if start.size == 1 and end.size == 1:
-        for i in range(int(start.item()), int(end.item())):
+      start, end, stride = st.values[lo], st.values[hi], one if each is None else st.values[each]
+      if (stride < 1).any(): ev.fail(u, "has a loop that does not go up")
+      if start.size == 1 and end.size == 1 and stride.size == 1:
+        for i in range(int(start.item()), int(end.item()), int(stride.item())):
           st.values[out] = np.full(ones, i, dtype)
           for step in body: step(st)
         return
       outer = st.mask  # bounds that differ from program to program: those that are through sit out
-      rounds = end - start if outer is None else np.where(outer, end - start, 0)
+      rounds = (end.astype(np.int64) - start + stride - 1) // stride
+      if outer is not None: rounds = np.where(outer, rounds, 0)
       for i in range(max(0, int(rounds.max()))):
-        index = start + np.asarray(i, dtype)
+        index = start + np.asarray(i, dtype)*stride
         live = index < end
         st.values[out], st.mask = index, live if outer is None else live & outer
         if st.mask.any():

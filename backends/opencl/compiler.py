@@ -2,8 +2,8 @@
 
 PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time. So
 kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched, and meanwhile
-worker processes build units from the other end. What this process has built is saved once all its kernels have run and nothing has been
-compiled for a moment, or at exit.
+worker processes (``backends/pool.py``) build units from the other end. What this process has built is saved once all its kernels have
+run and nothing has been compiled for a moment, or at exit.
 """
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-from ntgrad.backends import cache
+from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.opencl import binaries, pool
+from ntgrad.backends.opencl import binaries
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
 
@@ -43,15 +43,15 @@ ulong upsample ushort vload_half vstore_half wait_group_events write_only""".spl
 
 
 @dataclass(eq=False)
-class Unit:
+class Unit(pool.Job):
   """A program of several kernels, from the time when they are known."""
   specs: dict[str, ProgramSpec]                  # by key
   names: dict[str, str] = field(default_factory=dict)   # key of a spec → name of its kernel in the program
   program: Any = None                            # the OpenCL object, once it is there
   source: str = ""                               # of the whole program
   files: Path | None = None                      # PoCL's files of a program built here
-  packed: bytes | None = None                    # what a worker made, not loaded yet
-  here: bool = False                             # no worker takes it: one has failed
+  alone: dict[str, Unit | CompileError] = field(default_factory=dict)   # the kernels, or what is wrong, if they do not go together
+  device: str = ""                               # for a worker
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
 
@@ -59,6 +59,18 @@ class Unit:
   def weight(self) -> float:
     """About how many small kernels it is worth."""
     return sum(max(1.0, len(s.source)/2000) for s in self.specs.values())
+
+  @property
+  def count(self) -> int: return len(self.specs)
+
+  @property
+  def ripe(self) -> bool: return len(self.specs) >= min(GROUP, 2)
+
+  def work(self) -> pool.Work:
+    """See :func:`ntgrad.backends.opencl.worker.build`; the answer is a packed program."""
+    from ntgrad.backends.opencl.worker import build
+    # the linear UOps stay here: a worker reads source only
+    return build, (self.device, [ProgramSpec(s.name, s.source, s.grid, s.local, s.nparams) for s in self.specs.values()])
 
 
 def join(specs: Sequence[ProgramSpec]) -> tuple[str, list[str]]:
@@ -89,9 +101,8 @@ class Compiler:
     self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
     self.units: dict[str, Unit] = {}             # by key of a spec
     self.loaded: dict[str, Unit] = {}            # by key of a program
-    self.todo: list[Unit] = []                   # not begun, in the order of need; the last one may still grow
-    self.changed = threading.Condition()         # guards todo and what workers write into units
-    self.workers = bool(device.type & cl.device_type.CPU)   # a GPU's driver is quick, and no place for kernels on memory of no meaning
+    # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no meaning
+    self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
     self.unsaved: list[Unit] = []
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
     self.finish: Callable[[], object] = lambda: None   # waits for everything launched
@@ -111,54 +122,41 @@ class Compiler:
       k = self.key(s)
       if k not in self.units and not self.load(k): self.add(k, s)
       out.append(self.units[k])
-    with self.changed:
-      if self.workers and (pool.alive() or sum(u.weight for u in self.todo) > MANY or (config.workers and len(self.todo) > 1)): pool.serve(self)
+    self.queue.serve()
     return out
 
   def add(self, k: str, spec: ProgramSpec) -> None:
     """Put a new kernel at the end of what is to be built."""
-    with self.changed:
-      if not self.todo or len(self.todo[-1].specs) >= GROUP: self.todo.append(Unit({}))
-      unit = self.units[k] = self.todo[-1]
+    with pool.changed:
+      last: Any = next(iter(self.queue.waiting()[::-1]), None)
+      unit: Unit = last if last is not None and len(last.specs) < GROUP else Unit({}, device=self.name)
+      self.units[k] = unit
       unit.specs[k] = spec
-      if len(unit.specs) == GROUP: self.changed.notify()
+      if unit is not last: self.queue.add(unit)
+      if len(unit.specs) == GROUP: pool.changed.notify_all()
 
-  def ready(self, unit: Unit) -> Unit:
-    """Wait until the unit's kernels can be launched; build it here if nobody has begun. Raises CompileError."""
-    if unit.program is not None: return unit
+  def ready(self, unit: Unit, spec: ProgramSpec) -> Unit:
+    """Wait until a kernel of the unit can be launched; build it here if nobody has begun. Gives the unit that has the kernel: one
+    of its own where another of the group does not compile. Raises CompileError."""
+    if unit.done and unit.program is not None: return unit
     self.last = time.monotonic()
-    with self.changed:
-      while unit not in self.todo and unit.packed is None:
-        if unit.program is not None: return unit
-        self.changed.wait()
-      if unit in self.todo: self.todo.remove(unit)
-    if unit.packed is not None:
-      unit.program, unit.names = self.load_packed(unit.packed), dict(zip(unit.specs, join(list(unit.specs.values()))[1]))
-      if unit.program is not None:
-        unit.launched = True
-        keep(unit.packed, unit.names)
-      unit.packed = None
-    if unit.program is None: self.build(unit)
-    self.built += len(unit.specs)
-    return unit
+    with self.queue.turn(unit) as mine:
+      if mine:
+        if not self.take_answer(unit): self.build(unit)
+        self.built += len(unit.specs)
+    alone = unit.alone.get(self.key(spec), unit)
+    if isinstance(alone, CompileError): raise CompileError(str(alone))
+    return alone
 
-  def take(self, seconds: float) -> Unit | None:
-    """For workers: the unit that is needed last, or None when none has come for so long."""
-    with self.changed:
-      def last() -> Unit | None: return next((u for u in reversed(self.todo) if not u.here and len(u.specs) >= min(GROUP, 2)), None)
-      self.changed.wait_for(last, seconds)
-      unit = last()
-      if unit is not None: self.todo.remove(unit)
-      return unit
-
-  def give(self, unit: Unit, packed: bytes | None) -> None:
-    """From workers: a unit they took as a packed program, None where they failed."""
-    with self.changed:
-      unit.packed = packed
-      if packed is None:
-        unit.here = True
-        self.todo.insert(0, unit)
-      self.changed.notify_all()
+  def take_answer(self, unit: Unit) -> bool:
+    """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
+    packed, unit.answer = unit.answer, None
+    if packed is None: return False
+    unit.program, unit.names = self.load_packed(packed), dict(zip(unit.specs, join(list(unit.specs.values()))[1]))
+    if unit.program is None: return False
+    unit.launched = True
+    keep(packed, unit.names)
+    return True
 
   def load(self, k: str) -> bool:
     """Take a kernel from the disk cache. False where it is absent or damaged."""
@@ -172,14 +170,14 @@ class Compiler:
       if program is None:  # not there, or made by a driver that calls itself the same
         cache.remove("opencl-program", entry["program"])
         return False
-      unit = self.loaded[entry["program"]] = Unit({}, program=program, launched=True)
+      unit = self.loaded[entry["program"]] = Unit({}, program=program, launched=True, done=True)
     unit.names[k] = entry["kernel"]
     self.units[k] = unit
     self.found += 1
     return True
 
   def build(self, unit: Unit) -> None:
-    """Build a unit in this process. Raises CompileError for the first kernel that fails."""
+    """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
     specs = list(unit.specs.values())
     unit.source, names = join(specs)
     with self.lock:
@@ -191,8 +189,12 @@ class Compiler:
         if len(specs) == 1: raise CompileError(explain(specs[0], unit.source, str(e))) from None
       unit.files = next(iter(binaries.program_folders() - before), None)
     if unit.program is None:
-      for k, s in unit.specs.items(): self.build(Unit({k: s}))  # names the kernel at fault
-      raise CompileError(f"kernels {', '.join(names)}: the OpenCL compiler refused them as one program, each by itself it takes")
+      for k, s in unit.specs.items():   # which names the kernel at fault
+        one = Unit({k: s}, device=self.name, done=True)
+        try: self.build(one)
+        except CompileError as e: unit.alone[k] = e
+        else: unit.alone[k] = self.units[k] = one
+      return
     unit.names, unit.waiting = dict(zip(unit.specs, names)), set(unit.specs)
 
   def load_source(self, source: str) -> Any:
@@ -221,7 +223,7 @@ class Compiler:
     program = self.load_packed(packed)
     if program is None: raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
     names = join(list(specs))[1]
-    unit = Unit({}, program=program, launched=True)
+    unit = Unit({}, program=program, launched=True, done=True)
     for s, name in zip(specs, names):
       k = self.key(s)
       unit.names[k], self.units[k] = name, unit

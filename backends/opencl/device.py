@@ -5,15 +5,18 @@ whatever writes it next stands behind that kernel in the queue.
 """
 from __future__ import annotations
 
+import ctypes
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Any, Sequence
 from weakref import WeakSet
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Target
-from ntgrad.backends.opencl import binaries, pool
+from ntgrad.backends import pool
+from ntgrad.backends.base import Program, ProgramSpec, Target
+from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.dtype import dtypes
@@ -116,7 +119,7 @@ class OpenCLProgram(Program):
     """Build it now, or wait for the worker that does."""
     if self._kernel is not None: return
     compiler = self._device.compiler
-    unit = compiler.ready(self.unit)
+    self.unit = unit = compiler.ready(self.unit, self.spec)
     self._kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
     self._count = int(self._kernel.num_args)
 
@@ -138,10 +141,12 @@ class OpenCLProgram(Program):
     self._args = []
 
 
-class OpenCLDevice(Device):
-  """One OpenCL device. ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most."""
+class OpenCLDevice(Pooled):
+  """One OpenCL device. New memory costs a page fault every 4 KB, so it is pooled."""
+  unit = _ALIGN
 
   def __init__(self, name: str = "CPU"):
+    super().__init__()
     self.name = name
     self.cl = import_opencl()
     self.device = find(name)
@@ -150,10 +155,11 @@ class OpenCLDevice(Device):
     self.renderer = OpenCLRenderer(target_of(self.device))
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.compiler.finish = self.queue.finish
-    self.allocated = self.peak = self.pooled = 0
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
-    self._pool: dict[int, list[Any]] = {}
-    self._keep = int(self.device.global_mem_size*_KEEP)
+    self.memory = int(self.device.global_mem_size)
+    self.most_pooled = int(self.memory*_KEEP)
+    # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
+    self.on_host = bool(self.device.type & self.cl.device_type.CPU) and "portable computing" in self.device.platform.name.lower()
 
   @staticmethod
   def available(name: str = "CPU") -> tuple[bool, str]:
@@ -161,18 +167,6 @@ class OpenCLDevice(Device):
     return available(name)
 
   # ---- memory
-  def alloc(self, nbytes: int) -> Any:
-    """A cl.Buffer of at least ``nbytes``, from the pool where it has one: new memory costs a page fault every 4 KB."""
-    size = bucket(nbytes)
-    free = self._pool.get(size)
-    if free:
-      raw = free.pop()
-      self.pooled -= size
-    else: raw = self._new(size, nbytes)
-    self.allocated += nbytes
-    if self.allocated > self.peak: self.peak = self.allocated
-    return raw
-
   def _new(self, size: int, nbytes: int) -> Any:
     limit = int(self.device.max_mem_alloc_size)
     if nbytes <= limit:
@@ -184,14 +178,6 @@ class OpenCLDevice(Device):
     room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
     raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
 
-  def free(self, raw: Any, nbytes: int) -> None:
-    """Back to the pool; to the system where the pool is full."""
-    self.allocated -= nbytes
-    size = bucket(nbytes)
-    if self.pooled + size > self._keep: return self.trim()
-    self._pool.setdefault(size, []).append(raw)
-    self.pooled += size
-
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A sub-buffer."""
     return raw.get_sub_region(offset, nbytes)
@@ -202,10 +188,6 @@ class OpenCLDevice(Device):
     for p in self.programs: p.forget()
     self._pool.clear()
     self.pooled = 0
-
-  def reset_peak(self) -> None:
-    """Start measuring ``peak`` anew."""
-    self.peak = self.allocated
 
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host to device, complete on return."""
@@ -228,7 +210,8 @@ class OpenCLDevice(Device):
 
   def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
-    return pool.once(self.name, specs)
+    from ntgrad.backends.opencl.worker import build
+    return pool.once((build, (self.name, list(specs))))
 
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
     """See :meth:`Device.unpack`."""
@@ -242,10 +225,22 @@ class OpenCLDevice(Device):
     """Wait for everything launched."""
     self.queue.finish()
 
+  # ---- memory that other libraries have too
+  def adopt(self, address: int, nbytes: int) -> Any:
+    """A cl.Buffer over host memory. See :meth:`Device.adopt`."""
+    if not self.on_host: return None
+    host = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.USE_HOST_PTR, hostbuf=host)
 
-def bucket(nbytes: int) -> int:
-  """The size that is allocated for ``nbytes``: whole pages, eight steps to a doubling, so that near sizes share."""
-  pages = max((nbytes + _ALIGN - 1)//_ALIGN, 1)
-  if pages <= 8: return pages*_ALIGN
-  step = 1 << (pages.bit_length() - 4)
-  return (pages + step - 1)//step*step*_ALIGN
+  def address(self, raw: Any, nbytes: int) -> int:
+    """The host address of a buffer, which PoCL tells of one that is mapped. See :meth:`Device.address`."""
+    if not self.on_host: return 0
+    flags = self.cl.map_flags
+    mapped, _ = self.cl.enqueue_map_buffer(self.queue, raw, flags.READ | flags.WRITE, 0, (nbytes,), np.uint8, is_blocking=True)
+    at = int(mapped.ctypes.data)
+    mapped.base.release(self.queue)
+    self.queue.finish()
+    return at
+
+
+bucket = partial(bucket_of, unit=_ALIGN)

@@ -16,7 +16,7 @@ from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
 DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2)
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -192,7 +192,9 @@ class _Kernel:
       self.text[u] = (name, ATOM)
     elif op is Ops.LOOP:
       name, t = self.fresh("i"), register_type(u.dtype)
-      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {name}++) {{")
+      step = step_of(u)
+      more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
+      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
       self.text[u] = (name, ATOM)
       self.depth += 1
     elif op is Ops.WHILE:

@@ -20,6 +20,7 @@ class Storage:
   ``serial`` is its number in the order of making, ``version`` how often it has been written in place.
   """
   __slots__ = ("device", "nbytes", "serial", "version", "_raw", "_owner", "__weakref__")
+  read_only = False   # a flag of the class: only another library's memory may be
 
   def __init__(self, device: str, nbytes: int):
     self.device, self.nbytes, self.serial = device, max(nbytes, 1), next(_serials)
@@ -47,6 +48,25 @@ class Storage:
     except Exception: pass   # at interpreter exit the device may be gone
 
 
+class Adopted(Storage):
+  """Memory of another library, which ``owner`` keeps; neither in the device's pool nor counted as its.
+
+  Written in place like other memory, unless it is ``read_only``.
+  """
+  __slots__ = ("read_only", "owner")
+
+  def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool = False):
+    super().__init__(device, nbytes)
+    from .device import get_device
+    self._raw, self._owner, self.owner, self.read_only = raw, get_device(device), owner, read_only
+
+  def release(self) -> None:
+    """Let go of the owner, once the device has done what was launched on its memory."""
+    if self._raw is not None:
+      self._raw, owner, self.owner = None, self.owner, None
+      if owner is not None: self._owner.let_go(owner)
+
+
 class Buffer:
   """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity.
 
@@ -56,8 +76,9 @@ class Buffer:
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
-    self.signature = (shape, dtype, device)
     self.storage = Storage(device, prod(shape) * dtype.itemsize) if storage is None else storage
+    self.signature: tuple[Any, ...] = (shape, dtype, device)
+    if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.version = self.storage.version
     self.node_ref: ref[UOp] | None = None
@@ -108,6 +129,13 @@ class Buffer:
     if flat.nbytes:
       raw = self.raw
       self.storage._owner.copyin(raw, flat)
+
+  def take(self, source: Buffer) -> None:
+    """Copy the contents of a buffer of as many bytes on any device, through the host only where devices have no other way."""
+    if not self.nbytes: return
+    to, by = self.raw, source.raw
+    owner = self.storage._owner
+    if not owner.copy_from(to, source.storage._owner, by, self.nbytes): owner.copyin(to, source.storage._owner.copyout(by, self.nbytes))
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""

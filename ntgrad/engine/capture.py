@@ -5,7 +5,7 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Hashable, Iterable, Iterator, Sequence
 from weakref import ref
 
 import numpy as np
@@ -17,7 +17,7 @@ from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
 from ntgrad.core import live_tensors
 
-from . import memory, realize as engine, report
+from . import graphs, memory, realize as engine, report
 from .buffer import Buffer, Storage, watchers
 from .device import get_device
 
@@ -35,8 +35,9 @@ class Copy:
 
   def __init__(self, to: Device, source: Device, nbytes: int): self.to, self.source, self.nbytes = to, source, nbytes
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
-    """Copy the second buffer into the first, through the host."""
-    self.to.copyin(buffers[0], self.source.copyout(buffers[1], self.nbytes))
+    """Copy the second buffer into the first, through the host only where devices have no other way."""
+    to, source = buffers
+    if not self.to.copy_from(to, self.source, source, self.nbytes): self.to.copyin(to, self.source.copyout(source, self.nbytes))
     return None
 
 
@@ -180,31 +181,42 @@ class Replay:
   """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its own."""
 
   def __init__(self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer]):
-    self.name, self.start, self.inputs, self.outputs, self.rng = recorder.name, recorder.start, list(inputs), list(outputs), list(rng)
-    self.out_buffers = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
-    self.written_inputs = [i for i, s in enumerate(inputs) if any(s in x.writes for x in recorder.launches)]
-    moving = {*inputs, *self.out_buffers}
+    self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
+    made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
+    moving = {k: graphs.Slot() for k in (*inputs, *made)}
+    self.inputs, self.made = [moving[k] for k in inputs], [(k, moving[k], m) for k, m in made.items()]
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]   # keeps them
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
     self._owners(recorder, alive)
     raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
-    raws.update(self._place(recorder, {*raws, *moving}))
-    self.steps: list[tuple[Any, list[Any]]] = []
-    self.changing: dict[int, list[tuple[list[Any], int]]] = {k: [] for k in moving}
+    places = self._place(recorder, {*raws, *moving})
+    raws.update({k: get_device(a.device).part(a.raw, start, recorder.sizes[k][1]) for k, (a, start, _) in places.items()})
+    self.steps: list[graphs.Launched] = []
+    self.calls: list[Callable[[], None]] | None = None   # all steps, from the first replay on
+    self._devices: list[Device | None] = []
     for x in recorder.launches:
       args = [raws.get(k) for k in x.serials]
       for i, k in enumerate(x.serials):
-        if k in moving: self.changing[k].append((args, i))
-      if x.program is None:
-        (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[1]]
-        self.steps.append((Copy(get_device(to), get_device(source), nbytes), args))
-      else: self.steps.append((x.program.clone(), args))
+        if k in moving: moving[k].args.append((args, i))
+      (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[-1]]
+      self._devices.append(None if x.program is None else get_device(to))
+      self.steps.append((Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone(), args))
+    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing here writes, an
+    # output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses are.
+    # Two storages over another library's memory may be the same bytes, so all of that is taken for one.
+    shared = graphs.pieces(places)
+    shared.update({k: ("foreign",) for k, s in alive.items() if type(s) is not Storage})
+    self.foreign = any([type(s) is not Storage for s in self.written])
+    def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
+      return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
+    self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in recorder.launches]
+    self._slots = list(moving.values())
 
   def _owners(self, recorder: Recorder, alive: dict[int, Storage]) -> None:
     """Find the tensors that view memory which the launches use: they see what is written, and tell when it is replaced."""
     self.owners: dict[int, tuple[ref[Any], Storage]] = {}
-    self.state = [s for s in alive.values() if s.serial < recorder.start]
+    self.state = [s for s in alive.values() if s.serial < recorder.start and s not in engine.constants]
     values = set(alive.values())
     for t in live_tensors:
       base = base_of(t.lazydata)
@@ -223,8 +235,8 @@ class Replay:
     return CaptureError(f"jit {self.name}: a tensor of {s.nbytes} bytes on {s.device} that the captured function reads {what}, so a replay would "
                         "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit")
 
-  def _place(self, recorder: Recorder, known: set[int]) -> dict[int, Any]:
-    """Give the inner buffers their places."""
+  def _place(self, recorder: Recorder, known: set[int]) -> dict[int, tuple[Storage, int, int]]:
+    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of ``memory.ALIGN``)."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     read_first: set[int] = set()
@@ -239,7 +251,7 @@ class Replay:
       if k < recorder.start:
         raise CaptureError(f"jit {self.name}: the function reads a tensor of shape {recorder.sizes[k][2]} that was made before the call and replaces "
                            "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument")
-    raws: dict[int, Any] = {}
+    places: dict[int, tuple[Storage, int, int]] = {}
     self.arenas: list[Storage] = []
     self.planned_bytes = self.unplanned_bytes = 0
     for device in dict.fromkeys(recorder.sizes[k][0] for k in first):
@@ -249,8 +261,8 @@ class Replay:
       self.arenas.append(arena)
       self.planned_bytes += total
       self.unplanned_bytes += sum(recorder.sizes[k][1] for k in mine)
-      for k, at in zip(mine, offsets): raws[k] = get_device(device).part(arena.raw, at, recorder.sizes[k][1])
-    return raws
+      for k, at in zip(mine, offsets): places[k] = (arena, at, at + memory.rounded(recorder.sizes[k][1]))
+    return places
 
   # ---- at every run
   def check(self) -> None:
@@ -297,24 +309,25 @@ class Replay:
   def run(self, inputs: Sequence[Buffer], draw: Callable[[int], np.ndarray]) -> list[Any]:
     """Launch everything on ``inputs``; gives a fresh tensor for each output."""
     self.check()
-    changing = self.changing
-    given = list(inputs)
-    for k, b in zip(self.inputs, given):
-      if b.storage in self.written:   # the launches would change it under their own feet
+    written = self.written
+    copies = []   # held until everything is launched, or an output would get their memory
+    for slot, b in zip(self.inputs, inputs):
+      s = b.storage
+      if s in written or (self.foreign and type(s) is not Storage):   # the launches would change it under their own feet
         b, old = Buffer(b.device, b.shape, b.dtype), b
-        b.put(old.get())
-      raw = b.raw
-      for args, i in changing[k]: args[i] = raw
+        b.take(old)
+        copies.append(b)
+      slot.fill(b.raw)
     for b in self.rng: b.put(draw(b.rng_count))
     made: dict[int, Buffer] = {}
-    for k, m in self.out_buffers.items():
+    for k, slot, m in self.made:
       made[k] = b = Buffer(*m)
-      raw = b.raw
-      for args, i in changing[k]: args[i] = raw
+      slot.fill(b.raw)
     if config.debug >= 2: self._launch_and_tell()
     else:
-      for program, args in self.steps: program(args)
-    if self.written: renew([t for r, _ in self.owners.values() if (t := r()) is not None], self.written)
+      if self.calls is None: self.calls = graphs.calls(self.steps, self._devices, self._accesses, self._slots)
+      for call in self.calls: call()
+    if written: renew([t for r, _ in self.owners.values() if (t := r()) is not None], self.written)
     return [o.kind._from_node(onto(made[o.serial].node, o.movement)) for o in self.outputs]
 
   def _launch_and_tell(self) -> None:

@@ -24,21 +24,35 @@ def kernel_name(kernel: Kernel) -> str:
 
 
 def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Kernel]:
-  """The kernel rendered for a device, and the kernel after its Opts."""
+  """The kernel rendered for a device, and the kernel after its Opts: the model's, or with ``BEAM`` those found by measuring."""
   target = device.renderer.target
   if kernel.plain and not target.blocks: kernel = lower_tiles(kernel)
-  optimised = kernel if config.noopt else optimize(kernel, target)
+  if config.noopt: optimised = kernel
+  elif config.beam and kernel.plain and target.name != "numpy":
+    from .search import best
+    optimised = best(kernel, device)
+  else: optimised = optimize(kernel, target)
+  return rendered(kernel, optimised, device, name or kernel_name(kernel)), optimised
+
+
+def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str) -> ProgramSpec:
+  """A kernel, after the Opts that led to ``optimised``, as source. Raises CompileError for what the device cannot express."""
+  target = device.renderer.target
   if config.verify:
     from ntgrad.codegen.spec import verify_index
-    for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name or kernel_name(k))
+    for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name)
   uops = linearize(optimised, target)
   if config.verify:
     from ntgrad.codegen.spec import verify_linear
-    verify_linear(uops, name or kernel_name(kernel))
-  name = name or kernel_name(kernel)
+    verify_linear(uops, name)
   source = device.renderer.render(name, uops)
   grid, local = extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL)
-  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes), optimised
+  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(optimised))
+
+
+def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
+  """What the Opts tell the target's compiler."""
+  return tuple({f"num_{o.name}": o.axis for o in kernel.applied if o.name in ("warps", "stages")}.items())
 
 
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:

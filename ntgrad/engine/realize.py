@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Iterable, Sequence
+from weakref import WeakSet
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
 
 from . import memory, plan_cache, report
-from .buffer import Buffer
+from .buffer import Buffer, Storage
 from .compile import programs
 from .device import default_device, get_device
 
@@ -241,10 +242,15 @@ def _varies(u: UOp) -> bool:
   return u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON
 
 
+constants: WeakSet[Storage] = WeakSet()   # memory of numbers, which no tensor has and nobody writes
+
+
 @lru_cache(maxsize=4096)
 def number_buffer(device: str, dtype: DType, value: float) -> Buffer:
   """A number as a buffer of shape ()."""
-  return Buffer.from_numpy(device, np.array(value, dtype.np))
+  made = Buffer.from_numpy(device, np.array(value, dtype.np))
+  constants.add(made.storage)
+  return made
 
 
 def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:
@@ -317,7 +323,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
   for note in captures: note(step, buffers)
   if step.program is None:
     to, source = buffers
-    to.put(source.get())
+    to.take(source)
     return
   seconds = step.program([b.raw for b in buffers], wait)
   if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.realize import Step, realize
 
 from .kernel import make
-from .launch import Launcher, as_tensor, describe, in_memory, run
+from .launch import Launcher, as_tensor, describe, in_memory, lent, run
 
 FORMAT = 1
 
@@ -103,13 +103,14 @@ class Library:
       what = f"{'several kernels' if fits else 'no kernel'} for {show(want)}{f' with {values}' if values else ''}"
       raise ArgumentError(f"{self!r}: {what}; there is {have}")
     k = self.kernels[fits[0]]
-    given = [as_tensor(k["kernel"], name, a, self.device, i in k["writes"]) for i, (name, a) in enumerate(zip(k["parameters"], args))]
-    tensors = [t if in_memory(t) else t.detach().contiguous() for t, _ in given]
-    realize([t for t in tensors if not in_memory(t)])
-    launcher = self._launchers.get(fits[0]) or self._launchers.setdefault(fits[0], self.launcher(k))
-    run(launcher, tensors, [t.lazydata for t in tensors])
-    for (_, back), t in zip(given, tensors):
-      if back is not None: back(t.numpy())
+    with lent(args) as mine:
+      given = [as_tensor(k["kernel"], name, a, self.device, i in k["writes"]) for i, (name, a) in enumerate(zip(k["parameters"], mine))]
+      tensors = [t if in_memory(t) else t.detach().contiguous() for t, _ in given]
+      realize([t for t in tensors if not in_memory(t)])
+      launcher = self._launchers.get(fits[0]) or self._launchers.setdefault(fits[0], self.launcher(k))
+      run(launcher, tensors, [t.lazydata for t in tensors])
+      for (_, back), t in zip(given, tensors):
+        if back is not None: back(t.numpy())
 
   def launcher(self, k: Mapping[str, Any]) -> Launcher:
     """A kernel of the folder, on the device. Raises StateError for a damaged file or one that the device does not take."""

@@ -122,7 +122,8 @@ class Specialised:
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
     spec, optimised = program_spec(self.kernel, device, self.name)
-    spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name), options=self.options)
+    told = {**dict(spec.options), **dict(self.options)}
+    spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name), options=tuple(told.items()))
     report.made(spec, optimised, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec
@@ -248,7 +249,7 @@ class TileKernel:
              buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first choice."""
     free = free_symbols(left, self)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), default_device())
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), default_device(), config.key())
     if key in self._chosen: return values | self._chosen[key]
     start = values | first_choice(free, get_device(default_device()).renderer.target.blocks)
     if not config.tune or config.noopt or buffers is None: return start

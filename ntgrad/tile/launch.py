@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def describe(a: Any) -> Argument:
   if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
   if not isinstance(dtype, DType):
     try: dtype = dtypes.of(dtype)
-    except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2])   # torch.float32
+    except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2].removesuffix("fn"))   # torch.float32, torch.float8_e4m3fn
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
@@ -66,10 +66,19 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError: nodes = with_numbers(args)
-    found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, *given.items()))
+    found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items()))
   except AttributeError: found = None
-  if found is None or len(nodes) != len(args): prepare(kernel, args, given)
-  else: run(found, args, nodes)
+  if found is not None and len(nodes) == len(args): return run(found, args, nodes)
+  if all(isinstance(a, _PLAIN) for a in args): return prepare(kernel, args, given)
+  with lent(args) as mine:
+    if all(a is b for a, b in zip(args, mine)): prepare(kernel, args, given)
+    else: launch(kernel, mine, given)
+
+
+def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
+  """Arguments with what other libraries have on a GPU as Tensors, so that a kernel works on it where it is."""
+  from .lent import Lent
+  return Lent(args, _PLAIN)
 
 
 def with_numbers(args: Sequence[Any]) -> list[UOp]:
@@ -85,6 +94,7 @@ def with_numbers(args: Sequence[Any]) -> list[UOp]:
   return out
 
 
+_PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no other library is asked for
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
@@ -108,7 +118,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   check_overlap(kernel.name, specialised, nodes)
   launcher = launcher_of(specialised, device)
   if len(nodes) == len(args) and all(type(a) in _NUMBERS or isinstance(a, Tensor) for a in args):
-    kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, *given.items())] = launcher
+    kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
   run(launcher, tensors, nodes)
   for write, t in back: write(t.numpy())
 
@@ -127,6 +137,8 @@ def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str
     if not in_memory(t):
       if p.written: raise ArgumentError(f"{name}: {p.name} is written, so it is a whole tensor; got a view of another")
       t = t.contiguous()
+    elif p.written and t.lazydata.arg.storage.read_only:
+      raise ArgumentError(f"{name}: {p.name} is written, and its memory is another library's and read-only; give it a copy (.clone())")
     out.append(t)
     if write_back is not None: back.append((write_back, t))
   realize([t for t in out if not in_memory(t)])
@@ -203,21 +215,21 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
     return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
-  array = np.asarray(a) if isinstance(a, (np.ndarray, np.generic)) else from_dlpack(kernel, name, a)
+  if isinstance(a, (np.ndarray, np.generic)): array = np.asarray(a)
+  else:
+    from ntgrad import interchange
+    if not interchange.speaks(a):
+      raise ArgumentError(f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}")
+    found = interchange.take(a)
+    if found.kind == interchange.CUDA:
+      if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
+      return Tensor._from_node(interchange.adopt(found)), None
+    array = found.array()
   t = Tensor._from_node(Buffer.from_numpy(device, array).node)
   if not written: return t, None
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
   def back(result: np.ndarray) -> None: array[...] = result
   return t, back
-
-
-def from_dlpack(kernel: str, name: str, a: Any) -> np.ndarray:
-  """Another library's tensor as a numpy array over the same memory."""
-  if not hasattr(a, "__dlpack__"):
-    raise ArgumentError(f"{kernel}: {name} is a Tensor, a numpy array, a number or something with __dlpack__, got {type(a).__name__}")
-  try: return np.from_dlpack(a)
-  except (BufferError, RuntimeError, TypeError) as e:
-    raise ArgumentError(f"{kernel}: {name}: {type(a).__name__} gives no memory of this machine's CPU ({e})") from None
 
 
 def check_overlap(kernel: str, s: Specialised, nodes: Sequence[UOp]) -> None:

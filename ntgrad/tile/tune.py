@@ -8,20 +8,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ntgrad.backends import cache
-from ntgrad.backends.base import Device
+from ntgrad.backends.base import Device, Program
+from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, NtgradError
-from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.tiles import lower_tiles
-from ntgrad.codegen.uop import Ops, prod, toposort
 
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel
@@ -69,7 +68,8 @@ def key_of(kernel: TileKernel, arguments: Sequence[Any], values: Mapping[str, in
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
   arranged = [repr(t) for t in kernel.arranged]
-  return cache.key("tune", kernel.identity, arranged, shapes, rounded, device.name, str(device.renderer.target), sorted(kernel.settings.items()))
+  return cache.key("tune", kernel.identity, arranged, shapes, rounded, device.name, str(device.renderer.target), sorted(kernel.settings.items()),
+                   config.key())
 
 
 def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
@@ -78,27 +78,6 @@ def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
   if raw is None: return None
   found: Values = json.loads(raw)
   return found if all(str(s) in found for s in symbols) else None
-
-
-def model(kernel: Kernel, device: Device) -> float:
-  """A guess at the time of a kernel, for putting candidates in order: memory traffic, idle cores, and blocks that overflow fast memory."""
-  target = device.renderer.target
-  sizes = {a.rng: a.size for a in kernel.axes}
-  programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
-  rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP))
-  traffic = live = staged = 0.0
-  for u in toposort(kernel.body):
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
-      own = prod(sizes.get(r, 1) for r in u.src[1].ranges if r in sizes and kernel.axis(r.arg[0]).kind is not AxisKind.GRID)
-      traffic += own * programs * u.dtype.itemsize
-      if u.op is Ops.LOAD and rounds > 1: staged += own / rounds * u.dtype.itemsize
-    if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
-      live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
-  room = 128 << 10                # accumulators of 128×256 float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
-  waves = -(-programs // max(target.cores, 1)) * max(target.cores, 1) / max(programs, 1)
-  if target.blocks: traffic += programs * rounds / max(target.cores, 1) * 300e3   # a round takes a tenth of a microsecond whatever it loads
-  crowded = max(1.0, 3 * staged / target.local_memory) if target.blocks and target.local_memory else 1.0   # three stages of a pipeline
-  return traffic * waves * max(1.0, live / room) * crowded ** 2 + programs * 2000.0
 
 
 def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, device: Device, inputs: Sequence[Any]) -> tuple[Values, list[str]]:
@@ -119,20 +98,37 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, devic
   first = next(iter(distinct.values()))
   if len(distinct) == 1: return first[0], lines
   most = kernel.settings.get("max_num_configs") or CONFIGS
-  ranked = [first, *sorted((d for d in distinct.values() if d is not first), key=lambda d: model(d[1].kernel, device))][:most]
+  ranked = [first, *sorted((d for d in distinct.values() if d is not first), key=lambda d: estimate(d[1].kernel, device.renderer.target))][:most]
   want = reference(first[1], device, inputs)
   best: tuple[float, Values] | None = None
   started = time.perf_counter()
-  with progress(kernel.name, len(ranked)) as bar:
-    for values, s in ranked:
+  with progress(kernel.name, len(ranked)) as shown:
+    for values, s, program in compiled(ranked, device, lines):
       if best is not None and time.perf_counter() - started > BUDGET: break
-      try: seconds = measure(s, device, inputs, want)
+      try: seconds = measure(s, program, device, inputs, want)
       except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
       else:
         lines.append(f"{show(values)}: {seconds*1e6:.1f} µs")
         if best is None or seconds < best[0]: best = seconds, values
-      bar.update(1)
+      shown.update(1)
   return (best[1] if best is not None else first[0]), lines
+
+
+def compiled(ranked: Sequence[tuple[Values, Specialised]], device: Device, lines: list[str]) -> list[tuple[Values, Specialised, Program]]:
+  """The candidates with their programs, compiled by worker processes too: before measuring, for which a CPU must have nothing else to do.
+
+  What takes more than half of the budget is left until it is measured. ``lines`` is told of those that cannot be rendered.
+  """
+  started = time.perf_counter()
+  out: list[tuple[Values, Specialised, Program]] = []
+  for values, s in ranked:
+    try: out.append((values, s, device.compile([s.spec(device)])[0]))   # workers begin while the next is rendered
+    except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
+  for *_, program in out:
+    if time.perf_counter() - started > BUDGET / 2: break
+    try: program.ready()
+    except NtgradError: pass   # measuring it says so
+  return out
 
 
 def show(values: Mapping[str, int]) -> str:
@@ -142,8 +138,7 @@ def show(values: Mapping[str, int]) -> str:
 
 def progress(name: str, total: int) -> Any:
   """A bar with DEBUG=2 on a terminal."""
-  from tqdm import tqdm
-  return tqdm(total=total, desc=f"tuning {name}", disable=config.debug < 2 or not sys.stderr.isatty(), leave=False)
+  return bar(f"tuning {name}", total, config.debug >= 2)
 
 
 def scratch(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[Any]:
@@ -180,9 +175,8 @@ def reference(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[np.
   return out
 
 
-def measure(s: Specialised, device: Device, inputs: Sequence[Any], want: Sequence[np.ndarray]) -> float:
+def measure(s: Specialised, program: Program, device: Device, inputs: Sequence[Any], want: Sequence[np.ndarray]) -> float:
   """Median seconds of a candidate. Raises ArgumentError where its result is another."""
-  program, = device.compile([s.spec(device)])
   raws = scratch(s, device, inputs)
   try:
     program(raws, True)

@@ -1,7 +1,7 @@
 """Every combination of Opts computes what the plain loops compute.
 
 On whole numbers the results must be equal (order of additions does not matter), on others within rounding. The oracle runs many
-combinations, OpenCL a few of each kernel in one program.
+combinations, OpenCL a few of each kernel in one program, Triton's interpreter a few with blocks, a GPU more of those.
 """
 from __future__ import annotations
 
@@ -15,36 +15,55 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad.backends.base import Device, Target
 from ntgrad.codegen.errors import OptError
-from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.uop import prod
+from ntgrad.engine.compile import extent
 from ntgrad.engine.device import default_device, get_device
+from support import triton
+from support.devices import needs_cuda
 from support.kernels import GRAPHS, Array, contents, kernels, launch, spec
 
 NAMES = ["split", "upcast", "unroll", "lane", "local", "tile", "loop", "grid", "merge", "pad", "overlap", "first", "last"]
+BLOCKS = ["split", "upcast", "unroll", "tile", "loop", "grid", "merge", "pad", "first", "last", "block", "block", "block", "block", "group"]
 WIDTHS = (2, 3, 4, 8, 16)         # of OpenCL's vectors
+MOST_PROGRAMS = 50                # that the interpreter goes through, one by one
 Choose = Callable[[Sequence[Any]], Any]
 
 
-def opts(kernel: Kernel, choose: Choose, most: int = 5) -> Kernel:
-  """The kernel after some Opts; those that it does not take are left out, as long as the code stays small."""
+def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) -> Kernel:
+  """The kernel after some Opts; those that it does not take are left out, as long as the code stays small. ``blocks``: for targets that
+  have them."""
   for _ in range(choose(range(most + 1))):
     if not kernel.axes: break
     axis = choose(kernel.axes)
-    name = choose(NAMES)
+    name = choose(BLOCKS if blocks else NAMES)
     if name == "merge": amount = choose([a.id for a in kernel.axes])
     elif name in ("loop", "grid", "first", "last"): amount = 0
     elif name in ("pad", "overlap"): amount = choose([2, 4, 8])
+    elif name == "block": amount = choose([2, 3, 8, 16, 32, axis.size])
     else: amount = choose([n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0 and (name != "lane" or n in WIDTHS)] or [1])
     if name == "merge" and not _mergeable(kernel, axis.id, amount): continue
     if name in ("upcast", "unroll", "lane") and _copies(kernel) * amount > 64: continue
     try: kernel = apply_opt(kernel, Opt(name, axis.id, amount))
     except OptError: continue
+  if blocks: return finished(kernel, choose)
   read = [p.slot for p in kernel.params if not p.written]
   if kernel.axes and read and choose([0, 0, 1]):  # staging comes after every split
     try: kernel = apply_opt(kernel, Opt(choose(["stage", "pack"]), choose(kernel.axes).id, choose(read)))
     except OptError: pass
   if choose([0, 0, 0, 1]): kernel = apply_opt(kernel, Opt("stream", choose([p.slot for p in kernel.params if p.written])))
+  return kernel
+
+
+def finished(kernel: Kernel, choose: Choose) -> Kernel:
+  """Perhaps with programs that stay, descriptors, warps and stages."""
+  for name, given in (("descriptor", [p.slot for p in kernel.params]), ("descriptor", [p.slot for p in kernel.params]), ("persist", [1, 2, 3, 7]),
+                      ("warps", [1, 2, 4, 8]), ("stages", [1, 2, 3])):
+    if choose([0, 1]): continue
+    try: kernel = apply_opt(kernel, Opt(name, choose(given)))
+    except OptError: continue
   return kernel
 
 
@@ -80,8 +99,10 @@ def plain(name: str, whole: bool) -> list[tuple[Kernel, list[Array], list[Array]
 
 
 def check(device: Device, name: str, whole: bool, choose: Choose, versions: int = 1) -> None:
+  blocks = device.renderer.target.blocks
   for k, data, want in plain(name, whole):
-    tried = [opts(k, choose) for _ in range(versions)]
+    tried = [opts(k, choose, blocks=blocks) for _ in range(versions)]
+    if device.name == triton.NAME: tried = [t for t in tried if prod(extent(t, AxisKind.GRID)) <= MOST_PROGRAMS]
     # functions such as exp turn whole numbers into others, and each device rounds those its own way
     exact = whole and not any(u.arg.name in ("EXP", "LOG", "SQRT", "RSQRT", "RECIP", "DIV") for u in k.nodes if u.op.name == "ALU")
     for version, got in zip(tried, launch(device, [spec(t, f"{name.replace(' ', '_')}_{j}") for j, t in enumerate(tried)], k, data)):
@@ -115,6 +136,20 @@ def test_opencl(name: str) -> None:
   check(get_device("CPU"), name, True, lambda xs: rng.choice(list(xs)), 4)
 
 
+@triton.needs_triton
+@pytest.mark.parametrize("name", GRAPHS)
+def test_triton_interpreted(name: str) -> None:
+  rng = random.Random(seed(name))
+  check(get_device(triton.NAME), name, True, lambda xs: rng.choice(list(xs)), 3)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", GRAPHS)
+def test_cuda(name: str) -> None:
+  rng = random.Random(seed(name, "cuda"))
+  check(get_device("CUDA"), name, True, lambda xs: rng.choice(list(xs)), 24)
+
+
 TARGETS = {"avx2": Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10),
            "avx512": Target("opencl", lanes=16, registers=32, cores=4, local_memory=512 << 10),
            "neon": Target("opencl", lanes=4, registers=32, cores=8, local_memory=32 << 10),
@@ -125,8 +160,19 @@ TARGETS = {"avx2": Target("opencl", lanes=8, registers=16, cores=2, local_memory
 @pytest.mark.parametrize("name", GRAPHS)
 def test_heuristics_on_the_oracle(name: str, target: Target) -> None:
   """What the optimiser chooses for OpenCL machines, evaluated with numpy: bounds, races and values."""
+  chosen(get_device("NUMPY"), name, target)
+
+
+@triton.needs_triton
+@pytest.mark.parametrize("name", GRAPHS)
+def test_heuristics_interpreted(name: str) -> None:
+  """What the optimiser chooses for a small chip with blocks."""
+  chosen(get_device(triton.NAME), name, Target("triton", cores=4, blocks=True, descriptors=True))
+
+
+def chosen(device: Device, name: str, target: Target) -> None:
   for k, data, want in plain(name, True):
     best = optimize(k, target)
-    got = launch(get_device("NUMPY"), [spec(best, name)], k, data)[0]
+    got = launch(device, [spec(best, name.replace(" ", "_"))], k, data)[0]
     for g, w in zip(got, want):
       np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=1e-5, atol=1e-5, err_msg=f"{name} after {best.applied}")

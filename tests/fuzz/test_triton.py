@@ -13,6 +13,7 @@ from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import signature
 from ntgrad.backends.numpy.device import NumpyDevice
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opt import split
@@ -21,6 +22,7 @@ from ntgrad.codegen.uop import UOpList
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule
 from support import triton
+from support.descriptors import box_copy, interpreted, marked, numbers, product
 from support.kernels import GRAPHS, contents
 from support.triton_kernels import lines
 
@@ -86,3 +88,38 @@ def test_random_tiles(data: Any) -> None: check(GRAPHS[data.draw(st.sampled_from
 @settings(max_examples=20)
 @given(st.data())
 def test_random_tiles_of_products(data: Any) -> None: check(PRODUCTS[data.draw(st.sampled_from(sorted(PRODUCTS)))], data, [16, 32], 65536)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_random_boxes_by_descriptor(data: Any) -> None:
+  """Slices in random blocks: copies, and products of them, by descriptor and by pointers."""
+  draw, interpreter = data.draw, devices()[0]
+  dtype = draw(st.sampled_from([dtypes.float16, dtypes.float32, dtypes.int8, dtypes.int64, dtypes.bool]))
+  rank = draw(st.integers(1, 4))
+  unit = 16 // dtype.itemsize
+  shape = [draw(st.integers(1, 9)) for _ in range(rank - 1)] + [draw(st.sampled_from([1, 2, 3, 5])) * unit + draw(st.sampled_from([0, 0, 0, 1]))]
+  start = [draw(st.sampled_from([0, 0, n // 2])) for n in shape[:-1]]
+  start.append(draw(st.sampled_from([0, 0, unit if shape[-1] > unit else 0, shape[-1] // 2])))
+  size = [draw(st.integers(max(1, n - s - 3), n - s)) for n, s in zip(shape, start)]
+  blocks = [draw(st.sampled_from([0, 1, 2, 3, 4, n])) for n in size[:-1]] + [draw(st.sampled_from([unit, 2 * unit, size[-1]]))]
+  k = box_copy(shape, blocks, dtype, start, size, draw(st.permutations(range(rank))), [draw(st.booleans()) for _ in range(rank)])
+  if math.prod(extent(k, AxisKind.GRID)) > 60: return
+  slots = [slot for slot in (0, 1) if draw(st.booleans()) or slot == 1]
+  arrays = numbers(k, np.random.default_rng(draw(st.integers(0, 1000))))
+  a, b = interpreted(interpreter, marked(k, *slots), arrays), interpreted(interpreter, k, arrays)
+  for got, want in zip(a, b): np.testing.assert_array_equal(got, want)
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_random_products_by_descriptor(data: Any) -> None:
+  draw, interpreter = data.draw, devices()[0]
+  dtype = draw(st.sampled_from([dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.int8]))
+  m, n, k = (draw(st.integers(2, 8)) * 8 + draw(st.sampled_from([0, 0, 0, 1])) for _ in range(3))
+  blocks = tuple(draw(st.sampled_from([16, 32, 64])) for _ in range(3))
+  kernel = product(m, n, k, blocks, dtype, (draw(st.booleans()), draw(st.booleans())), dtypes.int32 if dtype is dtypes.int8 else None,
+                   draw(st.sampled_from([0, 0, 2])))
+  arrays = numbers(kernel, np.random.default_rng(draw(st.integers(0, 1000))))
+  a, b = interpreted(interpreter, marked(kernel, *draw(st.sets(st.integers(0, 2), min_size=1))), arrays), interpreted(interpreter, kernel, arrays)
+  for got, want in zip(a, b): np.testing.assert_array_equal(got, want)

@@ -7,9 +7,12 @@ import pytest
 from golden.test_kernels import attention, fibonacci
 
 from ntgrad.backends import render
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.uop import UOpList
 from ntgrad.schedule import create_schedule
+from support.descriptors import marked, product, source
 from support.triton_kernels import GRAPHS, NAMES, kernels, lines
 
 Golden = Callable[[str, str], None]
@@ -34,3 +37,9 @@ def test_by_hand(golden: Golden) -> None:
   """Both PHIs of a loop are one parallel assignment."""
   golden("triton/fibonacci", render("triton", "fibonacci", UOpList(fibonacci(10).uops)))
   golden("triton/attention", render("triton", "attention", UOpList(attention(8).uops)))
+
+
+def test_descriptors(golden: Golden) -> None:
+  """Params of a ragged product by tensor descriptor, one operand transposed; each batch is an element of a dimension of its own."""
+  k = marked(product(200, 96, 72, (64, 32, 32), dtypes.bfloat16, (False, True), batch=3), 0, 1, 2)
+  golden("triton/descriptors", "\n".join([*(f"# {line}" for line in index_form(k).splitlines()), source(k)]))

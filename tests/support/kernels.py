@@ -1,16 +1,17 @@
 """Kernels to try Opts on, and running one by hand on a device."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.backends.base import Device, ProgramSpec, Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.engine.compile import AxisKind, extent
+from ntgrad.engine.compile import AxisKind, extent, options
 from ntgrad.schedule import create_schedule
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +39,8 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "sum": lambda: [E(96).sum()], "max": lambda: [E(5, 18).max(1)], "middle": lambda: [E(3, 8, 4).sum(1)], "argmax": lambda: [E(4, 12).argmax(1)],
   "matmul": lambda: [E(8, 12) @ E(12, 16)], "odd matmul": lambda: [(E(5, 7) @ E(7, 9)).relu()], "batched": lambda: [E(2, 4, 6) @ E(2, 6, 8)],
   "transposed": lambda: [E(12, 8).T @ E(16, 12).T], "matrix vector": lambda: [E(24, 16) @ E(16)],
-  "softmax": lambda: [E(4, 16).softmax()], "layer norm": lambda: [E(4, 16).layernorm() * E(16) + E(16)],
+  "half product": lambda: [E(17, 20, dtype="float16") @ E(20, 16, dtype="float16")], "softmax": lambda: [E(4, 16).softmax()],
+  "layer norm": lambda: [E(4, 16).layernorm() * E(16) + E(16)],
   "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3), E(4), padding=1)], "conv gradients": _conv_grads, "pool": lambda: [E(2, 6, 8).max_pool2d()],
   "pool gradient": _pool_grad, "cumsum": lambda: [E(3, 9).cumsum(1)], "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1).pad(((1, 0), (0, 3))) + 1],
   "cat": lambda: [E(2, 8).cat(E(3, 8) * 2)], "gather": lambda: [E(5, 8)[E(6, dtype="int32")]], "triangle": lambda: [E(8, 8).tril() @ E(8, 8)],
@@ -50,17 +52,18 @@ def kernels(name: str) -> list[Kernel]:
   return [item.ast for item in create_schedule(GRAPHS[name]()) if item.ast is not None]
 
 
-def spec(kernel: Kernel, name: str) -> ProgramSpec:
-  """A kernel as it is, checked in both forms. No source yet."""
+def spec(kernel: Kernel, name: str, target: Target | None = None) -> ProgramSpec:
+  """A kernel as it is, checked in both forms. No source yet. ``target`` as for ``linearize``."""
   verify_index(kernel.body, kernel.axes, kernel.params, name)
-  uops = linearize(kernel)
+  uops = linearize(kernel, target)
   verify_linear(uops, name)
-  return ProgramSpec(name, "", extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params), tuple(uops))
+  return ProgramSpec(name, "", extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params), tuple(uops),
+                     options=options(kernel))
 
 
 def launch(device: Device, specs: Sequence[ProgramSpec], kernel: Kernel, data: Sequence[Array]) -> list[list[Array]]:
   """What each of several versions of a kernel writes, given the contents of its params beforehand."""
-  programs = device.compile([ProgramSpec(s.name, device.renderer.render(s.name, s.uops), s.grid, s.local, s.nparams, s.uops) for s in specs])
+  programs = device.compile([replace(s, source=device.renderer.render(s.name, s.uops)) for s in specs])
   results = []
   for program in programs:
     raws = [device.alloc(max(a.nbytes, 1)) for a in data]

@@ -19,6 +19,8 @@ from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice, bucket, settings
 from ntgrad.backends.cuda.driver import Events, Staging
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
+from support.cuda_graphs import FakeGraphs
+from support.cuda_streams import FakeStreams
 from support.devices import needs_cuda
 from support.triton import needs_triton
 
@@ -32,8 +34,11 @@ STRAY = SOURCE.replace("data1 + r0", "data1 + r0.to(tl.int64)*1000000000000")
 class Event:
   """A mark; ``at`` is when it was made."""
   clock = itertools.count()
+  is_done = True   # or what a test says
 
   def __init__(self) -> None: self.at, self.synced = next(self.clock), 0
+  @property
+  def handle(self) -> Event: return self
   def sync(self) -> None: self.synced += 1
   def __sub__(self, other: Event) -> float: return float(self.at - other.at)
 
@@ -42,7 +47,7 @@ class Stream:
   """What was asked of it."""
   handle = 77
 
-  def __init__(self) -> None: self.broken = ""
+  def __init__(self, handle: int = 77) -> None: self.broken, self.handle = "", handle
   def record(self, event: Any = None, options: Any = None) -> Event: return Event() if event is None else event
   def sync(self) -> None:
     if self.broken: raise RuntimeError(self.broken)
@@ -72,17 +77,15 @@ class Fake:
     self.asked: list[tuple[Any, ...]] = []
     self.stream = Stream()
     self.blocks: list[Memory] = []
-    self.fails = ""
     fake = self
-    class LaunchConfig:
-      def __init__(self, grid: Any, block: Any, shmem_size: int): self.grid, self.block, self.shmem_size = grid, block, shmem_size
     class Device:
       def __init__(self, number: int):
         self.number = number
-        self.properties = types.SimpleNamespace(multiprocessor_count=132, max_shared_memory_per_block_optin=232448)
+        self.properties = types.SimpleNamespace(multiprocessor_count=132, max_shared_memory_per_block_optin=232448, l2_cache_size=50 << 20,
+                                                memory_clock_rate=2_619_000, global_memory_bus_width=5120)
         self.memory_resource = types.SimpleNamespace(handle=5)
       def set_current(self) -> None: pass
-      def create_stream(self) -> Stream: return fake.stream
+      def create_stream(self) -> Stream: return Stream(Stream.handle + self.number) if self.number else fake.stream
       def allocate(self, size: int, stream: Any) -> Memory:
         if fake.used + size > fake.room: raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: there is none")
         fake.used += size
@@ -93,19 +96,16 @@ class Fake:
           close(stream)
         fake.blocks[-1].close = closing  # type: ignore[method-assign]
         return fake.blocks[-1]
-    def launch(stream: Any, config: Any, kernel: Any, *args: int) -> None:
-      if fake.fails: raise RuntimeError(fake.fails)
-      fake.launches.append((config.grid, config.block, config.shmem_size, kernel.name, args))
     def module(cubin: bytes) -> Any:
       return types.SimpleNamespace(get_kernel=lambda name: types.SimpleNamespace(name=name, handle=("kernel", name), cubin=cubin))
-    self.core = types.SimpleNamespace(Device=Device, LaunchConfig=LaunchConfig, launch=launch, EventOptions=lambda timing_enabled: "timing",
+    self.core = types.SimpleNamespace(Device=Device, EventOptions=lambda timing_enabled: "timing",
                                       ObjectCode=types.SimpleNamespace(from_cubin=module))
     self.pinned: list[Any] = []
     def pinned(size: int) -> tuple[int, int]:
       self.pinned.append((ctypes.c_ubyte * size)())
       return 0, ctypes.addressof(self.pinned[-1])
     def copy(to: int, source: int, n: int, stream: int) -> tuple[int]:
-      assert stream == Stream.handle
+      assert Stream.handle <= stream < Stream.handle + self.gpus
       ctypes.memmove(to, source, n)
       return (0,)
     def attribute(which: str, n: int) -> tuple[int, int]: return 0, self.capability // 10 if which == "major" else self.capability % 10
@@ -119,6 +119,8 @@ class Fake:
       CUfunction_attribute=names(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
       cuDeviceGetAttribute=attribute, cuKernelSetAttribute=set_attribute, cuMemGetInfo=lambda: (0, self.room, self.room), cuMemAllocHost=pinned,
       cuMemcpyHtoDAsync=copy, cuMemcpyDtoHAsync=copy, cuMemPoolTrimTo=lambda pool, keep: (0,))
+    self.graphs = FakeGraphs(self.driver, self.launches, self.asked)
+    self.streams = FakeStreams(self.driver)
 
 
 @pytest.fixture
@@ -129,6 +131,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   def build(source: str, name: str, types: Any, target: str, warps: int, stages: int) -> Binary:
     return Binary(name, target, b"cubin", "ptx", warps, 1, 100_000 * stages, 0, 1)
   monkeypatch.setattr(compiler, "build", build)
+  monkeypatch.setattr(compiler, "kept", lambda *a: None)
   yield f
   runtime._here.__dict__.clear()
 
@@ -145,7 +148,7 @@ def test_launch(fake: Fake) -> None:
   program([b, d.part(a, 512, 100)])
   launch = ((10, 1, 1), (128, 1, 1), 200_000, "double")
   assert fake.launches == [(*launch, (a, b, 0, 0)), (*launch, (b, a + 512, 0, 0))]
-  assert fake.asked == [("shared", 200_000, ("kernel", "double"), 0)]
+  assert fake.asked == [("shared", 200_000, ("function", "double"))]
   assert program([a, b], wait=True) == 1e-3
   with pytest.raises(DeviceError, match="double takes 2 buffers, got 1"): program([a])
 
@@ -237,9 +240,9 @@ def test_errors(fake: Fake) -> None:
   d = CUDADevice("CUDA")
   program, = d.compile([spec()])
   program.ready()
-  fake.fails = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many registers"
-  with pytest.raises(DeviceError, match="kernel double: launch of .*OUT_OF_RESOURCES"): program([1, 2])
-  fake.fails = ""
+  fake.graphs.fails, fake.graphs.error.name = "cuLaunchKernel", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+  with pytest.raises(DeviceError, match=r"kernel double: a launch of \(10, 1, 1\) programs failed: .*OUT_OF_RESOURCES"): program([1, 2])
+  fake.graphs.fails = ""
   program([1, 2])
   d.synchronize()
   fake.stream.broken = "CUDA_ERROR_ILLEGAL_ADDRESS: a kernel went astray"
@@ -261,10 +264,17 @@ def test_packed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
   with pytest.raises(StateError, match="built for sm_90, this device is sm_80"): CUDADevice("CUDA").unpack(data, [one, two])
 
 
+def test_kernels_that_differ_in_warps_only(fake: Fake) -> None:
+  d, known = CUDADevice("CUDA"), CUDADevice("CUDA")
+  specs = [replace(spec(), options=(("num_warps", n), ("num_stages", 2))) for n in (2, 4, 8)]
+  known.unpack(d.pack(specs), specs)
+  for device in (d, known): assert [device.build(s).num_warps for s in specs] == [2, 4, 8]
+
+
 def test_settings() -> None:
   dot = "acc0 = tl.full(({}, {}), 0.0, tl.float32)\ntl.dot(a, b)"
   assert [settings(dot.format(*s))[0] for s in ((64, 64), (128, 128), (128, 256))] == [4, 4, 8]
-  assert [settings(f"r0 = tl.arange(0, {n})")[0] for n in (64, 1024, 4096, 8192, 65536)] == [4, 4, 8, 16, 16]
+  assert [settings(f"r0 = tl.arange(0, {n})")[0] for n in (64, 1024, 4096, 8192, 65536)] == [4, 4, 16, 16, 16]
 
 
 def test_devices(fake: Fake) -> None:

@@ -2,15 +2,18 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 import pytest
 
 import ntgrad
 from ntgrad import Tensor, TinyJit, config, nn
+from ntgrad.backends.base import Graph, Node
+from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
 from ntgrad.engine.device import get_device
 from ntgrad.errors import CaptureError, GradientError
@@ -19,9 +22,28 @@ from support.devices import HAS_CUDA
 DEVICES = ["NUMPY", *(["CPU"] if available()[0] else []), *(["CUDA"] if HAS_CUDA else [])]
 
 
-@pytest.fixture(autouse=True, params=DEVICES)
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-  with config(dev=request.param): yield request.param
+class Shuffled(Graph):
+  """A graph whose launches run in any order that it allows, another one each time."""
+
+  def __init__(self, nodes: Sequence[Node]):
+    self.nodes, self.args, self.any = nodes, [list(n.args) for n in nodes], random.Random(len(nodes))
+
+  def __call__(self) -> None:
+    done: set[int] = set()
+    while len(done) < len(self.nodes):
+      i = self.any.choice([i for i, n in enumerate(self.nodes) if i not in done and done.issuperset(n.after)])
+      self.nodes[i].program(self.args[i])
+      done.add(i)
+
+  def change(self, node: int, arg: int, raw: Any) -> None: self.args[node][arg] = raw
+
+
+@pytest.fixture(autouse=True, params=[*DEVICES, "graphs"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+  """Every device, and numpy as one that makes graphs."""
+  if request.param == "graphs": monkeypatch.setattr(NumpyDevice, "graph", lambda self, nodes: Shuffled(nodes))
+  name = "NUMPY" if request.param == "graphs" else request.param
+  with config(dev=name): yield name
 
 
 def array(*shape: int, seed: int = 0) -> np.ndarray:
@@ -180,6 +202,62 @@ def test_parameters_as_arguments_are_read_before_they_are_written() -> None:
     want = want + 1
 
 
+def test_a_state_as_argument_is_read_from_a_copy_that_lives_long_enough() -> None:
+  """Its memory must not become the output's while the launches read it."""
+  w = Tensor(array(64, 64)).realize()
+  @ntgrad.jit
+  def f(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    turned, twice = (p.T * 2).realize(), (q[::-1] * 2).realize()
+    w.assign(w + 1).realize()
+    return turned, twice
+  want = array(64, 64)
+  for _ in range(5):
+    a, b = f(w, w)
+    np.testing.assert_array_equal(a.numpy(), want.T * 2)
+    np.testing.assert_array_equal(b.numpy(), want[::-1] * 2)
+    want = want + 1
+
+
+def test_launches_that_share_memory_keep_their_order() -> None:
+  """Branches of chains, whose inner buffers lie in one another's places, and a state that is read between two writes."""
+  w = Tensor(array(8, 8)).realize()
+  @ntgrad.jit
+  def f(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    def chain(t: Tensor, n: int) -> Tensor:
+      for i in range(n): t = (t[::-1] - i).T.contiguous()
+      return t
+    a, b = chain(x, 4), chain(y, 3)
+    before = chain(w, 2).realize()
+    w.assign(w + chain(a, 2)).realize()
+    between = chain(w[:4], 3).realize()
+    w.assign(w - y).realize()
+    return a, chain(b, 5) + a, before, between, chain(w, 2)
+  def want(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
+    def chain(t: np.ndarray, n: int) -> np.ndarray:
+      for i in range(n): t = (t[::-1] - i).T
+      return t
+    a, b = chain(x, 4), chain(y, 3)
+    one = w + chain(a, 2)
+    two = one - y
+    return a, chain(b, 5) + a, chain(w, 2), chain(one[:4], 3), chain(two, 2), two
+  now = array(8, 8)
+  for i in range(8):
+    x, y = array(8, 8, seed=i), array(8, 8, seed=i + 20)
+    *expected, now = want(x, y, now)
+    for got, e in zip(f(Tensor(x), Tensor(y)), expected): np.testing.assert_array_equal(got.numpy(), e)
+    np.testing.assert_array_equal(w.numpy(), now)
+  assert f.kernels > 15 and f.planned_bytes < f.unplanned_bytes
+
+
+def test_debug_2_launches_one_by_one_and_goes_back(capsys: pytest.CaptureFixture[str]) -> None:
+  """A timed replay in between: arguments that changed there are known to the graph."""
+  f = ntgrad.jit(lambda x: (x[::-1] * 2).contiguous()[::-1] + 1)
+  for i in range(8):
+    with config(debug=2 if i in (2, 4, 5) else 0): got = f(Tensor(array(4, seed=i)))
+    np.testing.assert_array_equal(got.numpy(), array(4, seed=i) * 2 + 1)
+  assert f.kernels == 2
+
+
 def test_returned_state_is_a_copy() -> None:
   w = Tensor(array(4)).realize()
   @ntgrad.jit
@@ -265,6 +343,15 @@ def test_nested_jit_is_part_of_the_outer_one() -> None:
 def test_constants_from_the_host_inside() -> None:
   f = ntgrad.jit(lambda x: x * Tensor([1.0, 2.0, 3.0]) + Tensor(np.arange(3, dtype=np.float32)))
   for i in range(4): np.testing.assert_array_equal(f(Tensor(array(3, seed=i))).numpy(), array(3, seed=i) * [1, 2, 3] + [0, 1, 2])
+
+
+def test_numbers_of_the_same_kernel() -> None:
+  """From the second one on they are parameters, in memory that no tensor has."""
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    for i in range(4): x = (x[::-1] + (i + 3.25)).realize()
+    return x
+  for i in range(4): np.testing.assert_array_equal(f(Tensor(array(3, seed=i))).numpy(), array(3, seed=i) + 19)
 
 
 def test_copies_between_devices(device: str) -> None:

@@ -455,6 +455,16 @@ def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
   for p, f in zip(programs, (11, 11, 12)): try_scale(device, p, f)
 
 
+def test_one_bad_kernel_does_not_take_others_with_it(device: OpenCLDevice) -> None:
+  """Those of its group are built alone; the bad one says each time what is wrong."""
+  bad = ProgramSpec("bad", "__kernel void bad(__global int* a) {\n  a[0] = missing;\n}\n", (1,), (1,), 1)
+  with config(cache=0): one, wrong, other = device.compile([spec_of(device, "one", scale(21)), bad, spec_of(device, "other", scale(22))])
+  for _ in range(2):
+    with pytest.raises(CompileError, match="kernel bad"): wrong.ready()
+  try_scale(device, one, 21)
+  try_scale(device, other, 22)
+
+
 def test_disk_cache(tmp_path: Any) -> None:
   """Another process (here: another device object) finds the binary; a damaged one is rebuilt."""
   with config(cache=1, cache_dir=str(tmp_path)):
@@ -483,9 +493,9 @@ def test_workers_build_many(tmp_path: Any) -> None:
   script.write_text("""
 import time
 import numpy as np
+from ntgrad.backends import pool
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice
-from ntgrad.backends.opencl import pool
 from ntgrad.codegen.errors import CompileError
 d = OpenCLDevice()
 source = "__kernel void k%d(__global int* a) {\\n  a[get_group_id(0)] = %d;\\n}\\n"
@@ -493,7 +503,7 @@ specs = [ProgramSpec(f"k{i}", source % (i, i), (4,), (1,), 1) for i in range(20)
 programs = d.compile(specs)
 assert pool.alive()
 programs[0].ready()  # built here
-while programs[-1].unit.packed is None: time.sleep(0.01)  # and the last ones by the worker
+while programs[-1].unit.answer is None: time.sleep(0.01)  # and the last ones by the worker
 a = d.alloc(16)
 for i, p in enumerate(programs):
   p([a])

@@ -368,7 +368,7 @@ def store_read_only(p: Lines) -> None: p.store(p.buf(0, INT), 0, p.const(INT, 0)
 def store_gate(p: Lines) -> None: p.store(p.buf(0, INT, True), 0, p.const(INT, 0), p.const(INT, 1))
 
 
-@refused("the arg of STORE is None or 'nt', got 'x'")
+@refused("the arg of STORE is None, 'nt' or 'tma', got 'x'")
 def store_arg(p: Lines) -> None: p.add(Ops.STORE, BOOL, (p.buf(0, INT, True), p.const(INT, 0), p.const(INT, 0)), "x")
 
 

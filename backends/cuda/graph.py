@@ -1,0 +1,98 @@
+"""CUDA graphs of captured kernels: built node by node, launched by one call, with the addresses in them patched.
+
+A node's parameters are arrays of this process that the driver reads when the node is made and when it is patched: an address that
+changes is written there and the node given to the driver again. What is on its way keeps what it was launched with.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Sequence
+
+from ntgrad.backends.base import Graph, Node
+from ntgrad.backends.cuda.driver import Parameters, call, check
+from ntgrad.codegen.errors import DeviceError
+
+if TYPE_CHECKING:
+  from ntgrad.backends.cuda.device import CUDADevice
+
+_NAMED = 8   # kernels, in an error
+
+
+class CUDAGraph(Graph):
+  """Kernels as nodes of a CUDA graph. The programs are ready, and of ``device``.
+
+  Raises DeviceError, or what ``cuda.bindings`` raises, where the driver does not make it.
+  """
+
+  def __init__(self, device: CUDADevice, nodes: Sequence[Node]):
+    driver = self._driver = device.driver
+    self._device, self._programs = device, [n.program for n in nodes]   # keeps what the nodes run, and their scratch memory
+    self._names = [p.spec.name for p in self._programs]  # type: ignore[attr-defined]
+    self._last = self._names[-device.launched.maxlen:]   # type: ignore[operator]
+    self._graph = self._exec = None
+    self._given: list[Parameters] = []           # for each node its parameters,
+    self._params: list[Any] = []                 # and the driver's struct that has their address
+    self._nodes: list[Any] = []
+    self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses
+    self._set, self._launch = driver.cuGraphExecKernelNodeSetParams, driver.cuGraphLaunch
+    self._stream = device.stream.handle
+    self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
+    for n, after in zip(nodes, with_scratch(nodes)): self._add(n, after)
+    self._exec = call(driver.cuGraphInstantiate(self._graph, 0), f"instantiating a graph of {len(nodes)} kernels failed")
+
+  def _add(self, node: Node, after: Sequence[int]) -> None:
+    program: Any = node.program
+    function, grid, block, shared, more = program.node()
+    if len(node.args) != program.spec.nparams:
+      raise DeviceError(f"kernel {program.spec.name} takes {program.spec.nparams} buffers, got {len(node.args)}")
+    given = Parameters((*node.args, *more))
+    p = self._driver.CUDA_KERNEL_NODE_PARAMS()
+    p.func, p.sharedMemBytes, p.kernelParams = function, shared, given.address
+    p.gridDimX, p.gridDimY, p.gridDimZ = grid
+    p.blockDimX, p.blockDimY, p.blockDimZ = block
+    before = [self._nodes[i] for i in after]
+    result = self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p)
+    self._nodes.append(call(result, f"adding kernel {program.spec.name} to a graph failed"))
+    self._given.append(given)
+    self._params.append(p)
+
+  def change(self, node: int, arg: int, raw: int) -> None:
+    """See :meth:`Graph.change`. The driver learns of it before the next launch."""
+    values = self._given[node].values
+    if values[arg] != raw:
+      values[arg] = raw
+      self._changed[node] = None
+
+  def __call__(self) -> None:
+    """Patch what has changed and launch. Raises DeviceError."""
+    device = self._device
+    device.here()
+    device.launched.extend(self._last)
+    try:
+      if self._changed:
+        for node in self._changed: check(self._set(self._exec, self._nodes[node], self._params[node]))
+        self._changed.clear()
+      check(self._launch(self._exec, self._stream))
+    except Exception as e:
+      names = list(dict.fromkeys(self._names))
+      told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+      raise device.failed(e, f"replaying {len(self._names)} captured kernels failed ({told})") from None
+
+  def __del__(self) -> None:
+    try:   # at interpreter exit the driver may be gone; a launch under way keeps what it needs
+      if getattr(self, "_exec", None) is not None: self._driver.cuGraphExecDestroy(self._exec)
+      if getattr(self, "_graph", None) is not None: self._driver.cuGraphDestroy(self._graph)
+    except Exception: pass
+
+
+def with_scratch(nodes: Sequence[Node]) -> list[list[int]]:
+  """What each launch comes after. All launches of a program use its one scratch memory, so they come after one another."""
+  last: dict[int, int] = {}
+  out = []
+  for i, n in enumerate(nodes):
+    after = set(n.after)
+    program: Any = n.program
+    if program.binary.global_scratch_size:
+      if id(program) in last: after.add(last[id(program)])
+      last[id(program)] = i
+    out.append(sorted(after))
+  return out

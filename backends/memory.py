@@ -1,0 +1,55 @@
+"""What devices with memory of their own share: allocations that were given back are kept for those of about the same size."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ntgrad.backends.base import Device
+
+reclaimers: list[Callable[[], None]] = []   # asked for what they still hold before a pool grows
+
+
+class Pooled(Device):
+  """A device whose freed memory waits in a pool by size. Its queue or stream is in order, so what is freed may be handed out again at once."""
+  unit = 4096        # sizes are multiples of it
+  most_pooled = 0    # bytes that may lie unused
+
+  def __init__(self) -> None: self._pool: dict[int, list[Any]] = {}
+
+  def alloc(self, nbytes: int) -> Any:
+    """An allocation of at least ``nbytes``, from the pool where it has one. Raises DeviceError when out of memory."""
+    size = bucket(nbytes, self.unit)
+    free = self._pool.get(size)
+    if not free and reclaimers:
+      for reclaim in reclaimers: reclaim()
+      free = self._pool.get(size)
+    if free:
+      raw = free.pop()
+      self.pooled -= size
+    else: raw = self._new(size, nbytes)
+    self.allocated += nbytes
+    if self.allocated > self.peak: self.peak = self.allocated
+    return raw
+
+  def _new(self, size: int, nbytes: int) -> Any:
+    """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises DeviceError."""
+    raise NotImplementedError
+
+  def free(self, raw: Any, nbytes: int) -> None:
+    """Back to the pool; to the system where the pool is full."""
+    self.allocated -= nbytes
+    size = bucket(nbytes, self.unit)
+    self._pool.setdefault(size, []).append(raw)
+    self.pooled += size
+    if self.pooled > self.most_pooled: self.trim()
+
+  def trim(self) -> None:
+    """Give the pool's unused memory back to the system."""
+    raise NotImplementedError
+
+
+def bucket(nbytes: int, unit: int) -> int:
+  """The size that is allocated for ``nbytes``: whole units, eight steps to a doubling, so that near sizes share."""
+  units = max((nbytes + unit - 1) // unit, 1)
+  if units <= 8: return units * unit
+  step = 1 << (units.bit_length() - 4)
+  return (units + step - 1) // step * step * unit

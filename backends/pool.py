@@ -1,0 +1,263 @@
+"""The worker processes of this process, for every backend that compiles: started when much is new, gone when they have idled.
+
+What is to be built waits in a Queue, in the order in which it will be needed. This process builds what it needs next, workers take from the
+other end. They are plain subprocesses with a module of their own, so a script needs no ``if __name__ == "__main__"``.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import ntgrad
+from ntgrad.backends.messages import receive, send
+from ntgrad.backends.progress import bar, wanted
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import CompileError
+
+IDLE = 30.0                   # seconds without a job after which a worker ends
+SLOW = 1.0                    # seconds of building after which a terminal shows how far it is,
+SEVERAL = 8                   # of more kernels than these
+LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
+Work = tuple[Callable[..., Any], tuple[Any, ...]]
+Worker = subprocess.Popen[bytes]
+
+changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
+_queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+_workers: list[Worker] = []
+_held: list[Job] = []         # being built, here or by a worker
+_built = _lost = 0            # kernels, for the bar; workers lost since the last answer
+_watcher: threading.Thread | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Job:
+  """What is built at once. One that nobody refers to any more is not built."""
+  answer: Any = None          # what a worker made of it, not looked at yet
+  refused: str = ""           # a worker's CompileError
+  taken: bool = False         # somebody is at it
+  done: bool = False          # it can be used
+  here: bool = False          # no worker takes it: one has failed
+
+  @property
+  def count(self) -> int:
+    """Kernels in it."""
+    return 1
+
+  @property
+  def weight(self) -> float:
+    """About how many small kernels it is worth."""
+    return 1.0
+
+  @property
+  def ripe(self) -> bool:
+    """Whether a worker may take it; else it waits for company."""
+    return True
+
+  def work(self) -> Work:
+    """What a worker is to call: a function of a module and its arguments; its result is the answer, and both are sent as pickles."""
+    raise NotImplementedError
+
+
+class Queue:
+  """What one compiler has to build, in the order of need. ``many`` is the weight that is worth starting workers; None: never."""
+
+  def __init__(self, many: float | None):
+    self.many = many
+    self._todo: list[weakref.ref[Job]] = []
+    with changed: _queues.add(self)
+
+  def waiting(self) -> list[Job]:
+    """The jobs that nobody has begun."""
+    return [job for r in self._todo if (job := r()) is not None]
+
+  def add(self, job: Job) -> None:
+    """Put a job at the end."""
+    with changed:
+      self._todo.append(weakref.ref(job))
+      if job.ripe: changed.notify_all()
+
+  def serve(self) -> None:
+    """Start workers, or as many as are missing, if what waits is worth it."""
+    with changed:
+      if self.many is None or _lost >= LOST or len(_workers) >= size() - 1: return
+      jobs = self.waiting()
+      if not _workers and not (config.workers and len(jobs) > 1) and sum(j.weight for j in jobs) <= self.many: return
+      while len(_workers) < size() - 1:
+        worker = _start()
+        _workers.append(worker)
+        threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
+
+  @contextmanager
+  def turn(self, job: Job) -> Iterator[bool]:
+    """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it is."""
+    with changed:
+      _watch()
+      changed.wait_for(lambda: not job.taken)
+      mine = not job.done
+      if mine: self._take(job)
+    try:
+      yield mine
+      job.done = True
+    finally:
+      if mine: _let_go(job)
+
+  def _take(self, job: Job) -> None:
+    self._todo = [r for r in self._todo if (other := r()) is not None and other is not job]
+    job.taken = True
+    if job.answer is None and not job.refused: _held.append(job)   # else it is counted
+
+
+def _let_go(job: Job) -> None:
+  global _built
+  with changed:
+    job.taken = False
+    if job in _held:
+      _held.remove(job)
+      _built += job.count
+    changed.notify_all()
+
+
+def size() -> int:
+  """How many processes compile, this one among them: ``config.workers``, or one a core that this process may use."""
+  if not sys.executable: return 1
+  return config.workers or min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+
+
+def alive() -> bool:
+  """Whether workers are running already."""
+  with changed: return any(w.poll() is None for w in _workers)
+
+
+def _start() -> Worker:
+  env = dict(os.environ)
+  env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
+  # a Ctrl-C at the terminal is for this process; the worker ignores it
+  return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid())], env=env,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def _ask(worker: Worker, work: Work) -> tuple[str, Any]:
+  """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it is gone."""
+  assert worker.stdin is not None and worker.stdout is not None
+  folder = config.cache_dir and os.path.abspath(config.cache_dir)
+  try:
+    send(worker.stdin, ({"cache": config.cache, "cache_dir": folder}, *work))
+    how, what = receive(worker.stdout)
+    return how, what
+  except Exception as e:   # of pipes and pickles
+    return "lost", f"the process that compiles ended ({type(e).__name__})"
+
+
+def _end(worker: Worker) -> None:
+  assert worker.stdin is not None and worker.stdout is not None
+  try: worker.stdin.close()   # which tells it
+  except OSError: pass
+  worker.wait()
+  worker.stdout.close()
+
+
+def _next(worker: Worker) -> Job | None:
+  """The job that is needed last, or None when none has come for so long, or when the worker is not wanted any more."""
+  def last() -> tuple[Queue, Job] | None:
+    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.ripe and not j.here), None)
+  with changed:
+    changed.wait_for(lambda: worker not in _workers or last() is not None, IDLE)
+    found = last() if worker in _workers else None
+    if found is None:
+      if worker in _workers: _workers.remove(worker)
+      return None
+    found[0]._take(found[1])
+    return found[1]
+
+
+def _drive(worker: Worker) -> None:
+  """Hand jobs to a worker until none has come for a while; then end it."""
+  global _lost
+  how = ""
+  while how != "lost" and (job := _next(worker)) is not None:
+    how, what = _ask(worker, job.work())
+    with changed:
+      if how != "lost": _lost = 0
+      elif worker in _workers:   # and was not told to end
+        _workers.remove(worker)
+        _lost += 1
+      if how == "made": job.answer = what
+      elif how == "refused": job.refused = what
+      job.here = how != "made"
+    _let_go(job)
+    del job   # or it would be kept while this waits for the next
+  if how == "lost": worker.kill()
+  _end(worker)
+
+
+def once(work: Work) -> Any:
+  """The answer of a worker of its own. Raises CompileError."""
+  worker = _start()
+  try: how, what = _ask(worker, work)
+  finally: _end(worker)
+  if how == "made": return what
+  raise CompileError(str(what))
+
+
+def stop() -> None:
+  """End the workers, whatever they do, and wait for them."""
+  for w in _dismiss(): w.wait()
+
+
+def _dismiss() -> list[Worker]:
+  with changed:
+    ended, _workers[:] = list(_workers), []
+    changed.notify_all()   # their threads
+  for w in ended: w.terminate()
+  return ended
+
+
+# ---- a bar on the terminal
+
+def _left() -> int: return sum(j.count for q in _queues for j in q.waiting()) + sum(j.count for j in _held)
+
+
+def _watch() -> None:
+  """See to it that somebody draws, where there is much to build and a terminal. To be called with the lock held."""
+  global _watcher
+  if _watcher is not None or not wanted(config.debug < 2) or _left() <= SEVERAL: return
+  _watcher = threading.Thread(target=_draw, args=(_built,), name="ntgrad-progress", daemon=True)
+  _watcher.start()
+
+
+def _draw(before: int) -> None:
+  """Show how many kernels of those that wait are built, until all are or nothing has been built for a while."""
+  global _watcher
+  drawn: Any = None
+  begun = active = time.monotonic()
+  while True:
+    time.sleep(0.1)
+    now = time.monotonic()
+    with changed:
+      if _held: active = now
+      left, built = _left(), _built - before
+      if left == 0 or now - active > SLOW or _watcher is None:
+        _watcher = None
+        break
+    if drawn is None and now - begun > SLOW: drawn = bar("compiling kernels", built + left)
+    if drawn is not None:
+      drawn.n, drawn.total = built, built + left
+      drawn.refresh()
+  if drawn is not None: drawn.close()
+
+
+@atexit.register
+def _leave() -> None:
+  global _watcher
+  _dismiss()
+  drawing, _watcher = _watcher, None
+  if drawing is not None: drawing.join(1.0)   # the line is cleared

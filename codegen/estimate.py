@@ -1,0 +1,33 @@
+"""A guess at how long a kernel with blocks takes, for putting candidates in order before some are measured."""
+from __future__ import annotations
+
+from typing import Any
+
+from .kernel import AxisKind, Kernel
+from .uop import Ops, prod
+
+ROOM = 128 << 10       # bytes of accumulators: 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
+ROUND = 1e-7           # seconds that a turn of a loop takes on a chip with blocks, whatever it loads
+START = 2000           # bytes that could have been moved while a program starts
+STAGES = 3             # of a pipeline, all in shared memory at once
+
+
+def estimate(kernel: Kernel, target: Any) -> float:
+  """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
+  sizes = {a.rng: a.size for a in kernel.axes}
+  spread = {a.rng for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}
+  programs = prod(r.arg[1] for r in spread)
+  rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
+  cores = max(target.cores, 1)
+  traffic = live = staged = 0.0
+  for u in kernel.nodes:
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
+      own = prod(sizes.get(r, 1) for r in u.src[1].ranges if r not in spread)
+      traffic += own * programs * u.dtype.itemsize
+      if u.op is Ops.LOAD and rounds > 1: staged += own / rounds * u.dtype.itemsize
+    if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
+      live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
+  waves = -(-programs // cores) * cores / max(programs, 1)
+  crowded = max(1.0, STAGES * staged / target.local_memory) if target.blocks and target.local_memory else 1.0
+  turns = programs * rounds / cores * ROUND if target.blocks else 0.0
+  return (traffic / target.bandwidth + turns) * waves * max(1.0, live / ROOM) * crowded ** 2 + programs * START / target.bandwidth

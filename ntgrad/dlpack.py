@@ -1,0 +1,70 @@
+"""DLPack's structs and capsules, as Python sees them through ctypes."""
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any, Callable, Hashable
+
+CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13   # types of devices
+VERSION = (1, 1)
+READ_ONLY, COPIED = 1, 2                   # flags
+
+
+class DLTensor(ctypes.Structure):
+  """DLTensor."""
+  _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+              ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+              ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class Managed(ctypes.Structure):
+  """DLManagedTensor."""
+  _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class Versioned(ctypes.Structure):
+  """DLManagedTensorVersioned."""
+  _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+              ("flags", ctypes.c_uint64), ("tensor", DLTensor)]
+
+
+class Exchange(ctypes.Structure):
+  """DLPackExchangeAPI: a library's functions for looking at its tensors without a capsule."""
+  _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+              ("managed", ctypes.c_void_p), ("to_object", ctypes.c_void_p), ("look", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
+
+
+# capsules keep the address of their name, so the names are kept here
+NAMES: dict[type[ctypes.Structure], tuple[bytes, bytes]] = {Managed: (b"dltensor", b"used_dltensor"),
+                                                            Versioned: (b"dltensor_versioned", b"used_dltensor_versioned")}
+Function = Callable[..., Any]
+
+
+def _function(name: str, result: Any, *args: Any) -> Function: return ctypes.PYFUNCTYPE(result, *args)((name, ctypes.pythonapi))
+
+
+new_capsule = _function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+is_valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+pointer_of = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+rename = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)   # called with Python's lock, as the destructor of a capsule would
+
+
+class Owner:
+  """A tensor that a producer handed over: given back when nobody holds this."""
+  __slots__ = ("pointer", "deleter")
+  def __init__(self, pointer: int, deleter: int | None): self.pointer, self.deleter = pointer, deleter
+  def __del__(self) -> None:
+    if self.deleter: _Deleter(self.deleter)(self.pointer)
+
+
+@lru_cache(maxsize=64)
+def exchange(kind: Hashable) -> tuple[Function, Function] | None:
+  """A library's functions that look at a tensor, and that give the stream it works in; None where it has none."""
+  found = getattr(kind, "__dlpack_c_exchange_api__", None)
+  if found is None or not is_valid(found, b"dlpack_exchange_api"): return None
+  api = Exchange.from_address(pointer_of(found, b"dlpack_exchange_api"))
+  if api.major != VERSION[0] or not api.look or not api.stream: return None
+  look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(api.look)
+  stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)(api.stream)
+  return look, stream

@@ -1,0 +1,98 @@
+"""Recorded launches as few things to call: runs of kernels that a device takes as one graph, and what has to change in them."""
+from __future__ import annotations
+
+from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
+
+from ntgrad.backends.base import Device, Node
+
+from . import memory
+
+Launched = tuple[Any, list[Any]]   # a program or a copy, and its arguments
+
+
+class Slot:
+  """An allocation that is another one at every replay, and the arguments that it is."""
+  __slots__ = ("raw", "args", "nodes")
+
+  def __init__(self) -> None:
+    self.raw: Any = None
+    self.args: list[tuple[list[Any], int]] = []
+    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int]] = []   # how to change it in a graph, launch, argument
+
+  def fill(self, raw: Any) -> None:
+    """Make the arguments that allocation."""
+    if raw is self.raw: return
+    self.raw = raw
+    for args, i in self.args: args[i] = raw
+    for change, node, i in self.nodes: change(node, i, raw)
+
+
+def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
+  """What launches each step by itself."""
+  def launch() -> None:
+    for program, args in steps: program(args)
+  return launch
+
+
+def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory.Access],
+          slots: Iterable[Slot]) -> list[Callable[[], None]]:
+  """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it.
+
+  ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in graphs.
+  All arguments must be there. Raises what ``Device.graph`` does.
+  """
+  out: list[Callable[[], None]] = []
+  single: list[Launched] = []
+  places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
+  for start, end in runs(devices):
+    device = devices[start]
+    graph = None
+    if device is not None:
+      after = reduced(memory.dependencies(accesses[start:end])[0])
+      graph = device.graph([Node(program, args, tuple(a)) for (program, args), a in zip(steps[start:end], after)])
+    if graph is None: single.extend(steps[start:end])
+    else:
+      if single: out.append(one_by_one(single))
+      single = []
+      out.append(graph)
+      for i, (_, args) in enumerate(steps[start:end]): places[id(args)] = (graph, i)
+  if single: out.append(one_by_one(single))
+  for s in slots:
+    found = [(places[id(args)], i) for args, i in s.args if id(args) in places]
+    s.nodes = [(graph.change, node, i) for (graph, node), i in found]
+  return out
+
+
+def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
+  """The longest stretches of one device, as first and one past the last."""
+  starts = [i for i, d in enumerate(devices) if i == 0 or d is not devices[i - 1]]
+  return list(zip(starts, [*starts[1:], len(devices)]))
+
+
+def reduced(after: Sequence[Iterable[int]]) -> list[list[int]]:
+  """Of the earlier steps that each must come after, those that do not follow from the others."""
+  out: list[list[int]] = []
+  behind: list[int] = []   # for each step a bit for it and for every step that it comes after
+  for i, earlier in enumerate(after):
+    seen, kept = 0, []
+    for j in sorted(earlier, reverse=True):
+      if seen >> j & 1: continue
+      kept.append(j)
+      seen |= behind[j]
+    out.append(kept[::-1])
+    behind.append(seen | 1 << i)
+  return out
+
+
+def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[Hashable, ...]]:
+  """Buffers that share memory, cut where any of them begins or ends: two overlap where they have a piece in common.
+
+  ``places`` has the memory that a buffer lies in, its first byte and the one past its last.
+  """
+  cuts: dict[Hashable, set[int]] = {}
+  for home, start, end in places.values(): cuts.setdefault(home, set()).update((start, end))
+  order = {home: sorted(c) for home, c in cuts.items()}
+  index = {home: {at: i for i, at in enumerate(c)} for home, c in order.items()}
+  def within(home: Hashable, start: int, end: int) -> tuple[Hashable, ...]:
+    return tuple([(home, at) for at in order[home][index[home][start]:index[home][end]]])
+  return {k: within(*place) for k, place in places.items()}

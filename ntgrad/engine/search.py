@@ -1,0 +1,163 @@
+"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing gets faster.
+
+It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the device and the
+kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
+"""
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any, Iterator, Sequence
+
+import numpy as np
+
+from ntgrad.backends import cache
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.backends.progress import bar
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import NtgradError
+from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.uop import prod
+
+from .buffer import Buffer
+from .trials import Bench, Memory, ready
+
+Opts = tuple[Opt, ...]
+BUDGET = 30.0                 # seconds for one kernel
+ROUNDS = 8
+STEP = 32                     # candidates of a round at most
+GAIN = 0.02                   # less than this is noise
+WARPS, STAGES = (1, 2, 4, 8, 16), (2, 3, 4, 5)
+
+
+def best(kernel: Kernel, device: Device) -> Kernel:
+  """A plain kernel after the fastest Opts that ``config.beam`` lists a round lead to."""
+  target = device.renderer.target
+  start = optimize(kernel, target)
+  name = cache.key("beam", cache.version(), text(kernel), device.name, str(target), config.key())
+  raw = cache.load("beam", name)
+  if raw is not None:
+    try: return applied(kernel, [Opt(*o) for o in json.loads(raw)])
+    except (NtgradError, ValueError, TypeError): cache.remove("beam", name)
+  found = search(kernel, start, device)
+  cache.store("beam", name, json.dumps([(o.name, o.axis, o.amount) for o in found.applied]).encode())
+  return found
+
+
+def applied(kernel: Kernel, opts: Sequence[Opt]) -> Kernel:
+  """The kernel after a list of Opts. Raises OptError where one does not apply."""
+  for o in opts: kernel = apply_opt(kernel, o)
+  return kernel
+
+
+def text(kernel: Kernel) -> str:
+  """All that a kernel is, the same in every process."""
+  number = {u: i for i, u in enumerate(kernel.nodes)}
+  nodes = [(u.op.name, str(u.dtype), [number[s] for s in u.src], str(u.arg)) for u in kernel.nodes]
+  return repr((kernel.params, [str(a) for a in kernel.axes], nodes, [number[b] for b in kernel.body]))
+
+
+def search(kernel: Kernel, start: Kernel, device: Device) -> Kernel:
+  """The fastest kernel that was found within the budget."""
+  from .compile import kernel_name, rendered  # it calls this module
+  buffers = [contents(device.name, p) for p in kernel.params]
+  bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
+  name, target = kernel_name(kernel), device.renderer.target
+  known: dict[Any, float] = {}
+  started = time.perf_counter()
+  def left() -> float: return BUDGET - (time.perf_counter() - started)
+  def measured(candidates: Sequence[Kernel]) -> list[tuple[float, Kernel]]:
+    specs: list[tuple[Kernel, ProgramSpec]] = []
+    for k in candidates:
+      try: specs.append((k, replace(rendered(kernel, k, device, name), uops=())))
+      except NtgradError: continue
+    new: dict[Any, tuple[Kernel, ProgramSpec]] = {}
+    for k, s in specs:
+      key = (s.source, s.grid, s.local, s.options)
+      if key not in known: new.setdefault(key, (k, s))
+    programs = device.compile([s for _, s in new.values()])
+    ready(programs, left() / 2)
+    out = []
+    for (key, (k, _)), p in zip(new.items(), programs):
+      known[key] = float("inf")
+      if left() < 0 and bench.best < float("inf"): break
+      try:
+        if bench.want is None: bench.reference(p)
+        known[key] = bench.measure(p)
+        out.append((known[key], k))
+      except NtgradError: continue
+      shown.update(1)
+    return out
+  with bar(f"searching {name}", STEP, config.debug >= 2) as shown:
+    front = measured([start])
+    first = front[0][0] if front else 0.0
+    for _ in range(ROUNDS):
+      if not front or left() < 0: break
+      steps: dict[Opts, Kernel] = {}
+      for opts in (o for _, k in front for o in neighbours(kernel, k, device)):
+        if opts in steps: continue
+        try: steps[opts] = applied(kernel, opts)
+        except NtgradError: continue
+      likely = list(steps.values())
+      if target.blocks: likely.sort(key=lambda k: estimate(k, target))
+      before = front[0][0]
+      front = sorted([*front, *measured(likely[:STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
+      if front[0][0] > before * (1 - GAIN): break
+  if not front: return start
+  if config.debug >= 2:
+    print(f"BEAM {name}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, {time.perf_counter() - started:.1f} s: "
+          f"{' '.join(map(str, front[0][1].applied))}")
+  return front[0][1]
+
+
+def contents(device: str, p: Any) -> Buffer:
+  """A buffer to measure on: random numbers; zeros for ints, which may be indices."""
+  if p.dtype.kind != "f": return Buffer.from_numpy(device, np.zeros(p.shape, p.dtype.np))
+  some = np.random.default_rng(p.slot).standard_normal(min(prod(p.shape), 1 << 20), np.float32)
+  return Buffer.from_numpy(device, np.resize(some, p.shape).astype((dtypes.float32 if p.dtype is dtypes.float64 else p.dtype).np).astype(p.dtype.np))
+
+
+# ---- steps
+
+_SIZED = ("block", "group", "upcast", "unroll", "tile", "lane", "overlap", "local", "persist", "warps", "stages")
+_OPTIONAL = ("group", "upcast", "unroll", "lane", "overlap", "tile", "loop", "stream", "persist", "descriptor", "warps", "stages", "stage", "pack")
+
+
+def neighbours(kernel: Kernel, now: Kernel, device: Device) -> Iterator[Opts]:
+  """The lists of Opts that are one step away from those that led from ``kernel`` to ``now``. Not all can be applied."""
+  opts: Opts = now.applied
+  target = device.renderer.target
+  for i, o in enumerate(opts):
+    if o.name in _SIZED and o.name not in ("warps", "stages", "persist"):
+      for n in (o.amount * 2, o.amount // 2):
+        if n >= 2: yield (*opts[:i], Opt(o.name, o.axis, n), *opts[i + 1:])
+  if target.blocks:
+    told = {o.name: o.axis for o in opts if o.name in ("warps", "stages")}
+    rest = tuple(o for o in opts if o.name not in told)
+    for w in WARPS: yield (*(o for o in opts if o.name != "warps"), Opt("warps", w))
+    if len(now.of_kind(AxisKind.LOOP)) > 0:
+      for s in STAGES: yield (*(o for o in opts if o.name != "stages"), Opt("stages", s))
+    plain = tuple(o for o in rest if o.name not in ("persist", "descriptor"))
+    if len(plain) == len(rest):
+      for n in (1, 2): yield (*opts, Opt("persist", n * target.cores), *(Opt("descriptor", p.slot) for p in kernel.params if target.descriptors))
+      if target.descriptors: yield (*opts, *(Opt("descriptor", p.slot) for p in kernel.params))
+    else: yield tuple(o for o in opts if o.name not in ("persist", "descriptor"))
+    for a in now.of_kind(AxisKind.GRID):
+      for n in (2, 8, 64): yield (*opts, Opt("block", a.id, n))
+      for n in (4, 8, 16): yield (*opts, Opt("group", a.id, n))
+    return
+  for i, o in enumerate(opts):
+    if o.name in _OPTIONAL: yield (*opts[:i], *opts[i + 1:])
+  at = next((i for i, o in enumerate(opts) if o.name in ("loop", "tile", "stage", "pack", "stream")), len(opts))
+  for a in now.axes:
+    if a.kind not in (AxisKind.GRID, AxisKind.LOOP): continue
+    names = ("unroll",) if a.id in now.bound else ("upcast",)
+    for name in (*names, *(("lane",) if target.lanes > 1 else ()), *(("local",) if target.locals else ())):
+      for n in (2, 4, 8): yield (*opts[:at], Opt(name, a.id, n), *opts[at:])
+    if a.kind is AxisKind.GRID:
+      for n in (4, 16): yield (*opts, Opt("tile", a.id, n))

@@ -1,0 +1,91 @@
+"""Trying candidates on a device: each runs on memory of its own, is compared with a first one's results, and is timed.
+
+Both tuners use it: that of the tile language's block sizes, and the search for Opts (``BEAM``).
+"""
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Iterable, Sequence
+
+import numpy as np
+
+from ntgrad.backends.base import Device, Program
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.errors import ArgumentError, NtgradError
+
+REPEATS = 5                   # launches of each candidate
+HOPELESS = 3.0                # a first launch so many times slower than the best is not repeated
+
+
+@dataclass(frozen=True)
+class Memory:
+  """What a candidate gets for a param: its number of bytes and dtype, memory that it may read, and whether it writes (then a copy)."""
+  nbytes: int
+  dtype: DType
+  raw: Any
+  written: bool
+
+
+class Bench:
+  """Measures candidates that take the same memory."""
+
+  def __init__(self, device: Device, memory: Sequence[Memory]):
+    self.device, self.memory = device, memory
+    self.want: list[np.ndarray] | None = None
+    self.best = float("inf")
+
+  def scratch(self) -> list[Any]:
+    """Raw memory for a trial: what is only read is shared."""
+    out = []
+    for m in self.memory:
+      if not m.written: out.append(m.raw)
+      else:
+        raw = self.device.alloc(max(m.nbytes, 1))
+        if m.nbytes: self.device.copyin(raw, self.device.copyout(m.raw, m.nbytes))
+        out.append(raw)
+    return out
+
+  def results(self, raws: Sequence[Any]) -> list[np.ndarray]:
+    """What a trial wrote."""
+    return [self.device.copyout(raw, m.nbytes).view(np.dtype(m.dtype.np)) for m, raw in zip(self.memory, raws) if m.written]
+
+  def let_go(self, raws: Sequence[Any]) -> None:
+    """Give a trial's copies back."""
+    self.device.synchronize()
+    for m, raw in zip(self.memory, raws):
+      if m.written: self.device.free(raw, max(m.nbytes, 1))
+
+  def reference(self, program: Program) -> None:
+    """What this program computes is right."""
+    raws = self.scratch()
+    try:
+      program(raws)
+      self.want = self.results(raws)
+    finally: self.let_go(raws)
+
+  def measure(self, program: Program) -> float:
+    """Median seconds of a candidate. Raises ArgumentError where its results are others, and whatever its launch raises."""
+    raws = self.scratch()
+    try:
+      first = program(raws, True) or 0.0
+      for got, want in zip(self.results(raws), self.want or ()):
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        greatest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+        close = np.isclose(a, b, rtol=2e-2 if got.dtype.itemsize < 4 else 1e-3, atol=1e-3 * max(1.0, greatest), equal_nan=True)
+        if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the reference kernel's")
+      if first > HOPELESS * self.best: return first
+      seconds = float(np.median([program(raws, True) or 0.0 for _ in range(REPEATS)]))
+      self.best = min(self.best, seconds)
+      return seconds
+    finally: self.let_go(raws)
+
+
+def ready(programs: Iterable[Program], seconds: float) -> None:
+  """Compile programs, worker processes helping: before measuring, for which a CPU must have nothing else to do. Those for which there is
+  no time are left until they are measured, and so are errors."""
+  started = time.perf_counter()
+  for p in programs:
+    if time.perf_counter() - started > seconds: break
+    try: p.ready()
+    except NtgradError: pass

@@ -1,0 +1,461 @@
+"""Sharing memory with other libraries: DLPack and ``__cuda_array_interface__``, both ways, without copies.
+
+**In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array`` describe a
+tensor's memory to others, which keep it alive.
+
+Shared memory is written by both sides, and neither is told. What ntgrad writes in place (assign, optimizers, tile kernels) the other side
+sees, and the other way round. Order between the two is made where memory changes hands (streams wait for one another, on a CPU all that
+was launched has ended); for writes after that, synchronise: ``Device.synchronize()`` here, or the other library's own.
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.backends import memory
+from ntgrad.backends.base import Device as Opened
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
+from ntgrad.codegen.uop import Ops, UOp, prod
+from ntgrad.device import Device, canonical
+from ntgrad.dlpack import (
+  COPIED,
+  CPU,
+  CUDA,
+  MANAGED,
+  NAMES,
+  PINNED,
+  READ_ONLY,
+  VERSION,
+  Managed,
+  Owner,
+  Versioned,
+  is_valid,
+  new_capsule,
+  pointer_of,
+  rename,
+)
+from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
+from ntgrad.engine.device import get_device
+
+ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
+_OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12}   # dtypes that numpy itself has not
+_CODES = {**{d: {"i": 0, "u": 1, "f": 2, "b": 6}[d.kind] for d in dtypes.all}, **_OWN}
+_DTYPES = {(code, d.itemsize * 8): d for d, code in _CODES.items()}
+
+
+# ---- in
+@dataclass(slots=True)
+class Foreign:
+  """Another library's tensor: where it lies, what it is, who keeps it. Strides are in elements, None where it is contiguous."""
+  address: int
+  shape: tuple[int, ...]
+  strides: tuple[int, ...] | None
+  dtype: DType
+  kind: int                # CPU or CUDA
+  number: int
+  read_only: bool
+  owner: Any
+
+  @property
+  def device(self) -> str:
+    """The name of the GPU that it lies on, CPU for memory of the host."""
+    return canonical(f"CUDA:{self.number}") if self.kind == CUDA else "CPU"
+  @property
+  def size(self) -> int:
+    """Elements from its first to its last place in memory."""
+    if self.strides is None or 0 in self.shape: return prod(self.shape)
+    return 1 + sum([(n - 1) * s for n, s in zip(self.shape, self.strides)])
+  @property
+  def aligned(self) -> bool:
+    """Whether kernels can take its memory as it is."""
+    return self.address % ALIGN[self.kind] == 0
+
+  def array(self) -> np.ndarray[Any, Any]:
+    """An array over memory of the host, of the same strides. It keeps the owner."""
+    n = prod(self.shape)
+    strides = [s * self.dtype.itemsize for s in self.strides or _contiguous(self.shape)]
+    if n == 0: return np.empty(self.shape, self.dtype.np)
+    low = sum([(k - 1) * s for k, s in zip(self.shape, strides) if s < 0])
+    high = sum([(k - 1) * s for k, s in zip(self.shape, strides) if s > 0]) + self.dtype.itemsize
+    block = (ctypes.c_uint8 * (high - low)).from_address(self.address + low)
+    block.owner = self.owner   # type: ignore[attr-defined]
+    out: np.ndarray[Any, Any] = np.ndarray(self.shape, self.dtype.np, memoryview(block), -low, strides)
+    if self.read_only: out.flags.writeable = False
+    return out
+
+
+def speaks(x: Any) -> bool:
+  """Whether something is another library's tensor (or a DLPack capsule)."""
+  return hasattr(type(x), "__dlpack__") or hasattr(type(x), "__cuda_array_interface__") or type(x).__name__ == "PyCapsule"
+
+
+def place_of(x: Any) -> tuple[int, int]:
+  """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises InterchangeError."""
+  if hasattr(type(x), "__dlpack_device__"):
+    try: kind, number = x.__dlpack_device__()
+    except Exception as e: raise refused(x, e) from None
+    return _kind(int(kind), x), int(number)
+  if hasattr(type(x), "__dlpack__"): return CPU, 0
+  from ntgrad.backends.cuda.driver import device_of
+  return CUDA, device_of(_interface(x)["data"][0])
+
+
+def take(x: Any) -> Foreign:
+  """Another library's tensor, or a DLPack capsule. On a GPU, what is launched from now on comes after what its library has launched.
+
+  Raises InterchangeError where its library does not give it, DTypeError for a dtype that ntgrad has not, DeviceError for its device.
+  """
+  if type(x).__name__ == "PyCapsule": return _read(x, x)
+  if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
+  kind, number = place_of(x)
+  order: dict[str, Any] = {}
+  if kind == CUDA:
+    device = get_device(canonical(f"CUDA:{number}"))
+    device.enter()   # torch gives tensors of the thread's device only
+    order = {"stream": device.stream_handle()}
+  try:
+    try: given = x.__dlpack__(**order, max_version=VERSION)
+    except TypeError: given = x.__dlpack__(**order)   # before DLPack 1.0
+  except Exception as e: raise refused(x, e) from None
+  return _read(given, x)
+
+
+def _read(given: Any, x: Any) -> Foreign:
+  """What a capsule holds; it is empty afterwards."""
+  kind = next((k for k, (name, _) in NAMES.items() if is_valid(given, name)), None)
+  if kind is None: raise InterchangeError(f"{_name(x)}: no DLPack capsule, or one that was used before; each is taken once")
+  name, used = NAMES[kind]
+  pointer = pointer_of(given, name)
+  managed: Any = kind.from_address(pointer)
+  if kind is Versioned and managed.major != VERSION[0]:
+    raise InterchangeError(f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {VERSION[0]}.*")
+  rename(given, used)
+  owner = Owner(pointer, managed.deleter)
+  # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy does
+  read_only = bool(managed.flags & READ_ONLY) if kind is Versioned else not _writable(x)
+  return described(managed.tensor, owner, read_only, x)
+
+
+def described(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
+  """A DLTensor in Python. Raises DTypeError, InterchangeError."""
+  dtype = _DTYPES.get((t.code, t.bits)) if t.lanes == 1 else None
+  if dtype is None:
+    known = ", ".join(d.name for d in dtypes.all)
+    raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has {known}")
+  shape = tuple(t.shape[:t.ndim])
+  strides = tuple(t.strides[:t.ndim]) if t.strides and t.ndim else None
+  return Foreign((t.data or 0) + t.byte_offset, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner)
+
+
+def _kind(device_type: int, x: Any) -> int:
+  """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
+  kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
+  if kind in ALIGN: return kind
+  raise InterchangeError(f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
+
+
+def _take_interface(x: Any) -> Foreign:
+  """A tensor that has ``__cuda_array_interface__`` only."""
+  about = _interface(x)
+  shape, (address, read_only) = tuple(map(int, about["shape"])), about["data"]
+  try: dtype = dtypes.of(np.dtype(about["typestr"]))
+  except TypeError as e: raise DTypeError(f"{_name(x)}: {e}") from None
+  steps = about.get("strides")
+  if steps is not None and any(s % dtype.itemsize for s in steps):
+    raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
+  strides = None if steps is None else tuple([int(s) // dtype.itemsize for s in steps])
+  kind, number = place_of(x) if address else (CUDA, 0)
+  f = Foreign(address or 0, shape, _plain(shape, strides), dtype, kind, number, bool(read_only), x)
+  stream = about.get("stream")
+  if stream is not None: get_device(f.device).follow(int(stream))
+  return f
+
+
+def _interface(x: Any) -> dict[str, Any]:
+  try: return dict(x.__cuda_array_interface__)
+  except Exception as e: raise refused(x, e) from None
+
+
+def _writable(x: Any) -> bool:
+  """Whether ``__cuda_array_interface__`` says so."""
+  try: return not x.__cuda_array_interface__["data"][1]
+  except Exception: return False   # it has none, or none now: torch raises where a gradient is needed
+
+
+def _name(x: Any) -> str: return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+
+
+def refused(x: Any, e: Exception) -> InterchangeError:
+  """What to raise where a library does not give a tensor's memory."""
+  return InterchangeError(f"{_name(x)} does not give its memory: {type(e).__name__}: {e}")
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+  out = [1] * len(shape)
+  for i in range(len(shape) - 2, -1, -1): out[i] = out[i + 1] * shape[i + 1]
+  return tuple(out)
+
+
+def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
+  """Strides, or None where they are those of a contiguous tensor (a dimension of 1 may have any)."""
+  if strides is None or 0 in shape: return None
+  return None if all([n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))]) else strides
+
+
+def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
+  """A view of a flat node, from its first element to its last, as pad, reshape, shrink, permute and expand.
+
+  None where strides are negative or what one step covers overlaps the next (but a dimension may have stride 0).
+  """
+  dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s != 0], key=lambda i: -strides[i])
+  u, inner = flat, flat.shape[0]
+  for k, i in enumerate(dims):
+    n, s = shape[i], strides[i]
+    inner -= (n - 1) * s   # what the dims beneath cover
+    if s < inner or inner < 1: return None
+    # the last step need not be whole in memory: what is padded is cut off again, and nothing is read there
+    *outer, e = u.shape
+    steps = -(-e // s)
+    u = graph.reshape(graph.pad(u, [(0, 0)] * k + [(0, steps * s - e)]), (*outer, steps, s))
+    u = graph.shrink(u, [(0, m) for m in (*outer, n, s)])
+  u = graph.shrink(u, [(0, m) for m in (*u.shape[:-1], 1)])
+  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple([dims.index(i) for i in sorted(dims)]))
+  return graph.expand(graph.reshape(u, tuple([n if i in dims else 1 for i, n in enumerate(shape)])), shape)
+
+
+def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
+  """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device).
+
+  Memory of a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see ``strided``); else,
+  and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` or strides rule that out, CaptureError while a
+  jit records.
+  """
+  name = f.device if f.kind == CUDA else device or Device.DEFAULT
+  opened = get_device(name)
+  if 0 in f.shape: return Buffer(name, f.shape, f.dtype).node
+  flat = f.shape if f.strides is None else (f.size,)
+  ahead = f.strides is None or min(f.strides) >= 0
+  if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and ahead and not copy:
+    raw = opened.adopt(f.address, f.size * f.dtype.itemsize)
+    if raw is not None:
+      not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
+      storage = Adopted(name, f.size * f.dtype.itemsize, raw, f.owner, f.read_only)
+      node = _over(Buffer(name, flat, f.dtype, storage).node, f)
+      if node is not None: return node
+  if copy is False:
+    raise InterchangeError(f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
+                           f"a copy (it must lie at a multiple of {ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False")
+  if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
+  not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
+  to = Buffer(name, flat if ahead else (1,), f.dtype)
+  node = _over(to.node, f) if ahead else None
+  if node is None:
+    raise InterchangeError(f"memory of shape {f.shape} with strides {f.strides} on {name}: no view has such strides; make it contiguous there")
+  opened.copy_from(to.raw, opened, f.address, to.nbytes)
+  opened.let_go(f.owner)
+  return node
+
+
+def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None else strided(node, f.shape, f.strides)
+
+
+def not_while_captured(what: str) -> None:
+  """Raises CaptureError where this thread records a jit: a replay would not do it again."""
+  if not watchers: return
+  from ntgrad.engine.capture import Recorder
+  for w in watchers:
+    if isinstance(w, Recorder) and w.thread == threading.get_ident():
+      raise CaptureError(f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
+                         "a Tensor as an argument")
+
+
+# ---- out
+class _Export:
+  """Memory that a consumer may use: the struct it reads, and what keeps the memory."""
+  __slots__ = ("managed", "shape", "strides", "keep", "device", "capsule", "mark")
+
+  def __init__(self, managed: Any, tensor: Any, shape: Sequence[int], strides: Sequence[int], keep: Any, device: Opened | None):
+    self.managed, self.keep, self.device = managed, keep, device
+    self.shape, self.strides = ((ctypes.c_int64 * max(len(shape), 1))(*v) for v in (shape, strides))
+    tensor.shape, tensor.strides = self.shape, self.strides
+    managed.deleter = _done
+    name = NAMES[type(managed)][0]
+    self.mark = ctypes.c_uint64.from_buffer(managed).value
+    self.capsule = new_capsule(ctypes.addressof(managed), name, None)
+
+  def over(self) -> bool:
+    """Whether the consumer has let go of it, or there never was one: the capsule was dropped unread, and only this holds it."""
+    return ctypes.c_uint64.from_buffer(self.managed).value != self.mark or (
+      sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, NAMES[type(self.managed)][0])))
+
+
+# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a function
+# written in Python would lose. So the deleter is the C library's time(): it writes over the first bytes of the struct that it is given,
+# and ``reclaim`` looks for that.
+_done: int | None = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
+_exports: dict[int, _Export] = {}
+_showing: set[tuple[int, int]] = set()       # tensors (identity) and storages (number) that others see through __cuda_array_interface__
+_shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor is gone
+
+
+def reclaim() -> None:
+  """Take back memory that no consumer holds any more. Called before devices ask the system for more, and at every export."""
+  if not _exports and not _shown: return
+  over = [e for e in list(_exports.values()) if e.over()]
+  for e in over: _exports.pop(id(e), None)
+  shown = [_shown.pop() for _ in range(len(_shown))]
+  # it goes to a pool and is written by whatever comes next, while consumers may still use it in streams that are not known here
+  for d in {d for d in [*(e.device for e in over), *(d for d, _ in shown)] if d is not None}: d.settle()
+
+
+memory.reclaimers.append(reclaim)
+# what is out at the end stays where it is: consumers write into it after Python has gone
+atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
+
+
+@dataclass(slots=True)
+class View:
+  """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a copy of it."""
+  keep: Any
+  device: Opened | None       # None: the copy
+  address: int
+  strides: tuple[int, ...]
+
+
+def view_of(t: Any, copy: bool | None, what: str) -> View:
+  """Where the value of a Tensor lies, computed if need be, for others to see.
+
+  Reshapes, permutations and slices of memory are shown as they are, other views as contiguous copies of their own, and memory that has no
+  address as a copy on the host. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records.
+  """
+  not_while_captured(f"a tensor of shape {t.shape} is given to another library")
+  t.realize()
+  u, at = t.lazydata, _layout(t.lazydata)
+  if copy or at is None:
+    if copy is False:
+      raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({u.op.name}) has no memory of its own to show without "
+                             "a copy; leave out copy=False, or give .contiguous() of it")
+    u = t.detach().clone().realize().lazydata
+    at = (0, _contiguous(t.shape))
+  start, strides = at
+  while u.op is not Ops.BUFFER: u = u.src[0]
+  buffer: Buffer = u.arg
+  if buffer.stale: raise InterchangeError(f"{what}: {buffer} was overwritten; this tensor holds an older version of it")
+  device = get_device(buffer.device)
+  address = device.address(buffer.raw, buffer.nbytes) if buffer.nbytes else 0
+  if address or not buffer.nbytes: return View(buffer.storage, device, address + start * t.dtype.itemsize, strides)
+  if copy is False: raise InterchangeError(f"{what}: memory of {buffer.device} has no address that others could use; leave out copy=False")
+  return _on_host(t)
+
+
+def _on_host(t: Any) -> View:
+  array = np.ascontiguousarray(t.numpy())
+  return View(array, None, int(array.ctypes.data), _contiguous(t.shape))
+
+
+def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
+  """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one place."""
+  chain = []
+  while u.op is not Ops.BUFFER:
+    if u.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH): return None
+    chain.append(u)
+    u = u.src[0]
+  start, shape, strides = 0, u.shape, _contiguous(u.shape)
+  for n in reversed(chain):
+    if n.op is Ops.PERMUTE: strides = tuple([strides[i] for i in n.arg])
+    elif n.op is Ops.SHRINK: start += sum([b * s for (b, _), s in zip(n.arg, strides)])
+    elif n.op is Ops.RESHAPE:
+      found = _reshaped(shape, strides, n.shape)
+      if found is None: return None
+      strides = found
+    shape = n.shape
+  return start, strides
+
+
+def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...] | None:
+  """Strides of a reshaped view; None where there are none."""
+  if 0 in shape: return _contiguous(to)
+  runs: list[list[int]] = []   # dims that lie one in the other like those of a contiguous tensor: elements, innermost stride
+  for n, s in zip(shape, strides):
+    if n == 1: continue
+    if runs and runs[-1][1] == n * s: runs[-1] = [runs[-1][0] * n, s]
+    else: runs.append([n, s])
+  out = []
+  for n in reversed(to):   # from the innermost dim, each in one run
+    if n == 1: out.append(1)
+    elif runs and runs[-1][0] % n == 0:
+      out.append(runs[-1][1])
+      runs[-1] = [runs[-1][0] // n, runs[-1][1] * n]
+      if runs[-1][0] == 1: runs.pop()
+    else: return None
+  return tuple(out[::-1])
+
+
+def place_for(t: Any) -> tuple[int, int]:
+  """``Tensor.__dlpack_device__``."""
+  d = get_device(t.device)
+  return d.dlpack
+
+
+def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
+            copy: bool | None = None) -> Any:
+  """``Tensor.__dlpack__``."""
+  reclaim()
+  place = place_for(t)
+  to = place if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+  if to == place: v = view_of(t, copy, "__dlpack__")
+  elif to[0] == CPU and copy is not False: v = _on_host(t)
+  else:
+    raise InterchangeError(f"__dlpack__: a tensor on {t.device} for a device of DLPack's type {to[0]}, number {to[1]}"
+                           f"{' with copy=False' if copy is False else ''}; move it with .to() first")
+  if v.device is not None: _hand_over(v.device, stream)
+  versioned = max_version is not None and max_version[0] >= VERSION[0]
+  managed: Any = Versioned(*VERSION, None, None, COPIED if copy else 0) if versioned else Managed()
+  tensor = managed.tensor
+  tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
+  tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0
+  export = _Export(managed, tensor, t.shape, v.strides, v.keep, v.device)
+  made = export.capsule   # held here before others can take it for dropped
+  _exports[id(export)] = export
+  return made
+
+
+def _hand_over(device: Opened, stream: Any) -> None:
+  """Order a consumer's stream behind ours. Raises InterchangeError for what is no stream."""
+  if device.stream_handle() is None: return   # where there are no streams, what was launched has ended
+  if stream is None: stream = 1
+  if not isinstance(stream, int) or stream < -1:
+    raise InterchangeError(f"__dlpack__: stream {stream!r}; it is a CUDA stream's address, 1, 2, -1 or None")
+  if stream != -1: device.precede(stream or 1)
+
+
+def cuda_array(t: Any) -> dict[str, Any]:
+  """``Tensor.__cuda_array_interface__``."""
+  if not t.device.startswith("CUDA"):
+    raise NoInterfaceError(f"__cuda_array_interface__: a tensor on {t.device}; only those on CUDA have it")
+  if t.dtype in _OWN: raise NoInterfaceError(f"__cuda_array_interface__ has no {t.dtype.name}; use DLPack, or cast it")
+  reclaim()
+  v = view_of(t, None, "__cuda_array_interface__")
+  assert v.device is not None
+  v.device.precede(1)   # for consumers that do not look at "stream" (torch): they mostly work in the default one
+  size, key = t.dtype.itemsize, (id(t), v.keep.serial)
+  if key not in _showing:   # consumers hold the tensor, whose value may come to lie in other memory
+    _showing.add(key)
+    weakref.finalize(t, _hidden, key, v.device, v.keep).atexit = False
+  plain = _plain(t.shape, v.strides) is None
+  return {"shape": t.shape, "typestr": t.dtype.np.str, "data": (v.address, False), "version": 3,
+          "strides": None if plain else tuple([s * size for s in v.strides]), "stream": v.device.stream_handle()}
+
+
+def _hidden(key: tuple[int, int], device: Opened, storage: Storage) -> None:
+  _showing.discard(key)
+  _shown.append((device, storage))

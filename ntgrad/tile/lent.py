@@ -1,0 +1,102 @@
+"""Tensors of other libraries that are on a GPU, as arguments of kernels: worked on where they are, in order with their libraries' streams."""
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from typing import Any, Sequence
+
+from ntgrad.backends.base import Device
+from ntgrad.codegen.errors import InterchangeError
+from ntgrad.codegen.uop import Ops
+from ntgrad.device import canonical
+from ntgrad.dlpack import CUDA, MANAGED, DLTensor, exchange
+from ntgrad.engine.buffer import Adopted, Buffer, watchers
+from ntgrad.engine.device import get_device
+from ntgrad.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
+from ntgrad.tensor import Tensor
+
+
+class Lent:
+  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call: ``with Lent(args) as args``.
+
+  They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes after
+  what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
+  """
+  __slots__ = ("args", "asked", "streams", "copies", "taken")
+
+  def __init__(self, args: Sequence[Any], plain: tuple[type, ...]):
+    self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known
+    self.streams: dict[tuple[Device, int | None], None] = {}   # devices, and the streams that libraries work in
+    self.copies: list[tuple[Buffer, Foreign]] = []
+    self.taken: dict[int, Any] = {}   # by identity: an argument that is given twice is one Tensor
+    self.args = [a if isinstance(a, plain) else self._tensor(a) for a in args]
+
+  def _tensor(self, a: Any) -> Any:
+    """A tensor on a GPU as a Tensor; other things as they are."""
+    functions = exchange(type(a))   # type: ignore[arg-type]
+    if functions is None:
+      if id(a) in self.taken: return self.taken[id(a)]
+      if not speaks(a) or place_of(a)[0] != CUDA: return a
+      f = take(a)
+      if not f.read_only: self.streams[get_device(f.device), _stream(a)] = None
+      made = self.taken[id(a)] = self._adopted(f)
+      return made
+    look, current = functions
+    t = DLTensor()
+    try: look(a, ctypes.addressof(t))
+    except Exception as e: raise refused(a, e) from None
+    data, kind, number, ndim, dtype, shape, strides, offset = _FIELDS(t)
+    if kind != CUDA and kind != MANAGED: return a
+    if watchers: not_while_captured("a tile kernel is called with a tensor of another library")
+    if (id(current), number) not in self.asked:
+      self.asked.add((id(current), number))
+      found, device = ctypes.c_void_p(), get_device(canonical(f"CUDA:{number}"))
+      current(CUDA, number, ctypes.addressof(found))
+      self.streams[device, found.value or 1] = None
+      device.follow(found.value or 1)
+    key = (data, number, dtype, offset, ctypes.string_at(shape, 8 * ndim), strides and ctypes.string_at(strides, 8 * ndim))
+    known = _known.tensors.get(key)
+    if known is None:
+      if len(_known.tensors) >= 64: _known.tensors.clear()
+      # no owner: the caller has the tensor until its library's stream comes after the call
+      known = self._adopted(described(t, None, False, a))
+      if shared(known): _known.tensors[key] = known   # it holds nothing, and is right whatever is there at the next call
+    return known
+
+  def _adopted(self, f: Foreign) -> Any:
+    t = Tensor._from_node(adopt(f))
+    if t.lazydata.op is Ops.BUFFER and not shared(t): self.copies.append((t.lazydata.arg, f))
+    return t
+
+  def __enter__(self) -> list[Any]: return self.args
+  def __exit__(self, kind: Any, *_: object) -> None:
+    if kind is not None: return
+    for b, f in self.copies:
+      if not b.storage.version or not b.nbytes: continue
+      if f.read_only: raise InterchangeError(f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be written")
+      device = get_device(f.device)
+      device.copy_from(f.address, device, b.raw, b.nbytes)
+    for device, stream in self.streams: device.precede(stream)
+
+
+_FIELDS = struct.Struct("=QiiiIQQQ").unpack   # of a DLTensor; code, bits and lanes in one
+
+
+class _Known(threading.local):
+  """A thread's Tensors over memory that calls were lent, by where and what it is."""
+  def __init__(self) -> None: self.tensors: dict[Any, Any] = {}
+
+
+_known = _Known()
+
+
+def shared(t: Any) -> bool:
+  """Whether a tensor is another library's memory, whole."""
+  return t.lazydata.op is Ops.BUFFER and isinstance(t.lazydata.arg.storage, Adopted)
+
+
+def _stream(x: Any) -> int | None:
+  """The stream that a tensor's library says it works in; None where it does not say."""
+  try: return int(x.__cuda_array_interface__["stream"])
+  except Exception: return None

@@ -1,0 +1,86 @@
+"""What cuda.bindings.driver has for launches and graphs, of a machine that only remembers."""
+from __future__ import annotations
+
+import ctypes
+import types
+from collections import Counter
+from typing import Any
+
+STREAM = 77
+
+
+class Refused(int):
+  """An error code with a name."""
+  name = "CUDA_ERROR_NOT_SUPPORTED"
+
+
+class FakeGraphs:
+  """Puts the functions into a driver. What a graph launches goes to ``launches``: ``(grid, block, shared, kernel, parameters)`` a node.
+
+  ``parameters`` is how many a kernel has, ``fails`` the function that gives an error; ``made``, ``patched`` and ``launched`` are what
+  was done, ``alive`` counts graphs and what was instantiated of them.
+  """
+
+  def __init__(self, driver: Any, launches: list[Any], asked: list[Any]):
+    self.parameters, self.fails, self.error = 4, "", Refused(801)
+    self.made: list[Any] = []
+    self.patched: list[int] = []
+    self.launched = 0
+    self.alive: Counter[str] = Counter()
+    self._launches, self._asked = launches, asked
+    driver.CUDA_KERNEL_NODE_PARAMS = types.SimpleNamespace
+    for name in ("cuGraphCreate", "cuGraphDestroy", "cuGraphAddKernelNode", "cuGraphInstantiate", "cuGraphExecDestroy",
+                 "cuGraphLaunch", "cuGraphExecKernelNodeSetParams", "cuKernelGetFunction", "cuFuncSetAttribute", "cuLaunchKernel"):
+      setattr(driver, name, self._call(name, getattr(self, "_" + name)))
+
+  def _call(self, name: str, function: Any) -> Any:
+    def call(*args: Any) -> tuple[Any, ...]: return (self.error,) if self.fails == name else (0, *function(*args))
+    return call
+
+  def _read(self, p: Any) -> tuple[Any, ...]:
+    """A node's parameters, through the addresses, as the driver copies them."""
+    pointers = (ctypes.c_void_p * self.parameters).from_address(p.kernelParams)
+    values = tuple([ctypes.c_uint64.from_address(at).value for at in pointers])   # type: ignore[arg-type]
+    return (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ), p.sharedMemBytes, p.func[1], values
+
+  def _cuLaunchKernel(self, function: Any, *given: int) -> tuple[Any, ...]:
+    gx, gy, gz, bx, by, bz, shared, stream, parameters, extra = given
+    assert stream >= STREAM and extra == 0
+    self._launches.append(self._read(types.SimpleNamespace(gridDimX=gx, gridDimY=gy, gridDimZ=gz, blockDimX=bx, blockDimY=by, blockDimZ=bz,
+                                                           sharedMemBytes=shared, func=function, kernelParams=parameters)))
+    return ()
+
+  def _cuKernelGetFunction(self, kernel: tuple[str, str]) -> tuple[Any, ...]: return (("function", kernel[1]),)
+  def _cuFuncSetAttribute(self, function: Any, which: str, value: int) -> tuple[Any, ...]:
+    self._asked.append((which, value, function))
+    return ()
+  def _cuGraphCreate(self, flags: int) -> tuple[Any, ...]:
+    assert flags == 0
+    self.alive["graph"] += 1
+    return (types.SimpleNamespace(nodes=[]),)
+  def _cuGraphAddKernelNode(self, graph: Any, after: Any, n: int, p: Any) -> tuple[Any, ...]:
+    after = list(after or ())
+    assert len(after) == n == len({id(a) for a in after}) and all(a in graph.nodes for a in after)
+    node = types.SimpleNamespace(number=len(graph.nodes), after=tuple(a.number for a in after), launch=self._read(p))
+    graph.nodes.append(node)
+    return (node,)
+  def _cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]:
+    assert flags == 0
+    self.alive["exec"] += 1
+    self.made.append(types.SimpleNamespace(after=[n.after for n in graph.nodes], launches=[n.launch for n in graph.nodes]))
+    return (self.made[-1],)
+  def _cuGraphExecKernelNodeSetParams(self, exec: Any, node: Any, p: Any) -> tuple[Any, ...]:
+    exec.launches[node.number] = self._read(p)
+    self.patched.append(node.number)
+    return ()
+  def _cuGraphLaunch(self, exec: Any, stream: int) -> tuple[Any, ...]:
+    assert stream == STREAM
+    self.launched += 1
+    self._launches.extend(exec.launches)
+    return ()
+  def _cuGraphDestroy(self, graph: Any) -> tuple[Any, ...]:
+    self.alive["graph"] -= 1
+    return ()
+  def _cuGraphExecDestroy(self, exec: Any) -> tuple[Any, ...]:
+    self.alive["exec"] -= 1
+    return ()

@@ -1,0 +1,117 @@
+"""What is chosen for targets with blocks: axes of products, rows, programs; and the Opts that say so."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
+from ntgrad.codegen.errors import OptError
+from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.uop import Ops
+from ntgrad.engine.compile import extent, options
+from ntgrad.schedule import schedule_graph
+
+E = Tensor.empty
+
+
+def kernel(t: Tensor) -> Kernel:
+  """The last kernel that a tensor needs, as scheduled for a chip with blocks."""
+  k = schedule_graph([t.lazydata], TARGET.cores, True)[1][-1].ast
+  assert k is not None
+  return k
+
+
+def half(*shape: int) -> Tensor: return E(*shape, dtype="bfloat16")
+def chosen(t: Tensor, **target: Any) -> str: return " ".join(map(str, optimize(kernel(t), replace(TARGET, **target)).applied))
+def tiles(t: Tensor) -> list[int]: return [a.size for a in optimize(kernel(t), TARGET).of_kind(AxisKind.TILE)]
+def programs(k: Kernel) -> int:
+  x, y, z = extent(k, AxisKind.GRID)
+  return x * y * z
+
+
+# ---- what is chosen
+
+def test_products() -> None:
+  """The largest block with a program for every core; groups where the cache does not hold the factors; staying where there is much to do."""
+  assert chosen(half(1024, 1024) @ half(1024, 1024)) == "a0.block(64) a1.block(128) a2.block(64)"
+  assert chosen(half(2048, 2048) @ half(2048, 2048)) == "a0.block(128) a1.block(256) a2.block(64)"
+  large = "a0.block(128) a1.block(256) a2.block(64) a0.group(8)"
+  staying = " persist(132) data0.descriptor() data1.descriptor() data2.descriptor()"
+  assert chosen(half(4096, 4096) @ half(4096, 4096)) == large + staying
+  assert chosen(half(4096, 4096) @ half(4096, 4096), descriptors=False) == large
+  assert chosen(half(16, 8192) @ half(8192, 8192)) == "a0.block(16) a1.block(64) a2.block(256)"
+  assert chosen(E(512, 512) @ E(512, 512)) == "a0.block(64) a1.block(64) a2.block(32)"
+
+
+def test_the_axes_of_a_convolution() -> None:
+  """Outputs side by side in memory are the rows of a product, made one with the next axis where they are few; so are what is summed."""
+  forward = kernel(E(128, 16, 24, 24).conv2d(E(16, 16, 5, 5)))
+  assert "tl.dot(" in TritonRenderer().render("k", linearize(optimize(forward, TARGET)))
+  first = optimize(kernel(E(128, 1, 28, 28).conv2d(E(16, 1, 5, 5))), TARGET)
+  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [16, 64, 25] and "tl.dot(" in TritonRenderer().render("k", linearize(first))
+
+
+def test_rows() -> None:
+  """A row that fits stays in registers; a longer one is gone through in blocks; no core is left without rows."""
+  assert tiles(half(16384, 8192).softmax(-1)) == [8192] and tiles(half(256, 40000).softmax(-1)) == [4096]
+  assert tiles(half(16384, 64).softmax(-1)) == [64, 64] and tiles(half(264, 64).softmax(-1)) == [2, 64]
+
+
+def test_long_sums_are_split_for_programs() -> None:
+  """split-k: the weight gradient of a convolution has few outputs, and a program makes many of them."""
+  x, w = E(128, 16, 24, 24), E(16, 16, 5, 5)
+  w.requires_grad = True
+  g, = x.conv2d(w).sum().gradient(w)
+  items = [i.ast for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET.cores, True)[1] if i.ast]
+  assert any(programs(optimize(k, TARGET)) >= 2 * TARGET.cores for k in items if len(k.axes) > 4)
+  few = schedule_graph([(half(256, 8192) @ half(8192, 256)).lazydata], TARGET.cores, True)[1]
+  assert len(few) == 2 and len(schedule_graph([(half(1024, 1024) @ half(1024, 1024)).lazydata], TARGET.cores, True)[1]) == 1
+
+
+# ---- the Opts
+
+def test_block_pads() -> None:
+  k = apply_opt(kernel(E(100) + 1), Opt("block", 0, 64))
+  assert [str(a) for a in k.axes] == ["a0:2 GRID", "a1:64 TILE"] and len(k.body[0].src) == 4
+
+
+def test_group() -> None:
+  """Neighbouring rows of programs run next to each other."""
+  k = kernel(half(64, 32) + 1)
+  assert [str(a) for a in apply_opt(k, Opt("group", 0, 8)).axes] == ["a0:8 GRID", "a1:32 GRID", "a2:8 GRID"]
+  assert [str(a) for a in apply_opt(k, Opt("group", 0, 64)).axes] == ["a1:32 GRID", "a0:64 GRID"]
+  with pytest.raises(OptError, match="7 does not divide the axis a0:64 GRID"): apply_opt(k, Opt("group", 0, 7))
+  with pytest.raises(OptError, match="not an axis of programs"): apply_opt(apply_opt(k, Opt("loop", 0)), Opt("group", 0, 8))
+
+
+def test_persist() -> None:
+  """As many programs as asked for, a loop with their number as its step."""
+  k = apply_opt(kernel(half(64, 32) + 1), Opt("persist", 12))
+  assert [str(a) for a in k.axes] == ["a0:2048 LOOP/12"] and extent(k, AxisKind.GRID) == (12, 1, 1)
+  loop, = [u for u in linearize(k) if u.op is Ops.LOOP]
+  assert loop.src[0].op is Ops.SPECIAL and [s.arg for s in loop.src[1:]] == [2048, 12] and loop.arg == "flatten"
+  with pytest.raises(OptError, match="has 2048 programs; fewer than that"): apply_opt(kernel(half(64, 32) + 1), Opt("persist", 2048))
+  with pytest.raises(OptError, match="are the last step"): apply_opt(k, Opt("block", 0, 2))
+
+
+def test_what_the_compiler_is_told() -> None:
+  k = kernel(E(100) + 1)
+  for o in (Opt("warps", 2), Opt("stages", 3), Opt("warps", 8)): k = apply_opt(k, o)
+  assert dict(options(k)) == {"num_warps": 8, "num_stages": 3} and " ".join(map(str, k.applied)) == "warps(2) stages(3) warps(8)"
+
+
+def test_estimates() -> None:
+  """Idle cores, tiny blocks and blocks that do not fit all cost time."""
+  k = kernel(half(2048, 2048) @ half(2048, 2048))
+  def of(*blocks: int) -> float:
+    out = k
+    for i, n in enumerate(blocks): out = apply_opt(out, Opt("block", i, n))
+    return estimate(out, TARGET)
+  assert of(128, 256, 64) < of(64, 64, 64) < of(16, 16, 16) and of(128, 256, 64) < of(512, 512, 64) and of(128, 256, 64) < of(128, 256, 512)

@@ -1,0 +1,284 @@
+"""Worker processes: what they build is what is built here, and what they cannot do is done here; a bar on terminals only."""
+from __future__ import annotations
+
+import io
+import operator
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from ntgrad.backends import pool
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.cuda import compiler
+from ntgrad.backends.cuda.compiler import Request
+from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+from ntgrad.backends.progress import bar
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import CompileError
+from ntgrad.engine import plan_cache
+from ntgrad.engine.realize import Plan, Step
+from support import triton
+from support.triton_kernels import kernels, lines
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ("import triton\nimport triton.language as tl\n\n\n# data0: *fp32\n@triton.jit\ndef k{0}(data0):\n"
+          "  r0 = tl.arange(0, 64)\n  tl.store(data0 + r0, tl.load(data0 + r0)*{1})\n")
+
+
+class Call(pool.Job):
+  """A call of a function."""
+
+  def __init__(self, *call: Any):
+    super().__init__()
+    self.call = call
+
+  def work(self) -> pool.Work: return self.call[0], self.call[1:]
+
+
+def until(what: Callable[[], object], seconds: float = 20.0) -> None:
+  """Wait for something that must come to be."""
+  end = time.monotonic() + seconds
+  while not what():
+    assert time.monotonic() < end, "it has not come to be"
+    time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None: monkeypatch.setattr(pool, "_lost", 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stopped() -> Iterator[None]:
+  yield
+  pool.stop()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[None]:
+  """This process and one more, with a disk cache of their own."""
+  with config(workers=2, cache=1, cache_dir=str(tmp_path)): yield
+
+
+def request(i: int, factor: object = 2, **more: Any) -> Request:
+  source = SOURCE.format(i, factor)
+  return Request(**{**dict(source=source, name=f"k{i}", signature=tuple(signature(source).items()), target="sm_90", num_warps=4, num_stages=3,
+                           shared=200_000), **more})
+
+
+# ---- the queue
+
+def test_order(two: None) -> None:
+  """This process takes the first, a worker the last; jobs that nobody holds are not built."""
+  queue = pool.Queue(None)   # no workers yet
+  jobs = [Call(operator.add, i, 1) for i in range(5)]
+  for j in jobs: queue.add(j)
+  del jobs[3], j
+  assert [j.call[1] for j in queue.waiting()] == [0, 1, 2, 4]  # type: ignore[attr-defined]
+  with queue.turn(jobs[0]) as mine: assert mine and jobs[0].taken
+  with queue.turn(jobs[0]) as mine: assert not mine
+  queue.many = 0.0
+  queue.serve()
+  until(lambda: all(j.answer for j in jobs[1:]))
+  assert [j.answer for j in jobs] == [None, 2, 3, 5] and not queue.waiting()
+  with queue.turn(jobs[1]) as mine: assert mine and not jobs[1].done
+  assert jobs[1].done
+
+
+def test_failing_here_is_no_end() -> None:
+  queue = pool.Queue(None)
+  job = Call()
+  queue.add(job)
+  for _ in range(2):
+    with pytest.raises(KeyError):
+      with queue.turn(job): raise KeyError
+    assert not job.taken and not job.done
+  with queue.turn(job) as mine: assert mine
+
+
+def test_few_jobs_start_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+  pool.stop()
+  started: list[int] = []
+  monkeypatch.setattr(pool, "_start", lambda: started.append(1) or pytest.fail("started"))
+  queue = pool.Queue(8)
+  jobs = [Call(operator.add, i, 1) for i in range(20)]
+  for j in jobs[:8]: queue.add(j)
+  with config(workers=0): queue.serve()
+  for j in jobs[8:]: queue.add(j)
+  with config(workers=1): queue.serve()
+  queue.many = None
+  with config(workers=4): queue.serve()
+  assert not started
+
+
+def test_a_worker_dies(two: None) -> None:
+  """Its job is built here; after some deaths there are no more workers."""
+  pool.stop()
+  queue = pool.Queue(0)
+  for n in range(1, pool.LOST + 1):
+    jobs = [Call(operator.add, 1, 1), Call(os._exit, 1)]
+    for j in jobs: queue.add(j)
+    queue.serve()
+    assert pool.alive()
+    until(lambda: jobs[1].here)   # noqa: B023
+    with queue.turn(jobs[1]) as mine: assert mine and jobs[1].answer is None
+    with queue.turn(jobs[0]): pass
+    assert pool._lost == n
+  queue.add(jobs[0])
+  queue.serve()
+  assert not pool.alive()
+
+
+def test_answers(two: None, capfd: pytest.CaptureFixture[str]) -> None:
+  """An error of another kind than CompileError says nothing of the kernel: it is built here. Nothing that is printed is seen."""
+  queue = pool.Queue(0)
+  shout, bad, refused = Call(print, "hello"), Call(operator.truediv, 1, 0), Call(compiler.capability, "gfx90a")
+  for j in (shout, bad, refused): queue.add(j)
+  queue.serve()
+  until(lambda: refused.here and bad.here and not shout.taken and not queue.waiting())
+  assert not bad.refused and "expected sm_ and a number" in refused.refused and not shout.here
+  assert pool.once((operator.add, (1, 2))) == 3
+  with pytest.raises(CompileError, match="ZeroDivisionError"): pool.once((operator.truediv, (1, 0)))
+  with pytest.raises(CompileError, match="the process that compiles ended"): pool.once((os._exit, (1,)))
+  assert capfd.readouterr() == ("", "")
+
+
+def test_idle_workers_end(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+  pool.stop()
+  monkeypatch.setattr(pool, "IDLE", 0.05)
+  queue = pool.Queue(0)
+  job = Call(operator.add, 1, 2)
+  queue.add(job)
+  queue.serve()
+  worker, = pool._workers
+  until(lambda: job.answer == 3 and worker.poll() == 0)
+  assert not pool.alive()
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "raise SystemExit"])
+def test_no_worker_outlives_the_parent(end: str) -> None:
+  """Not even one that is at work."""
+  code = ("import os, sys, time\nfrom ntgrad.backends import pool\nq = pool.Queue(0)\n"
+          "class Long(pool.Job):\n  def work(self): return time.sleep, (60,)\n"
+          "jobs = [Long(), Long()]\nfor j in jobs: q.add(j)\nq.serve()\nwhile not jobs[1].taken: time.sleep(0.01)\n"
+          f"time.sleep(0.5)\nprint(pool._workers[0].pid, flush=True)\n{end}\n")
+  done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "WORKERS": "2", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+                        timeout=60, check=False)
+  pid = int(done.stdout)
+  def gone() -> bool:
+    try: return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError: return True
+  until(gone, 10)
+
+
+# ---- Triton's kernels
+
+@triton.needs_triton
+def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+  """The same binaries as this process, with fewer stages where they do not fit; and they are on the disk then, for the next."""
+  (k,), fits = kernels("matmul_half"), 20_000
+  source = TritonRenderer().render("matmul_half", lines(k))
+  types = tuple(signature(source).items())
+  more = [request(i, 2.5) for i in range(4)]
+  requests = [*more, Request(source, "matmul_half", types, "sm_90", 4, 3, fits), request(9, "tl.nothing")]
+  units = compiler.ahead(requests)
+  assert pool.alive() and compiler.ahead(requests) == units
+  until(lambda: all(not u.taken and (u.answer or u.refused) for u in units), 60)
+  with monkeypatch.context() as m:
+    m.setattr(compiler, "build", lambda *a: pytest.fail("compiled here"))
+    made = [compiler.finished(r) for r in requests[:-1]]
+    for _ in range(2):
+      with pytest.raises(CompileError, match="kernel k9 for sm_90: "): compiler.finished(requests[-1])
+    again = compiler.ahead(requests[:-1])
+  with config(cache=0): here = [compiler.fitted(r) for r in requests[:-1]]
+  assert made == here and 0 < made[-1].shared <= fits
+  units.clear()
+  pool.stop()
+  monkeypatch.setattr(pool, "_start", lambda: pytest.fail("a worker for what is on the disk"))
+  assert [u.binary for u in again] == made
+  again.clear()
+  found = compiler.ahead(requests[:-1])
+  assert [u.binary for u in found] == made and all(u.done for u in found)
+  assert [compiler.finished(r) for r in requests[:-1]] == made
+
+
+@triton.needs_triton
+def test_without_workers(tmp_path: Path) -> None:
+  """Built when it is needed, in whichever order."""
+  pool.stop()
+  with config(workers=1, cache_dir=str(tmp_path)):
+    units = compiler.ahead([request(20), request(21), request(22, "tl.nothing")])
+    assert not pool.alive() and not any(u.done for u in units)
+    assert [compiler.finished(request(i)).name for i in (21, 20)] == ["k21", "k20"]
+    for _ in range(2):
+      with pytest.raises(CompileError, match="kernel k22 for sm_90: "): compiler.finished(request(22, "tl.nothing"))
+    assert compiler.finished(request(23)).name == "k23"   # never in the queue
+
+
+# ---- the bar
+
+class Terminal(io.StringIO):
+  def isatty(self) -> bool: return True
+
+
+def build_slowly(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, n: int = 12) -> str:
+  monkeypatch.setattr(sys, "stderr", stream)
+  monkeypatch.setattr(pool, "SLOW", 0.3)
+  queue = pool.Queue(None)
+  jobs = [Call() for _ in range(n)]
+  for j in jobs: queue.add(j)
+  for j in jobs:
+    with queue.turn(j): time.sleep(0.07)
+  until(lambda: pool._watcher is None)
+  return stream.getvalue()
+
+
+def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+  pytest.importorskip("tqdm")
+  shown = build_slowly(Terminal(), monkeypatch)
+  assert "compiling kernels" in shown and "/12 " in shown and shown.rstrip(" ").endswith("\r")   # and then it is gone
+  assert not build_slowly(Terminal(), monkeypatch, 8)                                               # few
+
+
+@pytest.mark.parametrize("why", ["no terminal", "DEBUG=2", "no tqdm"])
+def test_no_bar(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  if why == "no tqdm": monkeypatch.setitem(sys.modules, "tqdm", None)
+  with config(debug=2 if why == "DEBUG=2" else 0):
+    assert build_slowly(io.StringIO() if why == "no terminal" else Terminal(), monkeypatch) == ""
+    with bar("something", 3, False) as b: b.update(1)
+
+
+# ---- who keeps and who knows
+
+def test_plans_keep_options(monkeypatch: pytest.MonkeyPatch) -> None:
+  """Two kernels that differ in nothing else are two, also in another process."""
+  device = SimpleNamespace(name="D", compile=lambda specs: [SimpleNamespace(spec=s) for s in specs])
+  monkeypatch.setattr(plan_cache, "get_device", lambda name: device)
+  specs = [ProgramSpec("k", "source", (1,), (1,), 1, options=(("num_warps", n),)) for n in (4, 8)]
+  with config(cache=1):
+    plan_cache.store("0" * 64, Plan(1, (), tuple(Step(p, (0,), (0,), (), "D") for p in device.compile(specs)), ()))
+    plan = plan_cache.load("0" * 64)
+  assert plan is not None and [s.program.spec for s in plan.steps] == specs  # type: ignore[union-attr]
+
+
+def test_tf32_has_kernels_of_its_own() -> None:
+  before = config.key()
+  with config(allow_tf32=1): assert config.key() != before
+  k, = kernels("matmul_float")
+  renderer, asked, never = TritonRenderer(), TritonRenderer(allow_tf32=True), TritonRenderer(allow_tf32=False)
+  for setting, want in ((0, ("ieee", "tf32", "ieee")), (1, ("tf32", "tf32", "ieee"))):
+    with config(allow_tf32=setting):
+      for r, precision in zip((renderer, asked, never), want): assert f'input_precision="{precision}"' in r.render("k", lines(k))
+
+
+def test_the_cpu_path_imports_neither_triton_nor_bars() -> None:
+  code = ("import sys\nfrom ntgrad import Tensor\nprint((Tensor([1.0], device='NUMPY') + 1).tolist())\n"
+          "import ntgrad.backends.opencl.compiler\nprint([m for m in sys.modules if m.split('.')[0] in ('triton', 'cuda', 'tqdm')])")
+  done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
+                        check=True)
+  assert done.stdout == "[2.0]\n[]\n"

@@ -1,0 +1,134 @@
+"""``BEAM=n``: what is found computes the same, is never slower than the start, and is found again on disk."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Sequence
+
+import numpy as np
+import pytest
+
+from ntgrad import Tensor, config
+from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.numpy.device import NumpyDevice
+from ntgrad.codegen.errors import ArgumentError, DeviceError
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.opt import Opt
+from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.uop import prod
+from ntgrad.engine import search, trials
+from ntgrad.engine.compile import extent
+from ntgrad.engine.device import default_device, get_device
+from ntgrad.schedule import create_schedule
+from support import triton
+from support.kernels import launch, spec
+
+E = Tensor.empty
+
+
+def kernel(t: Tensor) -> Kernel:
+  k = create_schedule([t])[-1].ast
+  assert k is not None
+  return k
+
+
+class Timed(Program):
+  """A program that takes as long as its device says."""
+
+  def __init__(self, device: Stopwatch, spec: ProgramSpec, real: Program): self.device, self.spec, self.real = device, spec, real
+  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+    self.device.launches += 1
+    if self.spec.options in self.device.broken: raise DeviceError("out of registers")
+    self.real(buffers)
+    if self.spec.options in self.device.wrong: buffers[0][:] = 1
+    return self.device.seconds(self.spec) if wait else None
+
+
+class Stopwatch(NumpyDevice):
+  """Runs kernels without their Opts, with numpy; a kernel is the faster the fewer programs it has and the more warps it is told."""
+
+  def __init__(self, plain: Kernel):
+    super().__init__()
+    from ntgrad.backends.cuda.renderer import TritonRenderer
+    self.renderer, self.launches = TritonRenderer(), 0
+    self.real, = super().compile([spec(plain, "k")])
+    self.wrong: set[Any] = set()
+    self.broken: set[Any] = set()
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]: return [Timed(self, s, self.real) for s in specs]
+  def seconds(self, s: ProgramSpec) -> float: return prod(s.grid) * 1e-6 / dict(s.options).get("num_warps", 4)
+
+
+@pytest.fixture(autouse=True)
+def _kept(tmp_path: Path) -> Any:
+  with config(cache=1, cache_dir=str(tmp_path), beam=2): yield
+
+
+def test_it_finds_what_is_fast_and_keeps_it() -> None:
+  k = kernel(E(64, 512, device="NUMPY") + 1)
+  device = Stopwatch(k)
+  found = search.best(k, device)
+  assert Opt("warps", 16) in found.applied and extent(found, AxisKind.GRID) == (1, 1, 1)
+  done = device.launches
+  assert search.best(k, device).applied == found.applied and device.launches == done
+  assert search.best(kernel(E(64, 512, device="NUMPY") + 2), device).applied and device.launches > done
+
+
+def test_wrong_and_broken_candidates_are_left_out() -> None:
+  k = kernel(E(64, 512, device="NUMPY") + 1)
+  device = Stopwatch(k)
+  device.wrong, device.broken = {(("num_warps", 16),)}, {(("num_warps", 8),)}
+  assert not {Opt("warps", 16), Opt("warps", 8)} & set(search.best(k, device).applied)
+
+
+def test_a_damaged_entry_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+  k = kernel(E(64, 512, device="NUMPY") + 1)
+  device = Stopwatch(k)
+  found = search.best(k, device)
+  for damage in (b"[", b'[["block", 7, 64]]'):
+    monkeypatch.setattr(search.cache, "load", lambda *a, damage=damage: damage if a[0] == "beam" else None)
+    assert search.best(k, device).applied == found.applied
+
+
+def test_no_time() -> None:
+  """The model's choice, where nothing can be measured."""
+  k = kernel(E(64, 512, device="NUMPY") + 1)
+  device = Stopwatch(k)
+  device.broken = {()}
+  assert search.best(k, device).applied == optimize(k, device.renderer.target).applied
+
+
+def test_a_trial_compares() -> None:
+  k = kernel(E(16, device="NUMPY") + 1)
+  device = Stopwatch(k)
+  buffers = [search.contents("NUMPY", p) for p in k.params]
+  bench = trials.Bench(device, [trials.Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, k.params)])
+  good, bad = device.compile([spec(k, "k"), ProgramSpec("k", "", (1,), (1,), 2, options=(("num_warps", 2),))])
+  bench.reference(good)
+  assert bench.measure(good) == 1e-6 / 4 * 16
+  device.wrong = {(("num_warps", 2),)}
+  with pytest.raises(ArgumentError, match="16 of 16 results differ"): bench.measure(bad)
+
+
+@pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
+def test_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(search, "BUDGET", 3.0)
+  rng = np.random.default_rng(0)
+  a, b = rng.random((40, 48), np.float32), rng.random((48, 56), np.float32)
+  np.testing.assert_allclose((Tensor(a, device="CPU") @ Tensor(b, device="CPU")).numpy(), a @ b, rtol=1e-5)
+
+
+@triton.needs_triton
+def test_every_step_is_legal_or_refused() -> None:
+  """All that one step leads to computes what the start does."""
+  k = kernel(E(20, 24) @ E(24, 40))
+  device = get_device(triton.NAME)
+  start = optimize(k, device.renderer.target)
+  rng = np.random.default_rng(0)
+  data = [rng.integers(-3, 4, p.shape).astype(p.dtype.np) for p in k.params]
+  want = launch(get_device("NUMPY"), [spec(k, "k")], k, data)[0][0]
+  done = 0
+  for opts in search.neighbours(k, start, device):
+    try: now = search.applied(k, opts)
+    except search.NtgradError: continue
+    np.testing.assert_array_equal(launch(device, [spec(now, "k")], k, data)[0][0], want, err_msg=str(opts))
+    done += 1
+  assert done > 10
