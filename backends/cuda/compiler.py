@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import linecache
+import math
 import re
 import tempfile
 import threading
@@ -19,6 +20,8 @@ from types import ModuleType
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import cache, pool
+from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.cuda.renderer import signature
 from ntgrad.codegen.errors import CompileError
 
 LOCK = threading.RLock()      # Triton's settings, and its language while the interpreter stands in for it, are global
@@ -148,6 +151,29 @@ class Request:
       found = make(self.source, self.name, dict(self.signature), self.target, self.num_warps, stages)
       if found is None or found.shared <= self.shared or stages == 1: return found
       stages -= 1
+
+
+def settings(source: str) -> tuple[int, int]:
+  """Warps and pipeline stages for a kernel, from the sizes of its blocks: enough registers a thread, and wide loads."""
+  if "tl.dot(" in source:
+    accumulators = [math.prod(int(n) for n in re.findall(r"\d+", m)) for m in re.findall(r"tl\.full\(\(([^)]*)\)", source)]
+    return (8 if max(accumulators, default=0) > 128 * 128 else 4), 3 if "flatten=True" in source else 4
+  elements = math.prod(int(n) for n in re.findall(r"tl\.arange\(0, (\d+)\)", source))
+  warps = 4
+  while warps < 16 and elements > warps * 32 * 8: warps *= 2
+  return warps, 3
+
+
+def shared_memory(capability: int) -> int:
+  """Bytes of shared memory that a program can have, of chips that are not here (CUDA's table of compute capabilities)."""
+  return {80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110: 227}.get(capability, 99) << 10
+
+
+def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
+  """What is asked for: as many warps and stages as the kernel's options say, or else :func:`settings`. ``shared``: of the device, if it is here."""
+  told, guess = dict(spec.options), settings(spec.source)
+  return Request(spec.source, spec.name, tuple(signature(spec.source).items()), target, told.get("num_warps") or guess[0],
+                 told.get("num_stages") or guess[1], shared or shared_memory(capability(target)))
 
 
 def fitted(r: Request) -> Binary:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from ntgrad.backends.cuda import compiler, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
 from ntgrad.backends.cuda.graph import CUDAGraph
-from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid, signature
+from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.memory import Pooled, bucket as bucket_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
@@ -35,17 +34,6 @@ _KEEP = 0.5                   # of the device's memory may lie unused in the poo
 _PLAIN_SHARED = 48 << 10      # more shared memory than this must be asked for
 _LAST = 8                     # launches that an error tells of
 _here = threading.local()     # the device whose context this thread is in
-
-
-def settings(source: str) -> tuple[int, int]:
-  """Warps and pipeline stages for a kernel, from the sizes of its blocks: enough registers a thread, and wide loads."""
-  if "tl.dot(" in source:
-    accumulators = [math.prod(int(n) for n in re.findall(r"\d+", m)) for m in re.findall(r"tl\.full\(\(([^)]*)\)", source)]
-    return (8 if max(accumulators, default=0) > 128 * 128 else 4), 3 if "flatten=True" in source else 4
-  elements = math.prod(int(n) for n in re.findall(r"tl\.arange\(0, (\d+)\)", source))
-  warps = 4
-  while warps < 16 and elements > warps * 32 * 8: warps *= 2
-  return warps, 3
 
 
 class CUDAProgram(Program):
@@ -319,10 +307,7 @@ class CUDADevice(Pooled):
     for p, unit in zip(new, compiler.ahead([self._request(p.spec) for p in new])): p.unit = unit
     return list(out)
 
-  def _request(self, spec: ProgramSpec) -> compiler.Request:
-    told, guess = dict(spec.options), settings(spec.source)
-    return compiler.Request(spec.source, spec.name, tuple(signature(spec.source).items()), f"sm_{self.capability}",
-                            told.get("num_warps") or guess[0], told.get("num_stages") or guess[1], self.shared)
+  def _request(self, spec: ProgramSpec) -> compiler.Request: return compiler.request(spec, f"sm_{self.capability}", self.shared)
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
     """A CUDA graph; None where the driver makes none, which ``DEBUG=1`` tells of. See :meth:`Device.graph`."""
@@ -336,7 +321,7 @@ class CUDADevice(Pooled):
       return None
 
   def build(self, spec: ProgramSpec) -> Binary:
-    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else :func:`settings`.
+    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else :func:`compiler.settings`.
 
     Stages are fewer where their shared memory would not fit. Raises CompileError.
     """

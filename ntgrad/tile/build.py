@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
@@ -71,9 +71,13 @@ def compiled(s: Any, target: str) -> tuple[ProgramSpec, bytes, str]:
     from types import SimpleNamespace
 
     from ntgrad.backends.cuda import compiler as triton
-    from ntgrad.backends.cuda.renderer import TritonRenderer, signature
-    spec = s.spec(SimpleNamespace(renderer=TritonRenderer(capability=triton.capability(target)), name=target))
-    return spec, triton.build(spec.source, spec.name, signature(spec.source), target).pack(), "py"
+    from ntgrad.backends.cuda.descriptors import CAPABILITY
+    from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
+    number = triton.capability(target)
+    chip = replace(TARGET, local_memory=triton.shared_memory(number), descriptors=number >= CAPABILITY)
+    renderer = TritonRenderer(chip, number)
+    spec = s.spec(SimpleNamespace(renderer=renderer, name=target))
+    return spec, triton.finished(triton.request(spec, target)).pack(), "py"
   raise ArgumentError(f"build: no target {target!r}; targets: opencl, sm_80, sm_90, …")
 
 

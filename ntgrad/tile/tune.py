@@ -21,6 +21,7 @@ from ntgrad.codegen.errors import ArgumentError, NtgradError
 from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.tiles import lower_tiles
+from ntgrad.engine.trials import Bench, Memory, ready
 
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Values = dict[str, int]
 BUDGET = 20.0                 # seconds for one search
 CONFIGS = 12                  # candidates that are measured at most
-REPEATS = 5                   # launches of each
 
 
 def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
@@ -99,13 +99,14 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, devic
   if len(distinct) == 1: return first[0], lines
   most = kernel.settings.get("max_num_configs") or CONFIGS
   ranked = [first, *sorted((d for d in distinct.values() if d is not first), key=lambda d: estimate(d[1].kernel, device.renderer.target))][:most]
-  want = reference(first[1], device, inputs)
+  bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
+  with config(noopt=1): bench.reference(*device.compile([first[1].spec(device)]))
   best: tuple[float, Values] | None = None
   started = time.perf_counter()
   with progress(kernel.name, len(ranked)) as shown:
-    for values, s, program in compiled(ranked, device, lines):
+    for values, program in compiled(ranked, device, lines):
       if best is not None and time.perf_counter() - started > BUDGET: break
-      try: seconds = measure(s, program, device, inputs, want)
+      try: seconds = bench.measure(program)
       except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
       else:
         lines.append(f"{show(values)}: {seconds*1e6:.1f} µs")
@@ -114,20 +115,13 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, devic
   return (best[1] if best is not None else first[0]), lines
 
 
-def compiled(ranked: Sequence[tuple[Values, Specialised]], device: Device, lines: list[str]) -> list[tuple[Values, Specialised, Program]]:
-  """The candidates with their programs, compiled by worker processes too: before measuring, for which a CPU must have nothing else to do.
-
-  What takes more than half of the budget is left until it is measured. ``lines`` is told of those that cannot be rendered.
-  """
-  started = time.perf_counter()
-  out: list[tuple[Values, Specialised, Program]] = []
+def compiled(ranked: Sequence[tuple[Values, Specialised]], device: Device, lines: list[str]) -> list[tuple[Values, Program]]:
+  """The candidates' programs, ready as far as half of the budget goes. ``lines`` is told of those that cannot be rendered."""
+  out: list[tuple[Values, Program]] = []
   for values, s in ranked:
-    try: out.append((values, s, device.compile([s.spec(device)])[0]))   # workers begin while the next is rendered
+    try: out.append((values, device.compile([s.spec(device)])[0]))   # workers begin while the next is rendered
     except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
-  for *_, program in out:
-    if time.perf_counter() - started > BUDGET / 2: break
-    try: program.ready()
-    except NtgradError: pass   # measuring it says so
+  ready([p for _, p in out], BUDGET / 2)
   return out
 
 
@@ -139,54 +133,6 @@ def show(values: Mapping[str, int]) -> str:
 def progress(name: str, total: int) -> Any:
   """A bar with DEBUG=2 on a terminal."""
   return bar(f"tuning {name}", total, config.debug >= 2)
-
-
-def scratch(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[Any]:
-  """Raw memory for a trial: the arguments themselves, copies of those that are written."""
-  out = []
-  for p, b in zip(s.parameters, inputs):
-    if not p.written: out.append(b.raw)
-    else:
-      raw = device.alloc(max(b.nbytes, 1))
-      if b.nbytes: device.copyin(raw, b.get().reshape(-1).view(np.uint8))
-      out.append(raw)
-  return out
-
-
-def results(s: Specialised, device: Device, raws: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
-  """What a trial wrote."""
-  return [device.copyout(raw, b.nbytes).view(b.dtype.np) for p, raw, b in zip(s.parameters, raws, inputs) if p.written]
-
-
-def let_go(s: Specialised, device: Device, raws: Sequence[Any], inputs: Sequence[Any]) -> None:
-  """Give a trial's copies back."""
-  device.synchronize()
-  for p, raw, b in zip(s.parameters, raws, inputs):
-    if p.written: device.free(raw, max(b.nbytes, 1))
-
-
-def reference(s: Specialised, device: Device, inputs: Sequence[Any]) -> list[np.ndarray]:
-  """What the kernel without Opts computes."""
-  with config(noopt=1): program, = device.compile([s.spec(device)])
-  raws = scratch(s, device, inputs)
-  program(raws)
-  out = results(s, device, raws, inputs)
-  let_go(s, device, raws, inputs)
-  return out
-
-
-def measure(s: Specialised, program: Program, device: Device, inputs: Sequence[Any], want: Sequence[np.ndarray]) -> float:
-  """Median seconds of a candidate. Raises ArgumentError where its result is another."""
-  raws = scratch(s, device, inputs)
-  try:
-    program(raws, True)
-    for got, w in zip(results(s, device, raws, inputs), want):
-      a, b = got.astype(np.float64), w.astype(np.float64)
-      greatest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
-      close = np.isclose(a, b, rtol=2e-2 if got.dtype.itemsize < 4 else 1e-3, atol=1e-3 * max(1.0, greatest), equal_nan=True)
-      if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the unoptimised kernel's")
-    return float(np.median([program(raws, True) or 0.0 for _ in range(REPEATS)]))
-  finally: let_go(s, device, raws, inputs)
 
 
 def fingerprint(*texts: str) -> str: return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()

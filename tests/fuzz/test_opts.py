@@ -59,10 +59,10 @@ def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) ->
 
 def finished(kernel: Kernel, choose: Choose) -> Kernel:
   """Perhaps with programs that stay, descriptors, warps and stages."""
-  for name, given in (("descriptor", [p.slot for p in kernel.params]), ("descriptor", [p.slot for p in kernel.params]), ("persist", [1, 2, 3, 7]),
+  for name, among in (("descriptor", [p.slot for p in kernel.params]), ("descriptor", [p.slot for p in kernel.params]), ("persist", [1, 2, 3, 7]),
                       ("warps", [1, 2, 4, 8]), ("stages", [1, 2, 3])):
     if choose([0, 1]): continue
-    try: kernel = apply_opt(kernel, Opt(name, choose(given)))
+    try: kernel = apply_opt(kernel, Opt(name, choose(among)))
     except OptError: continue
   return kernel
 

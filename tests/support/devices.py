@@ -6,13 +6,21 @@ from functools import cache
 import pytest
 
 from ntgrad.backends.cuda import driver
-from ntgrad.backends.opencl.device import available as opencl
+from ntgrad.backends.opencl.device import available as opencl, find, import_opencl
+from ntgrad.codegen.errors import DeviceError
 
 from . import triton
 
 HAS_CUDA, NO_CUDA = driver.available()
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason=NO_CUDA)
-DEVICES = ["NUMPY", "CPU", triton.NAME, *(["CUDA"] if HAS_CUDA else [])]
+
+
+def _opencl_gpu() -> bool:
+  try: return bool(find("CL").type & import_opencl().device_type.GPU)
+  except DeviceError: return False
+
+
+DEVICES = ["NUMPY", "CPU", triton.NAME, *(["CUDA"] if HAS_CUDA else []), *(["CL"] if _opencl_gpu() else [])]
 
 
 @cache

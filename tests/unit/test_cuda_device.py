@@ -15,8 +15,8 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
-from ntgrad.backends.cuda.compiler import Binary
-from ntgrad.backends.cuda.device import CUDADevice, bucket, settings
+from ntgrad.backends.cuda.compiler import Binary, settings
+from ntgrad.backends.cuda.device import CUDADevice, bucket
 from ntgrad.backends.cuda.driver import Events, Staging
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
 from support.cuda_graphs import FakeGraphs

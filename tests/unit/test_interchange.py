@@ -18,7 +18,7 @@ from ntgrad.backends.cuda import device as runtime
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
-from ntgrad.engine import compile, device as opening
+from ntgrad.engine import compile, device as opening, realize
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
 from ntgrad.errors import ArgumentError, AssignError, CaptureError, DTypeError, InterchangeError
@@ -314,18 +314,22 @@ def test_memory_of_a_device(cpu: str) -> None:
 
 @pytest.fixture
 def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noqa: F811
-  """Two of them; host memory stands for theirs."""
+  """Two of them; host memory stands for theirs. Nothing that was made for them stays."""
   fake.gpus, fake.room = 2, 1 << 24
-  monkeypatch.setattr(opening, "_open", {})
-  monkeypatch.setattr(compile, "_programs", {})
-  monkeypatch.setattr(compile, "_by_spec", {})
+  for kept in ("_programs", "_by_spec"): monkeypatch.setattr(compile, kept, {})
+  for kept in ("_plans", "_general"): monkeypatch.setattr(realize, kept, {})
   monkeypatch.setattr(Event, "is_done", True)
-  gc.collect()
-  interchange.reclaim()
+  real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
+  def forget() -> None:
+    held()
+    realize.number_buffer.cache_clear()
+    runtime._here.__dict__.clear()
+  forget()
   yield fake
-  gc.collect()
-  interchange.reclaim()
-  runtime._here.__dict__.clear()
+  forget()
+  for n in list(opening._open):
+    if n.startswith("CUDA"): del opening._open[n]
+  opening._open.update(real)
 
 
 class OnGPU:
