@@ -143,7 +143,10 @@ class Lowering:
       nest.append(inner[i])
     parts = [self.lower(s, inner) for s in u.src]
     if tiles: parts = [self._track(UOp(Ops.REDUCE, p.dtype, (p,), (fn, tiles))) for p in parts]
-    if not ids: return parts[0]
+    if not ids:
+      whole = parts[0]
+      for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))
+      return whole
     acc = UOp.fresh(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
     self.inside[acc] = around
     self.outside[acc] = around.union(nest)

@@ -95,8 +95,8 @@ def realize(tensors: Sequence[Any]) -> None:
   def want(t: Any, node: UOp) -> None:
     base = resolved(node)
     while base.op in (Ops.RESHAPE, Ops.DETACH) or (base.op in MOVEMENT and _base(base).op in (Ops.BUFFER, Ops.ASSIGN)): base = resolved(base.src[0])
-    if base.op is Ops.CONST:   # a number gets memory of its own, not the interned node that every use of it shares
-      t.lazydata = base = UOp(Ops.CONTIGUOUS, node.dtype, (node,))
+    if base.device is None:   # made of numbers alone: memory of its own, not for the interned node that every use, on any device, shares
+      t.lazydata = base = UOp.fresh(Ops.CONTIGUOUS, node.dtype, (node.src[0] if node.op is Ops.CONTIGUOUS else node,))
     bases.append((t, base))
     if base.op is not Ops.BUFFER: sinks[base] = None
   for t in wanted: want(t, t.lazydata)

@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from ntgrad import Tensor
+from ntgrad import Tensor, config
+from ntgrad.backends.opencl.device import available
 from ntgrad.errors import DeviceError
 
 
@@ -22,3 +24,18 @@ def test_without_opencl_the_numpy_backend_is_used_and_says_so_once() -> None:
 @pytest.mark.parametrize("name", ["FOO", "", "CPU:x", "CUDA:x", "CUDA:"])
 def test_unknown_devices_are_refused_at_the_call(name: str) -> None:
   with pytest.raises(DeviceError, match="devices are CPU, CL, CUDA, NUMPY"): Tensor([1.0], device=name)
+
+
+def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
+  """Equal constants and counters are one node; that one of them was computed on a device says nothing of the others."""
+  devices = ["NUMPY", "CPU"] if available()[0] else ["NUMPY"]
+  kept = []
+  for dev in devices:
+    with config(dev=dev):
+      others = [Tensor.ones(2, 3), Tensor.arange(6).reshape(2, 3), (Tensor.arange(3) * 2).contiguous()]
+      kept += [(t, other) for t, other in zip([Tensor.ones(2, 3), Tensor.arange(6).reshape(2, 3), (Tensor.arange(3) * 2).contiguous()], others)]
+      for t, _ in kept: t.realize()
+  for dev in devices:
+    for t, other in kept:
+      got = Tensor(np.zeros((2, 3), np.int32), device=dev) + other
+      assert got.device == dev and got.tolist() == (np.zeros((2, 3)) + t.numpy()).tolist()
