@@ -15,8 +15,8 @@ STAGES = 3             # of a pipeline, all in shared memory at once
 def estimate(kernel: Kernel, target: Any) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
   sizes = {a.rng: a.size for a in kernel.axes}
-  spread = {a.rng for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}
-  programs = prod(r.arg[1] for r in spread)
+  grid = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.programs]
+  programs, spread = prod(a.size for a in grid), {a.rng for a in grid}
   rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
   cores = max(target.cores, 1)
   traffic = live = staged = 0.0

@@ -51,6 +51,9 @@ def sizes(ns: Iterable[int]) -> str:
   parts = [str(n) for n in ns]
   return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
+# what the chip has instructions for, to some bits less; for values that are rounded to 16 bits or fewer in the end
+_ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "tl.rsqrt"}
+
 
 class Expressions(Facts):
   """The text of every value so far."""
@@ -132,10 +135,12 @@ class Expressions(Facts):
       if fn in (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND): return (self.typed(v), ANY)
       raise self.refuse(u, f"{fn} of {d}: takes floats")
     if fn is UnaryOps.ABS: return (f"tl.abs({self.typed(v)})", ATOM)
+    exact = d is dtypes.float32 and not self.rounded
+    if self.rounded and d is dtypes.float32 and fn in _ROUNDED: return (f"{_ROUNDED[fn]}({self.typed(v)})", ATOM)
     if fn is UnaryOps.RECIP:
       one = constant(d, 1.0)[0]
-      return (f"tl.div_rn({one}, {self.typed(v)})" if d is dtypes.float32 else f"{one}/{x}", ATOM if d is dtypes.float32 else MUL)
-    if fn is UnaryOps.SQRT: return (f"{'tl.sqrt_rn' if d is dtypes.float32 else 'tl.sqrt'}({self.typed(v)})", ATOM)
+      return (f"tl.div_rn({one}, {self.typed(v)})" if exact else f"{one}/{x}", ATOM if exact else MUL)
+    if fn is UnaryOps.SQRT: return (f"{'tl.sqrt_rn' if exact else 'tl.sqrt'}({self.typed(v)})", ATOM)
     return (f"{_CALL[fn]}({self.typed(v)})", ATOM)
 
   def binary(self, u: UOp) -> Text:
@@ -153,7 +158,7 @@ class Expressions(Facts):
       return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
     if fn is BinaryOps.POW: return self.call("libdevice.pow" if kind == "f" else "_signed_pow" if kind == "i" else "_int_pow", u)
-    if fn is BinaryOps.DIV and d is dtypes.float32: return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
+    if fn is BinaryOps.DIV and d is dtypes.float32 and not self.rounded: return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
     if fn in (BinaryOps.IDIV, BinaryOps.MOD):
       name = "div" if fn is BinaryOps.IDIV else "mod"
       if kind == "f": return self.call("_float_floor_div" if name == "div" else "_float_mod", u)

@@ -5,11 +5,12 @@ import math
 from typing import Sequence
 
 from ntgrad.backends.cuda.descriptors import Box, Boxes
-from ntgrad.backends.cuda.legalise import DOT, Dots, accumulator, axis_order, block_axes, layout, prune, sources, terms, widen
+from ntgrad.backends.cuda.legalise import DOT, NARROW, Dots, accumulator, axis_order, block_axes, layout, prune, sources, terms, widen
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.uop import Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp
 
+_STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))   # a bit less is another number
 INLINE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST))
 NAMED = frozenset((Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT))
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
@@ -38,6 +39,7 @@ class Facts:
     boxes = Boxes(self.uops, self.dims, self.padded)
     if descriptors: self.uops = boxes.find()
     self.pointers = boxes.pointers                      # params whose marked accesses are no boxes, and why
+    self.rounded = self._rounded()
     self.ordered = self._ordered()                      # params that are read and written
     self.inline: set[UOp] = set()
     self.reads: dict[UOp, frozenset[UOp]] = {}          # accumulators and variables that a value's text names
@@ -89,6 +91,14 @@ class Facts:
       else: out.append((None, [*own, (UOp.const(dtypes.int32, whole), 1)]))
     if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
     return out
+
+  def _rounded(self) -> bool:
+    """Whether float32 is only on its way to narrower floats, and nothing is decided by it: its last bits are not seen then."""
+    stored = [u.src[0].dtype for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC) and u.src[0].op is Ops.DEFINE_GLOBAL]
+    decides = any(u.src[0].dtype.kind == "f" and (u.op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
+                                                  u.op is Ops.CAST and u.dtype.kind != "f" or u.op is Ops.BITCAST)
+                  for u in self.uops if u.src)
+    return bool(stored) and all(d in NARROW for d in stored) and not decides
 
   def _ordered(self) -> frozenset[UOp]:
     loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))

@@ -128,7 +128,9 @@ class _Kernel:
     attribute = f"__attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))"
     head = f"void {self.name}({', '.join(args)}) {{"
     if len(head) > 130: head = f"void {self.name}(" + ",".join(f"\n    {a}" for a in args) + ") {"
-    kernel = "\n".join([f"__kernel {attribute}", head, *self.top, *self.lines, "}"])
+    # GPUs' compilers fuse products and sums on their own: only sums over many elements gain by it, other numbers keep numpy's bits
+    fused = not self.target.locals or any(u.op is Ops.LOOP for u in self.uops)
+    kernel = "\n".join([f"__kernel {attribute}", head, *([] if fused else ["  #pragma OPENCL FP_CONTRACT OFF"]), *self.top, *self.lines, "}"])
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     return "\n\n".join([*parts, *self.helpers.values(), kernel]) + "\n"
 

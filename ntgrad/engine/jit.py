@@ -164,7 +164,7 @@ class TinyJit:
     recorder = Recorder(name)
     # the function gets copies: what it computes from them is new, and none is memory that it writes
     copies = [Buffer(b.device, b.shape, b.dtype) for b in buffers]
-    for copied, b in zip(copies, buffers): copied.put(b.get())
+    for copied, b in zip(copies, buffers): copied.take(b)
     stand_ins = [_stand_in(t, b) for t, b in zip(pieces.tensors, copies)]
     unrealised = [ref(t) for t in live_tensors if base_of(t.lazydata).op not in (Ops.BUFFER, Ops.CONST)]
     seed, count = random.place()

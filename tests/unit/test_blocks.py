@@ -10,7 +10,7 @@ from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.estimate import estimate
-from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
@@ -108,7 +108,9 @@ def test_what_the_compiler_is_told() -> None:
 
 
 def test_estimates() -> None:
-  """Idle cores, tiny blocks and blocks that do not fit all cost time."""
+  """Idle cores, tiny blocks and blocks that do not fit all cost time. An axis of one program is none."""
+  one = apply_opt(kernel(E(64) + 1), Opt("block", 0, 64))
+  assert 0 < estimate(one, TARGET) == estimate(one.with_(axes=(Axis(7, 1, AxisKind.GRID), *one.axes)), TARGET)
   k = kernel(half(2048, 2048) @ half(2048, 2048))
   def of(*blocks: int) -> float:
     out = k

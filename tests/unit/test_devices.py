@@ -11,8 +11,10 @@ import pytest
 from ntgrad import Tensor, config
 from ntgrad.backends.opencl.device import available
 from ntgrad.errors import DeviceError
+from support.devices import HAS_CUDA
 
 
+@pytest.mark.skipif(HAS_CUDA, reason="the GPU is the default device")
 def test_without_opencl_the_numpy_backend_is_used_and_says_so_once() -> None:
   env = {**os.environ, "OCL_ICD_VENDORS": "/nonexistent", "DEV": ""}
   code = "from ntgrad import Tensor; print((Tensor([1.0, 2.0]) + 1).tolist(), (Tensor([1.0]) * 3).tolist())"

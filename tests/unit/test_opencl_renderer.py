@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ntgrad.backends import render
+from ntgrad.backends.base import Target
 from ntgrad.backends.opencl.prelude import source
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, constant
 from ntgrad.codegen.dtype import DType, dtypes
@@ -168,3 +169,11 @@ def test_refusals() -> None:
   with pytest.raises(CompileError, match="4,000,000 bytes of local arrays"):
     text(store(out, const(0), load(UOp(Ops.DEFINE_LOCAL, F32, (), ("big", 1_000_000, "local")), const(0))))
   with pytest.raises(CompileError, match="takes floats"): text(store(param(0, I32, True), const(0), UOp.alu(UnaryOps.EXP, const(1))))
+
+
+def test_gpus_do_not_fuse_what_is_no_sum() -> None:
+  """A GPU's compiler makes x*2 + 1 one rounding, unless it is told not to."""
+  out, x = param(0, F32, True), param(1, F32)
+  uops = toposort((store(out, const(0), add(mul(load(x, const(0)), const(2.0, F32)), const(1.0, F32))),))
+  gpu = OpenCLRenderer(Target("opencl", locals=True))
+  assert "FP_CONTRACT OFF" in gpu.render("k", uops) and "FP_CONTRACT" not in OpenCLRenderer().render("k", uops)
