@@ -552,6 +552,11 @@ def needs(library: str) -> Any: return pytest.mark.skipif(importlib.util.find_sp
 class TestTorch:
   """Both ways with PyTorch, and its streams."""
 
+  @pytest.fixture(autouse=True)
+  def _first(self) -> None:   # what used another GPU before has left it current
+    import torch
+    torch.cuda.set_device(0)
+
   def test_in_and_out(self) -> None:
     import torch
     for d in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2):
@@ -658,6 +663,7 @@ class TestTorch:
 @needs("cupy")
 def test_cupy_on_a_gpu() -> None:
   import cupy
+  cupy.cuda.Device(0).use()
   x = cupy.arange(64, dtype=cupy.float32).reshape(8, 8)
   t = Tensor(x)
   assert t.device == "CUDA" and shared(t) and t.lazydata.arg.raw == x.data.ptr
