@@ -60,13 +60,21 @@ def grouped(kernel: Kernel, target: Any) -> Kernel:
 
 
 def staying(kernel: Kernel, target: Any) -> Kernel:
-  """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the chip has them."""
+  """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the chip has them.
+
+  As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
+  """
   programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
   if not target.descriptors or programs < WAVES * target.cores or not is_product(kernel): return kernel
   if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
-  kernel = apply_opt(kernel, Opt("persist", target.cores))
+  kernel = apply_opt(kernel, Opt("persist", even(programs, target.cores)))
   for p in kernel.params: kernel = apply_opt(kernel, Opt("descriptor", p.slot))
   return kernel
+
+
+def even(programs: int, cores: int) -> int:
+  """The least number of cores that go through so many programs in as many rounds as all of them."""
+  return -(-programs // -(-programs // max(cores, 1)))
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:

@@ -22,6 +22,7 @@ from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.tiling import even
 from ntgrad.codegen.uop import prod
 
 from .buffer import Buffer
@@ -144,8 +145,10 @@ def neighbours(kernel: Kernel, now: Kernel, device: Device) -> Iterator[Opts]:
       for s in STAGES: yield (*(o for o in opts if o.name != "stages"), Opt("stages", s))
     plain = tuple(o for o in rest if o.name not in ("persist", "descriptor"))
     if len(plain) == len(rest):
-      for n in (1, 2): yield (*opts, Opt("persist", n * target.cores), *(Opt("descriptor", p.slot) for p in kernel.params if target.descriptors))
-      if target.descriptors: yield (*opts, *(Opt("descriptor", p.slot) for p in kernel.params))
+      boxes = tuple(Opt("descriptor", p.slot) for p in kernel.params if target.descriptors)
+      programs = prod(a.size for a in now.of_kind(AxisKind.GRID))
+      for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield (*opts, Opt("persist", n), *boxes)
+      if boxes: yield (*opts, *boxes)
     else: yield tuple(o for o in opts if o.name not in ("persist", "descriptor"))
     for a in now.of_kind(AxisKind.GRID):
       for n in (2, 8, 64): yield (*opts, Opt("block", a.id, n))

@@ -43,7 +43,7 @@ def test_products() -> None:
   assert chosen(half(1024, 1024) @ half(1024, 1024)) == "a0.block(64) a1.block(128) a2.block(64)"
   assert chosen(half(2048, 2048) @ half(2048, 2048)) == "a0.block(128) a1.block(256) a2.block(64)"
   large = "a0.block(128) a1.block(256) a2.block(64) a0.group(8)"
-  staying = " persist(132) data0.descriptor() data1.descriptor() data2.descriptor()"
+  staying = " persist(128) data0.descriptor() data1.descriptor() data2.descriptor()"
   assert chosen(half(4096, 4096) @ half(4096, 4096)) == large + staying
   assert chosen(half(4096, 4096) @ half(4096, 4096), descriptors=False) == large
   assert chosen(half(16, 8192) @ half(8192, 8192)) == "a0.block(16) a1.block(64) a2.block(256)"

@@ -13,7 +13,7 @@ from ntgrad import Tensor as Lazy
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import Ops
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.tile import Symbol, Tensor, block_size
 
@@ -368,7 +368,8 @@ def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> 
     first, y = made(), start.copy()
     first(x, y)
     np.testing.assert_allclose(y, start + 1.75 * x, rtol=1e-4, atol=1e-5)
-    assert len(searched) == 1 and sum("µs" in line for line in searched[0][1]) == 3
+    each = 2 if get_device(default_device()).renderer.target.blocks else 1   # numbers of warps
+    assert len(searched) == 1 and sum("µs" in line for line in searched[0][1]) == 3 * each
     first(x, start.copy())
     second = made()
     second(x, start.copy())
