@@ -87,28 +87,6 @@ def _signed_pow(a, b):
   inverse = tl.where(a == 1, a, tl.where(a == -1, tl.where((b & 1) != 0, a, a * a), a * 0))
   return tl.where(b < 0, inverse, r)
 
-def _sort_key_int32(x, descending):
-  # an int that orders as the float does, NaN after everything
-  b = x.to(tl.int32, bitcast=True)
-  k = tl.where(b < 0, b ^ 2147483647, b)
-  return tl.where(x != x, -2147483647 if descending else 2147483646, k)
-
-def _from_sort_key_int32(k):
-  b = tl.where(k < 0, k ^ 2147483647, k)
-  x = b.to(tl.float32, bitcast=True)
-  return tl.where((k == -2147483647) | (k == 2147483646), float("nan"), x)
-
-def _sort_key_int64(x, descending):
-  # an int that orders as the float does, NaN after everything
-  b = x.to(tl.int64, bitcast=True)
-  k = tl.where(b < 0, b ^ 9223372036854775807, b)
-  return tl.where(x != x, -9223372036854775807 if descending else 9223372036854775806, k)
-
-def _from_sort_key_int64(k):
-  b = tl.where(k < 0, k ^ 9223372036854775807, k)
-  x = b.to(tl.float64, bitcast=True)
-  return tl.where((k == -9223372036854775807) | (k == 9223372036854775806), float("nan"), x)
-
 def _rotate(x, n):
   return (x << n) | (x >> (32 - n))
 
@@ -158,6 +136,25 @@ def _to_e5m2(x):
 '''
 
 
+_SORT_KEYS = '''
+def _sort_key_int@BITS@(x, descending):
+  # an int that orders as the float does, NaN after everything
+  b = x.to(tl.int@BITS@, bitcast=True)
+  k = tl.where(b < 0, b ^ @MOST@, b)
+  return tl.where(x != x, -@MOST@ if descending else @LAST@, k)
+
+def _from_sort_key_int@BITS@(k):
+  b = tl.where(k < 0, k ^ @MOST@, k)
+  x = b.to(tl.float@BITS@, bitcast=True)
+  return tl.where((k == -@MOST@) | (k == @LAST@), float("nan"), x)
+'''
+
+
+def _sort_keys(bits: int) -> str:
+  most = (1 << (bits - 1)) - 1
+  return _SORT_KEYS.strip().replace("@BITS@", str(bits)).replace("@MOST@", str(most)).replace("@LAST@", str(most - 1))
+
+
 def _rounds() -> str:
   lines: list[str] = []
   for i in range(5):
@@ -167,7 +164,8 @@ def _rounds() -> str:
 
 
 HELPERS: dict[str, str] = {}
-for _text in _TEXT.replace("@ROUNDS@", _rounds()).strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
+for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)):
+  for _text in _part.strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
 
 
 def needed(text: str) -> list[str]:
