@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from .axes import merge_axes, split_axes
+from .config import config
 from .costs import Access, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
@@ -38,13 +39,15 @@ def tile(kernel: Kernel, target: Any) -> Kernel:
 def blocks(kernel: Kernel, m: int, n: int, k: int, cores: int) -> tuple[int, int, int]:
   """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program for
   (nearly) every core."""
-  if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return 64, 64, 32
+  wide = any(p.dtype.itemsize > 2 for p in kernel.params if not p.written)
+  if wide and not config.allow_tf32: return 64, 64, 32
   rows, columns = kernel.axis(m).size, kernel.axis(n).size
-  if min(rows, columns) <= 32: return 64, 64, 256   # bound by memory: long pieces of the large matrix
+  if min(rows, columns) <= 32 and not wide: return 64, 64, 256   # bound by memory: long pieces of the large matrix
   others = prod(a.size for a in free(kernel) if a.id not in (m, n))
-  for bm, bn in DOTS:
-    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= 0.9 * cores: return bm, bn, 64
-  return *DOTS[-1], 64
+  depth = 32 if wide else 64
+  for bm, bn in DOTS[:1] if wide else DOTS:
+    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= 0.9 * cores: return bm, bn, depth
+  return *DOTS[-1], depth
 
 
 def grouped(kernel: Kernel, target: Any) -> Kernel:

@@ -114,6 +114,7 @@ class Specialised:
   options: tuple[tuple[str, int], ...] = ()   # for the compiler: warps and stages
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
+  tf32: bool = False                          # a product asks for it
   launchers: dict[Any, Any] = field(default_factory=dict, compare=False)   # by device
 
   @property
@@ -121,7 +122,7 @@ class Specialised:
 
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
-    spec, optimised = program_spec(self.kernel, device, self.name)
+    with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, optimised = program_spec(self.kernel, device, self.name)
     told = {**dict(spec.options), **dict(self.options)}
     spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name), options=tuple(told.items()))
     report.made(spec, optimised, device, self.arrangements())
@@ -302,7 +303,7 @@ class TileKernel:
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
-    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir)
+    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir, tracer.tf32)
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:

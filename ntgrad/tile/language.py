@@ -372,10 +372,12 @@ def gather(x: Any, index: Any, axis: int) -> Block:
 def dot(x: Any, y: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None, out_dtype: Any = None) -> Block:
   """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
 
-  ``input_precision`` "tf32" lets a GPU round float32 operands to tf32; "ieee" (the default) does not.
+  ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee" (the
+  default) does not.
   """
   if input_precision not in (None, "ieee", "tf32", "tf32x3"):
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
+  if input_precision == "tf32" or allow_tf32: tracer().tf32 = True
   return tracer().dot(x, y, acc, None if out_dtype is None else dtypes.of(out_dtype))
 
 

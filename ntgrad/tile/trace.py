@@ -288,6 +288,7 @@ class Tracer:
   frames: list[dict[str, Any]] = field(default_factory=list)
   line: str = ""                                        # of the application that is being read, with its file and number
   lines: dict[str, None] = field(default_factory=dict)  # those that store something
+  tf32: bool = False                                    # a product asks for factors rounded to tf32
   raw_loads: int = 0                                    # loads at computed places: not to be done where a condition forbids them
   _next: int = 0
   _variables: int = 0

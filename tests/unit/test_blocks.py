@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ntgrad import Tensor
+from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.estimate import estimate
@@ -47,7 +47,8 @@ def test_products() -> None:
   assert chosen(half(4096, 4096) @ half(4096, 4096)) == large + staying
   assert chosen(half(4096, 4096) @ half(4096, 4096), descriptors=False) == large
   assert chosen(half(16, 8192) @ half(8192, 8192)) == "a0.block(16) a1.block(64) a2.block(256)"
-  assert chosen(E(512, 512) @ E(512, 512)) == "a0.block(64) a1.block(64) a2.block(32)"
+  assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(64) a1.block(64) a2.block(32) a0.group(8)"
+  with config(allow_tf32=1): assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(128) a1.block(256) a2.block(32) a0.group(8)"
 
 
 def test_the_axes_of_a_convolution() -> None:

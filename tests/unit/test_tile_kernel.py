@@ -16,6 +16,7 @@ from ntgrad.codegen.uop import Ops
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.tile import Symbol, Tensor, block_size
+from support.devices import missing
 
 RNG = np.random.default_rng(1)
 BLOCK = Symbol("BLOCK", constexpr=True)
@@ -465,7 +466,7 @@ def test_jagged() -> None:
   jagged = tile.Jagged(values, offsets)
   assert jagged.shape == (4, 11, 6)
   y = np.zeros((4, 6), np.float32)
-  for device in ("CPU", "NUMPY"):
+  for device in [d for d in ("CPU", "NUMPY") if not missing(d)]:
     with config(dev=device): k(jagged, y, B=4)
     np.testing.assert_allclose(y, [values[a:b].sum(0) for a, b in zip(offsets, offsets[1:])], rtol=1e-5, atol=1e-6)
   def twice(x: Any, z: Any) -> None: z = x * 2
