@@ -21,9 +21,11 @@ from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.uop import prod
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.schedule import create_schedule
 from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS, Array, contents, kernels, launch, spec
+from support.programs import Program
 
 NAMES = ["split", "upcast", "unroll", "lane", "local", "tile", "loop", "grid", "merge", "pad", "overlap", "first", "last"]
 BLOCKS = ["split", "upcast", "unroll", "tile", "loop", "grid", "merge", "pad", "first", "last", "block", "block", "block", "block", "group"]
@@ -99,20 +101,36 @@ def plain(name: str, whole: bool) -> list[tuple[Kernel, list[Array], list[Array]
 
 
 def check(device: Device, name: str, whole: bool, choose: Choose, versions: int = 1) -> None:
-  blocks = device.renderer.target.blocks
-  for k, data, want in plain(name, whole):
-    tried = [opts(k, choose, blocks=blocks) for _ in range(versions)]
-    if device.name == triton.NAME: tried = [t for t in tried if prod(extent(t, AxisKind.GRID)) <= MOST_PROGRAMS]
-    # functions such as exp turn whole numbers into others, and each device rounds those its own way
-    exact = whole and not any(u.arg.name in ("EXP", "LOG", "SQRT", "RSQRT", "RECIP", "DIV") for u in k.nodes if u.op.name == "ALU")
-    for version, got in zip(tried, launch(device, [spec(t, f"{name.replace(' ', '_')}_{j}") for j, t in enumerate(tried)], k, data)):
-      for g, w in zip(got, want):
-        title = f"{name} after {', '.join(map(str, version.applied)) or 'nothing'} on {device.name}"
-        if exact or g.dtype.kind in "iub": assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
-        else:
-          a, b = g.astype(np.float64), w.astype(np.float64)
-          eps = 1e-5 if g.dtype.itemsize >= 4 else 2e-2
-          np.testing.assert_allclose(a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title)
+  for k, data, want in plain(name, whole): same(device, name, k, data, want, whole, choose, versions)
+
+
+def same(device: Device, name: str, k: Kernel, data: list[Array], want: list[Array], whole: bool, choose: Choose, versions: int) -> None:
+  """Some versions of a kernel compute what it does."""
+  tried = [opts(k, choose, blocks=device.renderer.target.blocks) for _ in range(versions)]
+  if device.name == triton.NAME: tried = [t for t in tried if prod(extent(t, AxisKind.GRID)) <= MOST_PROGRAMS]
+  # functions such as exp turn whole numbers into others, and each device rounds those its own way
+  exact = whole and not any(u.arg.name in ("EXP", "LOG", "SQRT", "RSQRT", "RECIP", "DIV") for u in k.nodes if u.op.name == "ALU")
+  for version, got in zip(tried, launch(device, [spec(t, f"{name.replace(' ', '_')}_{j}") for j, t in enumerate(tried)], k, data)):
+    for g, w in zip(got, want):
+      title = f"{name} after {', '.join(map(str, version.applied)) or 'nothing'} on {device.name}"
+      if exact or g.dtype.kind in "iub": assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
+      else:
+        a, b = g.astype(np.float64), w.astype(np.float64)
+        eps = 1e-5 if g.dtype.itemsize >= 4 else 2e-2
+        np.testing.assert_allclose(a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title)
+
+
+def random_kernels(device: Device, seeds: range, versions: int) -> None:
+  """Kernels of random tensor programs, after random Opts, compute what their plain loops do."""
+  for s in seeds:
+    rng = random.Random(s)
+    def choose(xs: Sequence[Any], rng: random.Random = rng) -> Any: return rng.choice(list(xs))
+    program = Program(choose, "NUMPY", 6, np.random.default_rng(s))
+    for item in create_schedule([program.values[-1][0]]):
+      if item.ast is None or not item.ast.plain: continue
+      data = contents(item.ast, np.random.default_rng(s), True)
+      want = launch(get_device("NUMPY"), [spec(item.ast, "k")], item.ast, data)[0]
+      same(device, "k", item.ast, data, want, True, choose, versions)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -141,6 +159,16 @@ def test_opencl(name: str) -> None:
 def test_triton_interpreted(name: str) -> None:
   rng = random.Random(seed(name))
   check(get_device(triton.NAME), name, True, lambda xs: rng.choice(list(xs)), 3)
+
+
+@triton.needs_triton
+@pytest.mark.parametrize("start", range(4))
+def test_random_kernels_interpreted(start: int) -> None: random_kernels(get_device(triton.NAME), range(start, 64, 4), 2)
+
+
+@needs_cuda
+@pytest.mark.parametrize("start", range(10))
+def test_random_kernels_cuda(start: int) -> None: random_kernels(get_device("CUDA"), range(start, 200, 10), 4)
 
 
 @needs_cuda
