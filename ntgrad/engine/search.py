@@ -5,6 +5,7 @@ kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measur
 """
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from dataclasses import replace
@@ -16,7 +17,6 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import NtgradError
 from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.kernel import AxisKind, Kernel
@@ -118,49 +118,56 @@ def search(kernel: Kernel, start: Kernel, device: Device) -> Kernel:
 
 def contents(device: str, p: Any) -> Buffer:
   """A buffer to measure on: random numbers; zeros for ints, which may be indices."""
-  if p.dtype.kind != "f": return Buffer.from_numpy(device, np.zeros(p.shape, p.dtype.np))
-  some = np.random.default_rng(p.slot).standard_normal(min(prod(p.shape), 1 << 20), np.float32)
-  return Buffer.from_numpy(device, np.resize(some, p.shape).astype((dtypes.float32 if p.dtype is dtypes.float64 else p.dtype).np).astype(p.dtype.np))
+  b = Buffer(device, p.shape, p.dtype)
+  if p.dtype.kind != "f": data = np.zeros(p.shape, p.dtype.np)
+  else: data = np.resize(np.random.default_rng(p.slot).standard_normal(min(prod(p.shape), 1 << 20)), p.shape).astype(p.dtype.np)
+  b.put(data)   # told to nobody: a jit may be recording
+  return b
 
 
 # ---- steps
 
-_SIZED = ("block", "group", "upcast", "unroll", "tile", "lane", "overlap", "local", "persist", "warps", "stages")
-_OPTIONAL = ("group", "upcast", "unroll", "lane", "overlap", "tile", "loop", "stream", "persist", "descriptor", "warps", "stages", "stage", "pack")
+_SIZED = ("block", "group", "upcast", "unroll", "tile", "lane", "overlap", "local")
+_OPTIONAL = ("upcast", "unroll", "lane", "overlap", "tile", "loop", "stream", "stage", "pack")
+_LATER = ("loop", "tile", "stage", "pack", "stream")   # come after all that makes copies and lanes
+_STAYING = ("persist", "descriptor")
 
 
 def neighbours(kernel: Kernel, now: Kernel, device: Device) -> Iterator[Opts]:
   """The lists of Opts that are one step away from those that led from ``kernel`` to ``now``. Not all can be applied."""
   opts: Opts = now.applied
-  target = device.renderer.target
   for i, o in enumerate(opts):
-    if o.name in _SIZED and o.name not in ("warps", "stages", "persist"):
-      for n in (o.amount * 2, o.amount // 2):
-        if n >= 2: yield (*opts[:i], Opt(o.name, o.axis, n), *opts[i + 1:])
-  if target.blocks:
-    told = {o.name: o.axis for o in opts if o.name in ("warps", "stages")}
-    rest = tuple(o for o in opts if o.name not in told)
-    for w in WARPS: yield (*(o for o in opts if o.name != "warps"), Opt("warps", w))
-    if len(now.of_kind(AxisKind.LOOP)) > 0:
-      for s in STAGES: yield (*(o for o in opts if o.name != "stages"), Opt("stages", s))
-    plain = tuple(o for o in rest if o.name not in ("persist", "descriptor"))
-    if len(plain) == len(rest):
-      boxes = tuple(Opt("descriptor", p.slot) for p in kernel.params if target.descriptors)
-      programs = prod(a.size for a in now.of_kind(AxisKind.GRID))
-      for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield (*opts, Opt("persist", n), *boxes)
-      if boxes: yield (*opts, *boxes)
-    else: yield tuple(o for o in opts if o.name not in ("persist", "descriptor"))
-    for a in now.of_kind(AxisKind.GRID):
-      for n in (2, 8, 64): yield (*opts, Opt("block", a.id, n))
-      for n in (4, 8, 16): yield (*opts, Opt("group", a.id, n))
-    return
+    for n in (o.amount * 2, o.amount // 2) if o.name in _SIZED else ():
+      if n >= 2: yield (*opts[:i], Opt(o.name, o.axis, n), *opts[i + 1:])
+  yield from (blocks if device.renderer.target.blocks else lanes)(kernel, now, device.renderer.target)
+
+
+def without(opts: Opts, *names: str) -> Opts: return tuple([o for o in opts if o.name not in names])
+
+
+def blocks(kernel: Kernel, now: Kernel, target: Any) -> Iterator[Opts]:
+  """Other steps on targets with blocks."""
+  opts: Opts = now.applied
+  for w in WARPS: yield (*without(opts, "warps"), Opt("warps", w))
+  for s in STAGES if now.of_kind(AxisKind.LOOP) else (): yield (*without(opts, "stages"), Opt("stages", s))
+  if without(opts, *_STAYING) != opts: yield without(opts, *_STAYING)
+  else:
+    boxes = tuple(Opt("descriptor", p.slot) for p in kernel.params if target.descriptors)
+    programs = prod(a.size for a in now.of_kind(AxisKind.GRID))
+    for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield (*opts, Opt("persist", n), *boxes)
+    if boxes: yield (*opts, *boxes)
+  for a in now.of_kind(AxisKind.GRID):
+    for n in (2, 8, 64): yield (*opts, Opt("block", a.id, n))
+    for n in (4, 8, 16): yield (*opts, Opt("group", a.id, n))
+
+
+def lanes(kernel: Kernel, now: Kernel, target: Any) -> Iterator[Opts]:
+  """Other steps on targets without."""
+  opts: Opts = now.applied
   for i, o in enumerate(opts):
     if o.name in _OPTIONAL: yield (*opts[:i], *opts[i + 1:])
-  at = next((i for i, o in enumerate(opts) if o.name in ("loop", "tile", "stage", "pack", "stream")), len(opts))
-  for a in now.axes:
-    if a.kind not in (AxisKind.GRID, AxisKind.LOOP): continue
-    names = ("unroll",) if a.id in now.bound else ("upcast",)
-    for name in (*names, *(("lane",) if target.lanes > 1 else ()), *(("local",) if target.locals else ())):
-      for n in (2, 4, 8): yield (*opts[:at], Opt(name, a.id, n), *opts[at:])
-    if a.kind is AxisKind.GRID:
-      for n in (4, 16): yield (*opts, Opt("tile", a.id, n))
+  at = next((i for i, o in enumerate(opts) if o.name in _LATER), len(opts))
+  for a in now.of_kind(AxisKind.GRID, AxisKind.LOOP):
+    kinds = ["unroll" if a.id in now.bound else "upcast", *(["lane"] if target.lanes > 1 else []), *(["local"] if target.locals else [])]
+    for name, n in itertools.product(kinds, (2, 4, 8)): yield (*opts[:at], Opt(name, a.id, n), *opts[at:])
+    for n in (4, 16) if a.kind is AxisKind.GRID else (): yield (*opts, Opt("tile", a.id, n))
