@@ -14,7 +14,6 @@ import argparse
 import datetime
 import gc
 import hashlib
-import importlib.util
 import math
 import os
 import platform
@@ -26,11 +25,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
-from rows import FAST, SLOW, Row, table
+from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table
 
 import ntgrad
 from ntgrad import Device, Tensor, nn
@@ -122,7 +120,7 @@ def operation(work: str, build: Callable[[], Tensor], theirs: Callable[[], Any] 
 
 def tile_matmul(rng: np.random.Generator, rounds: int) -> Row:
   """The matmul of examples/tile, in float32."""
-  kernel = module_of(HERE.parent / "examples" / "tile" / "matmul.py").matmul
+  kernel = module_of(EXAMPLES / "tile" / "matmul.py").matmul
   a, b = rng.standard_normal((2, 1024, 1024), np.float32)
   ta, tb, out = Tensor(a).realize(), Tensor(b).realize(), Tensor(np.empty_like(a)).realize()
   theirs = np.empty_like(a)
@@ -179,20 +177,6 @@ def operations(rounds: int, wanted: Callable[[str], bool]) -> list[Row]:
 
 
 # ---- the MNIST network
-
-def module_of(path: Path) -> ModuleType:
-  """An example as a module."""
-  spec = importlib.util.spec_from_file_location(f"{path.stem}_example", path)
-  assert spec is not None and spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
-
-
-def example() -> ModuleType:
-  """examples/mnist.py as a module."""
-  return module_of(HERE.parent / "examples" / "mnist.py")
-
 
 def batch() -> tuple[np.ndarray, np.ndarray]:
   """One batch of digits-like data."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib
-import importlib.util
 import os
 import sys
 import tempfile
@@ -26,7 +24,7 @@ if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(pre
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
-from rows import FAST, SLOW, Row, table  # noqa: E402
+from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]   # this file's name is that of NVIDIA's package
 
@@ -169,8 +167,7 @@ def products(flush: Flush, wanted: Callable[[str], bool]) -> None:
   one("bf16 matmul 16×8192×8192", 16, 8192, 8192, 0.85)
   for n in (1024, 2048, 4096, 8192):
     with config(beam=2): one(f"bf16 matmul {n}, BEAM=2", n, n, n, 0.85 if n == 1024 else 1.0)
-  sys.path.insert(0, str(HERE.parent / "examples" / "tile"))
-  kernel = importlib.import_module("matmul")
+  kernel = module_of(EXAMPLES / "tile" / "matmul.py")
   def written(a: Tensor, b: Tensor) -> tuple[list[Any], Tensor]:
     c = Tensor(np.zeros((a.shape[0], b.shape[1]), ml_dtypes.bfloat16), device=NAME).realize()
     with config(tune=1): kernel.matmul(a, b, c)
@@ -223,12 +220,8 @@ def network(flush: Flush, wanted: Callable[[str], bool]) -> None:
   """A training step of examples/mnist.py, batch 128: host time with the loss read, as a training loop has it."""
   work = "MNIST step, captured"
   if not wanted(work): return
-  spec = importlib.util.spec_from_file_location("mnist_example", HERE.parent / "examples" / "mnist.py")
-  assert spec is not None and spec.loader is not None
-  example = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(example)
   Tensor.manual_seed(0)
-  model = example.Model(16)
+  model = example().Model(16)
   opt = nn.optim.Adam(nn.state.get_parameters(model), lr=1e-3)
   def step(x: Tensor, y: Tensor) -> Tensor:
     opt.zero_grad()
@@ -306,8 +299,7 @@ def costs(flush: Flush, wanted: Callable[[str], bool]) -> None:
     one("a small kernel on replay", lambda: g(tx), 20, g.kernels, 4)
     note(Row("the same until the device is done", f"{whole:.1f} µs", "–", whole, SLOW, 4, "µs"))
   if wanted("a tile kernel's call"):
-    sys.path.insert(0, str(HERE.parent / "examples" / "tile"))
-    add = importlib.import_module("vector_add")
+    add = module_of(EXAMPLES / "tile" / "vector_add.py")
     f = next(v for v in vars(add).values() if isinstance(v, ntgrad.tile.TileKernel))
     f(tx, ty, tz)
     one("a tile kernel's call", lambda: f(tx, ty, tz), 500, 1, 12)

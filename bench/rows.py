@@ -1,7 +1,12 @@
-"""A line of a table of measurements, and the table as markdown: for ``bench/cpu.py`` and ``bench/cuda.py``."""
+"""A line of a table of measurements, and the table as markdown; and the examples that are measured: for ``bench/cpu.py`` and ``bench/cuda.py``."""
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 FAST, SLOW = "≥", "≤"   # a ratio of speeds must reach a number, an amount must stay under one
 
@@ -35,3 +40,17 @@ def table(rows: list[Row]) -> str:
   lines = ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * 3 + ["--:"] * 2 + ["---"], *(r.cells() for r in rows))]
   timed = [f"- {r.work}: {', '.join(r.kernels)}" for r in rows if r.kernels]
   return "\n".join(lines) + ("\n\nKernels timed:\n" + "\n".join(timed) if timed else "")
+
+
+def module_of(path: Path) -> ModuleType:
+  """An example as a module."""
+  spec = importlib.util.spec_from_file_location(f"{path.stem}_example", path)
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def example() -> ModuleType:
+  """examples/mnist.py as a module."""
+  return module_of(EXAMPLES / "mnist.py")
