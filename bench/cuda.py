@@ -327,7 +327,10 @@ def main() -> None:
   versions = f"Python {sys.version.split()[0]}, numpy {np.__version__}, {'torch ' + torch.__version__ if torch is not None else 'no torch'}"
   text = f"{datetime.date.today()}, {name}, default device {Device.DEFAULT}, {versions}\n\n{table(rows)}\n"
   print("\n" + text)
-  if args.write: (HERE / "RESULTS-cuda.md").write_text(f"# What `bench/cuda.py` measured\n\n{text}")
+  if args.write:
+    file = HERE / "RESULTS-cuda.md"
+    _, mark, notes = (file.read_text() if file.exists() else "").partition("## Predictions and outcomes")   # written by hand, and kept
+    file.write_text(f"# What `bench/cuda.py` measured\n\n{text}" + (f"\n{mark}{notes}" if mark else ""))
   sys.exit(1 if failed or any(r.ok is False for r in rows) else 0)
 
 
