@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Callable, Iterator, Sequence
 
 import ml_dtypes
@@ -15,7 +16,7 @@ import numpy as np
 
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
-from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid, signature
+from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid, signature
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.numpy.functions import erf
 from ntgrad.codegen.errors import CompileError, VerifyError
@@ -196,7 +197,7 @@ class InterpreterDevice(NumpyDevice):
   def __init__(self) -> None:
     found, reason = compiler.available()
     if not found: raise CompileError(reason)
-    self.renderer = TritonRenderer()
+    self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """Each program's source, loaded."""
