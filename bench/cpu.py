@@ -28,7 +28,7 @@ from statistics import median
 from typing import Any, Self
 
 import numpy as np
-from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table
+from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training
 
 import ntgrad
 from ntgrad import Device, Tensor, nn
@@ -182,17 +182,6 @@ def batch() -> tuple[np.ndarray, np.ndarray]:
   """One batch of digits-like data."""
   rng = np.random.default_rng(1)
   return rng.random((BATCH, 1, 28, 28), np.float32), rng.integers(0, 10, BATCH).astype(np.int32)
-
-
-def training(model: Any) -> Callable[[Tensor, Tensor], Tensor]:
-  """The training step of the example, not captured."""
-  opt = nn.optim.Adam(nn.state.get_parameters(model), lr=1e-3)
-  def step(x: Tensor, y: Tensor) -> Tensor:
-    opt.zero_grad()
-    loss = model(x).sparse_categorical_crossentropy(y).backward()
-    opt.step()
-    return loss.realize()
-  return step
 
 
 def torch_training(model: Any) -> Callable[[], float]:

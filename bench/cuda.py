@@ -24,12 +24,12 @@ if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(pre
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
-from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table  # noqa: E402
+from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]   # this file's name is that of NVIDIA's package
 
 import ntgrad  # noqa: E402
-from ntgrad import Device, Tensor, config, dtypes, nn  # noqa: E402
+from ntgrad import Device, Tensor, config, dtypes  # noqa: E402
 from ntgrad.engine import realize as engine  # noqa: E402
 from ntgrad.engine.device import get_device  # noqa: E402
 
@@ -70,19 +70,26 @@ def launches(fn: Callable[[], Any]) -> list[tuple[Any, list[Any]]]:
   return found
 
 
-def ours(calls: list[tuple[Any, list[Any]]], flush: Flush) -> Callable[[], float]:
-  """Seconds on the device of some launches, one after the other."""
+def timed(flush: Flush, fn: Callable[[], Any]) -> Callable[[], float]:
+  """Seconds on the device of what a call launches."""
   device = flush.device
   def once() -> float:
     flush()
     start = device.clock.record()
-    for program, raws in calls: program(raws)
+    fn()
     end = device.clock.record()
     end.sync()
     took = float(end - start) * 1e-3
     for e in (start, end): device.clock.give(e)
     return took
   return once
+
+
+def ours(calls: list[tuple[Any, list[Any]]], flush: Flush) -> Callable[[], float]:
+  """Some launches, one after the other."""
+  def launch() -> None:
+    for program, raws in calls: program(raws)
+  return timed(flush, launch)
 
 
 def theirs(fn: Callable[[], Any]) -> Callable[[], float] | None:
@@ -177,43 +184,31 @@ def products(flush: Flush, wanted: Callable[[str], bool]) -> None:
 
 def streams(flush: Flush, wanted: Callable[[str], bool]) -> None:
   """Kernels that should move their bytes at the speed of a copy."""
-  def copy(nbytes: int) -> Callable[[], float]:
-    device = flush.device
-    a, b = device.alloc(nbytes), device.alloc(nbytes)
-    device.driver.cuMemsetD8Async(a, 1, nbytes, device.stream.handle)
-    def once() -> float:
-      flush()
-      start = device.clock.record()
-      device.driver.cuMemcpyDtoDAsync(b, a, nbytes, device.stream.handle)
-      end = device.clock.record()
-      end.sync()
-      took = float(end - start) * 1e-3
-      for e in (start, end): device.clock.give(e)
-      return took
-    return once
-  def one(work: str, make: Callable[[], Tensor], want: Callable[[], Any], nbytes: int, size: int, limit: float) -> None:
+  def one(work: str, x: Tensor, make: Callable[[], Tensor], want: Callable[[], Any], passes: int, limit: float) -> None:
+    """``passes``: times that the bytes of ``x`` are read or written."""
     if not wanted(work): return
-    t = make()
+    t, size, device = make(), x.nbytes(), flush.device
     calls = launches(lambda: t.realize())
     if torch is not None: close(work, t.numpy(), want().float().cpu().numpy())
-    x, y = versus(ours(calls, flush), copy(size))
-    _, z = versus(copy(size), theirs(want)) if torch is not None else (0.0, float("nan"))
-    text = f"copy {2 * size / y / 1e12:.2f} TB/s" + (f", torch {nbytes / z / 1e12:.2f}" if torch is not None else "")
-    note(Row(work, f"{nbytes / x / 1e12:.2f} TB/s", text, (nbytes / x) / (2 * size / y), FAST, limit, "× copy", names(calls)))
+    source, to = x.lazydata.arg.raw, device.alloc(size)
+    copy = timed(flush, lambda: device.driver.cuMemcpyDtoDAsync(to, source, size, device.stream.handle))
+    mine, copied = versus(ours(calls, flush), copy)
+    _, other = versus(copy, theirs(want)) if torch is not None else (0.0, float("nan"))
+    device.free(to, size)
+    text = f"copy {2 * size / copied / 1e12:.2f} TB/s" + (f", torch {passes * size / other / 1e12:.2f}" if torch is not None else "")
+    note(Row(work, f"{passes * size / mine / 1e12:.2f} TB/s", text, passes / mine / (2 / copied), FAST, limit, "× copy", names(calls)))
     kept.clear()
   if any(map(wanted, ("x + 1.25, 268 MB fp32", "gelu(2x + 1)·x, 268 MB fp32"))):
     x = random(8192, 8192, dtype=dtypes.float32)
     tx = to_torch(x) if torch is not None else None
-    size = x.nbytes()
-    one("x + 1.25, 268 MB fp32", lambda: x + 1.25, lambda: tx + 1.25, 2 * size, size, 0.92)
-    one("gelu(2x + 1)·x, 268 MB fp32", lambda: (2 * x + 1).gelu() * x,
-        lambda: torch.nn.functional.gelu(2 * tx + 1, approximate="tanh") * tx, 2 * size, size, 0.92)
+    one("x + 1.25, 268 MB fp32", x, lambda: x + 1.25, lambda: tx + 1.25, 2, 0.92)
+    one("gelu(2x + 1)·x, 268 MB fp32", x, lambda: (2 * x + 1).gelu() * x,
+        lambda: torch.nn.functional.gelu(2 * tx + 1, approximate="tanh") * tx, 2, 0.92)
   y = random(16384, 8192)
   ty = to_torch(y) if torch is not None else None
-  size = y.nbytes()
-  one("row sum 16384×8192 bf16", lambda: y.sum(1), lambda: ty.sum(1), size, size, 0.88)
-  one("softmax 16384×8192 bf16", lambda: y.softmax(-1), lambda: torch.softmax(ty, -1), 2 * size, size, 0.88)
-  one("layer norm 16384×8192 bf16", lambda: y.layernorm(), lambda: torch.nn.functional.layer_norm(ty, (8192,)), 2 * size, size, 0.88)
+  one("row sum 16384×8192 bf16", y, lambda: y.sum(1), lambda: ty.sum(1), 1, 0.88)
+  one("softmax 16384×8192 bf16", y, lambda: y.softmax(-1), lambda: torch.softmax(ty, -1), 2, 0.88)
+  one("layer norm 16384×8192 bf16", y, lambda: y.layernorm(), lambda: torch.nn.functional.layer_norm(ty, (8192,)), 2, 0.88)
 
 
 def network(flush: Flush, wanted: Callable[[str], bool]) -> None:
@@ -221,14 +216,7 @@ def network(flush: Flush, wanted: Callable[[str], bool]) -> None:
   work = "MNIST step, captured"
   if not wanted(work): return
   Tensor.manual_seed(0)
-  model = example().Model(16)
-  opt = nn.optim.Adam(nn.state.get_parameters(model), lr=1e-3)
-  def step(x: Tensor, y: Tensor) -> Tensor:
-    opt.zero_grad()
-    loss = model(x).sparse_categorical_crossentropy(y).backward()
-    opt.step()
-    return loss.realize()
-  f: Any = ntgrad.jit(step)
+  f: Any = ntgrad.jit(training(example().Model(16)))
   rng = np.random.default_rng(3)
   arrays = [(rng.random((128, 1, 28, 28), np.float32), rng.integers(0, 10, 128).astype(np.int32)) for _ in range(4)]
   batches = [(Tensor(x).realize(), Tensor(y).realize()) for x, y in arrays]

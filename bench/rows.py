@@ -5,6 +5,9 @@ import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any, Callable
+
+from ntgrad import Tensor, nn
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -54,3 +57,14 @@ def module_of(path: Path) -> ModuleType:
 def example() -> ModuleType:
   """examples/mnist.py as a module."""
   return module_of(EXAMPLES / "mnist.py")
+
+
+def training(model: Any) -> Callable[[Tensor, Tensor], Tensor]:
+  """The training step of the example, not captured."""
+  opt = nn.optim.Adam(nn.state.get_parameters(model), lr=1e-3)
+  def step(x: Tensor, y: Tensor) -> Tensor:
+    opt.zero_grad()
+    loss = model(x).sparse_categorical_crossentropy(y).backward()
+    opt.step()
+    return loss.realize()
+  return step

@@ -11,6 +11,8 @@ from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, prod, toposort
 KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP,
          "block": AxisKind.TILE}
 
+OTHERS = ("overlap", "group", "loop", "grid", "merge", "pad", "first", "last", "stage", "pack", "stream", "descriptor", "persist", "warps", "stages")
+
 
 @dataclass(frozen=True)
 class Opt:
@@ -62,7 +64,7 @@ def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
     rest = tuple(a for a in kernel.axes if a is not axis)
     return kernel.with_(axes=(axis, *rest) if opt.name == "first" else (*rest, axis))
   kind = axis.kind if opt.name == "split" else KINDS.get(opt.name)  # type: ignore[assignment]
-  if kind is None: raise OptError(f"no Opt {opt.name!r}; Opts: split, {', '.join(KINDS)}, loop, grid, merge, pad, first, last")
+  if kind is None: raise OptError(f"no Opt {opt.name!r}; Opts: split, {', '.join(KINDS)}, {', '.join(OTHERS)}")
   if axis.kind not in (AxisKind.LOOP, AxisKind.GRID): raise OptError(f"{opt}: axis {axis} is expanded already")
   if opt.amount < 1 or axis.size % opt.amount: raise OptError(f"{opt}: {opt.amount} does not divide the axis {axis}; pad it first")
   if opt.name == "unroll" and axis.id not in kernel.bound: raise OptError(f"{opt}: only a reduced axis is unrolled; upcast an output axis")

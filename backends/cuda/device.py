@@ -22,6 +22,7 @@ import numpy as np
 from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
+from ntgrad.backends.cuda.descriptors import CAPABILITY
 from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
 from ntgrad.backends.cuda.graph import CUDAGraph
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
@@ -142,8 +143,9 @@ class CUDADevice(Pooled):
     self.most_pooled = int(self.memory * _KEEP)
     self.capability = nvidia.capability_of(self.driver, self.number)
     bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8   # kHz, two transfers a clock, bits
-    self.renderer = TritonRenderer(replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size),
-                                           bandwidth=bandwidth or TARGET.bandwidth, descriptors=self.capability >= 90), capability=self.capability)
+    chip = replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size), bandwidth=bandwidth or TARGET.bandwidth,
+                   descriptors=self.capability >= CAPABILITY)
+    self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool

@@ -32,7 +32,7 @@ def present() -> bool:
 @cache
 def modules() -> tuple[Any, Any]:
   """``cuda.core`` and ``cuda.bindings.driver``. Raises DeviceError where they are missing or cannot load."""
-  if not present(): raise DeviceError("no CUDA: this machine has no NVIDIA driver")
+  if not present(): raise DeviceError("no CUDA: this machine has no NVIDIA driver; use another device, such as CPU")
   found, reason = compiler.available()
   if not found: raise DeviceError(f"no CUDA: {reason}")
   try:

@@ -69,7 +69,6 @@ def test_long_sums_are_split_for_programs() -> None:
   """split-k: the weight gradient of a convolution has few outputs, and a program makes many of them."""
   x, w = E(128, 16, 24, 24), E(16, 16, 5, 5)
   w.requires_grad = True
-  g, = x.conv2d(w).sum().gradient(w)
   items = [i.ast for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET.cores, True)[1] if i.ast]
   assert any(programs(optimize(k, TARGET)) >= 2 * TARGET.cores for k in items if len(k.axes) > 4)
   few = schedule_graph([(half(256, 8192) @ half(8192, 256)).lazydata], TARGET.cores, True)[1]

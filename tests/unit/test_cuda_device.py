@@ -298,8 +298,8 @@ def test_without_a_driver_nothing_is_imported() -> None:
           "try: Tensor([1.0], device='CUDA').realize()\nexcept Exception as e: print(type(e).__name__, e)")
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
   first, second = done.stdout.splitlines()
-  assert first == "(False, 'no CUDA: this machine has no NVIDIA driver') True []"
-  assert second == "DeviceError no CUDA: this machine has no NVIDIA driver"
+  assert first == "(False, 'no CUDA: this machine has no NVIDIA driver; use another device, such as CPU') True []"
+  assert second == "DeviceError no CUDA: this machine has no NVIDIA driver; use another device, such as CPU"
 
 
 # ---- a GPU
