@@ -17,6 +17,15 @@ from .view import strides_of
 Env = tuple[tuple[UOp, int], ...]  # a value for each copied axis, in axis order
 
 
+_PLAIN = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST})
+
+
+def within(u: UOp, env: Env) -> Env:
+  """Of the copied axes those that a node depends on."""
+  rs = u.ranges
+  return tuple((r, n) for r, n in env if r in rs)
+
+
 class Expander:
   """Expands one kernel. ``run`` gives STOREs without UPCAST, UNROLL and LANE axes."""
 
@@ -42,11 +51,21 @@ class Expander:
 
   def value(self, u: UOp, env: Env) -> UOp:
     """The value of ``u`` where the copied axes have the values of ``env``; a vector where it varies along the lane axis."""
-    rs = u.ranges
-    env = tuple((r, n) for r, n in env if r in rs)
-    found = self.memo.get((u, env))
-    if found is None: found = self.memo[(u, env)] = self._value(u, env)
-    return found
+    first = at = (u, within(u, env))
+    stack = [at]
+    while stack:   # sources first: chains of arithmetic are longer than Python's stack
+      at = stack[-1]
+      if at in self.memo:
+        stack.pop()
+        continue
+      n, e = at
+      missing = [s for s in ((s, within(s, e)) for s in n.src) if s not in self.memo] if n.op in _PLAIN and n.dtype is not dtypes.index else []
+      missing = [s for s in missing if s[0].op in _PLAIN and s[0].dtype is not dtypes.index]
+      if missing: stack.extend(missing)
+      else:
+        self.memo[at] = self._value(n, e)
+        stack.pop()
+    return self.memo[first]
 
   def _value(self, u: UOp, env: Env) -> UOp:
     if u.op is Ops.CONST: return u

@@ -12,6 +12,7 @@ from .errors import VerifyError
 from .index import vmax
 from .spec_rules import BITS, BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
 from .uop import MOVEMENT, BinaryOps, Ops, UOp, UOpList, prod, step_of, toposort
+from .view import TRANSFORMS
 
 # ---- the linear form
 
@@ -398,8 +399,7 @@ def _graph_move(u: UOp) -> str | None:
   elif op is Ops.UNTILE:
     fits = isinstance(arg, tuple) and len(arg) == 2 and _tile_fits(arg[0], arg[1])
     if fits:
-      from .view import tile_shape
-      fits = tile_shape(arg[0], arg[1]) == s
+      fits = TRANSFORMS[Ops.TILE][0](arg[0], arg[1]) == s
   return None if fits else f"{op.name} {arg!r} does not fit shape {s}"
 
 
@@ -422,7 +422,7 @@ def _graph_gather(u: UOp) -> str | None:
 def _graph_scatter(u: UOp) -> str | None:
   if len(u.src) != 3: return f"SCATTER has a base, an index and a value, got {len(u.src)} sources"
   base, index, value = u.src
-  if u.arg not in ("set", "add"): return f"the arg of SCATTER is 'set' or 'add', got {u.arg!r}"
+  if (u.arg[0] if isinstance(u.arg, tuple) else u.arg) not in ("set", "add"): return f"the arg of SCATTER is 'set' or 'add', got {u.arg!r}"
   if index.dtype.kind not in "iu": return f"the index of SCATTER is int, got {index.dtype}"
   if value.shape != index.shape + base.shape[1:]:
     return f"SCATTER of a value of shape {value.shape}; {index.shape + base.shape[1:]} expected"
@@ -445,11 +445,29 @@ def _graph_assign(u: UOp) -> str | None:
   if len(u.src) < 2: return f"ASSIGN has a target and a value, got {len(u.src)} sources"
   target, value = u.src[:2]
   beneath = target
-  while beneath.op in MOVEMENT: beneath = beneath.src[0]
-  while beneath.op is Ops.ASSIGN: beneath = beneath.src[0]
-  if beneath.op is not Ops.BUFFER: return f"ASSIGN to a BUFFER or a view of one, got a view of {beneath.op}"
+  while beneath.op in MOVEMENT or beneath.op in (Ops.ASSIGN, Ops.AFTER): beneath = beneath.src[0]
+  if beneath.op not in (Ops.BUFFER, Ops.CONTIGUOUS): return f"ASSIGN to a BUFFER or a view of one, got a view of {beneath.op}"
   if target.shape != value.shape: return f"ASSIGN of shape {value.shape} to {target.shape}"
   return None if target.dtype is value.dtype is u.dtype else f"ASSIGN of {value.dtype} to {target.dtype}"
+
+
+def _graph_update(u: UOp) -> str | None:
+  if len(u.src) not in (2, 3): return f"UPDATE has a base, a value and perhaps an index, got {len(u.src)} sources"
+  base, value = u.src[:2]
+  part = base.shape
+  for op, arg in u.arg:
+    if op not in MOVEMENT or op in (Ops.PAD, Ops.EXPAND, Ops.UNTILE): return f"UPDATE by {op}; it takes movement that shows no element twice"
+    part = TRANSFORMS[op][0](part, arg)
+  if len(u.src) == 3:
+    if u.src[2].dtype.kind not in "iu": return f"the index of UPDATE is int, got {u.src[2].dtype}"
+    part = u.src[2].shape + part[1:]
+  if value.shape != part: return f"UPDATE of a value of shape {value.shape}; {part} expected"
+  return None if u.dtype is base.dtype is value.dtype else f"UPDATE of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
+
+
+def _graph_after(u: UOp) -> str | None:
+  if len(u.src) != 2 or u.src[1].op not in (Ops.ASSIGN, Ops.SCATTER): return "AFTER has memory and an ASSIGN or SCATTER"
+  return None if u.dtype is u.src[0].dtype else f"AFTER keeps the dtype: {u.src[0].dtype} to {u.dtype}"
 
 
 def _graph_same(u: UOp) -> str | None:
@@ -471,6 +489,7 @@ GRAPH: dict[Ops, Callable[[UOp], str | None]] = {
   Ops.CONST: const_rule, Ops.ALU: _graph_alu, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.BUFFER: _graph_buffer, Ops.IOTA: _graph_iota,
   **{op: _graph_move for op in MOVEMENT}, Ops.REDUCE_AXIS: _graph_reduce, Ops.GATHER: _graph_gather, Ops.SCATTER: _graph_scatter,
   Ops.CAT: _graph_cat, Ops.CONTIGUOUS: _graph_same, Ops.DETACH: _graph_same, Ops.COPY: _graph_same, Ops.ASSIGN: _graph_assign,
+  Ops.UPDATE: _graph_update, Ops.AFTER: _graph_after,
   Ops.CUSTOM: lambda u: None}
 
 

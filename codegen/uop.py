@@ -59,12 +59,14 @@ class Ops(Enum):
   UNTILE = 19      # arg: (d.., the TILE's arg): (outer.., inner..) -> (d.., inner..), zero where no window has it
   REDUCE_AXIS = 20  # arg: (BinaryOps, axes); dims stay as 1
   GATHER = 21      # (base, index): index.shape + base.shape[1:], zero where out of range
-  SCATTER = 22     # (base, index, value), arg: "set" | "add"; gather's adjoint
+  SCATTER = 22     # (base, index, value), arg: "set" | "add"; gather's adjoint. In schedules an effect, base then a view of memory
   CAT = 23         # arg: axis
   CONTIGUOUS = 24  # realised on its own
   DETACH = 25      # no gradient passes
   COPY = 26        # arg: device
-  ASSIGN = 27      # (target view of a BUFFER, value)
+  ASSIGN = 27      # schedules: (view of memory, value): the effect of writing it there
+  UPDATE = 29      # (base, value[, index]), arg: ((movement op, its arg), ..): base with that part, or rows of that part, replaced
+  AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN or SCATTER has written to it
   CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
   RANGE = 40       # arg: (axis id, size)
@@ -191,23 +193,29 @@ class UOp:
   def shape(self) -> tuple[int, ...]:
     """The shape of a tensor graph node, found once when the node is first asked."""
     from .view import node_shape
-    return node_shape(self)
+    return node_shape(self._after_sources("shape"))
 
   @cached_property
   def device(self) -> str | None:
     """The device of a tensor graph node; None for constants."""
     if self.op is Ops.BUFFER: return self.arg.device
     if self.op is Ops.COPY: return self.arg
-    return next((s.device for s in self.src if s.device is not None), None)
+    return next((s.device for s in self._after_sources("device").src if s.device is not None), None)
 
   # ---- walking
+  def _after_sources(self, kept: str) -> UOp:
+    """This node, once all beneath it have found a property that they keep: graphs are deeper than Python's stack."""
+    if any([kept not in s.__dict__ for s in self.src]):
+      for n in toposort(self.src, lambda n: kept in n.__dict__): getattr(n, kept)
+    return self
+
   def toposort(self) -> list[UOp]: return toposort((self,))
 
   @cached_property
   def ranges(self) -> frozenset[UOp]:
     """The RANGE nodes that the value of this index form node is a function of (a REDUCE binds its own)."""
     if self.op is Ops.RANGE: return frozenset((self,))
-    out = frozenset().union(*(s.ranges for s in self.src)) if self.src else frozenset()
+    out = frozenset().union(*(s.ranges for s in self._after_sources("ranges").src)) if self.src else frozenset()
     if self.op is Ops.REDUCE or self.op is Ops.FOR:
       bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,)
       return frozenset(r for r in out if r.arg[0] not in bound)

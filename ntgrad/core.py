@@ -5,37 +5,19 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import Any, Callable, Iterator, Self, Sequence, TypeVar
+from typing import Any, Callable, Self, Sequence, TypeVar
 from weakref import ref
 
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.alias import Alias, Move, View, onto, repeats, whole, written
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class LiveTensors:
-  """Every Tensor object that is alive, weakly held. Iterating gives the tensors alive now, in the order of their making, so that
-  schedules that take in several of them have the same structure every time.
-  """
-  __slots__ = ("refs",)
-
-  def __init__(self) -> None: self.refs: dict[ref[Base], None] = {}
-  def __iter__(self) -> Iterator[Any]:
-    for r in list(self.refs):
-      t = r()
-      if t is not None: yield t
-  def __len__(self) -> int: return len(self.refs)
-
-
-live_tensors = LiveTensors()
-_add_live: Callable[[Any], Any] = live_tensors.refs.setdefault
-_drop_live: Callable[[Any], Any] = live_tensors.refs.pop
 
 
 class _Mode:
@@ -45,6 +27,13 @@ class _Mode:
 
 
 mode = _Mode()
+
+_MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
+  Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink, Ops.FLIP: graph.flip,
+  Ops.TILE: graph.tile, Ops.DETACH: lambda u, _: graph.detach(u)}
+_MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -> both
+  Ops.RESHAPE: lambda a, b: b, Ops.EXPAND: lambda a, b: b, Ops.PERMUTE: lambda a, b: tuple([a[i] for i in b]),
+  Ops.SHRINK: lambda a, b: tuple([(begin + o, end + o) for (begin, end), (o, _) in zip(b, a)])}
 
 
 class no_grad:
@@ -68,26 +57,55 @@ class no_grad:
 
 
 class Base:
-  """What a tensor holds.
+  """What a tensor holds: an Alias, which is the value that it shares with others, and the view of it that it shows.
 
   ``lazydata`` is the node of the tensor graph whose value this tensor is. ``grad`` is the gradient that ``backward`` left, or None.
   """
-  __slots__ = ("lazydata", "grad", "_state", "__weakref__")
-  lazydata: UOp
+  __slots__ = ("_alias", "_view", "_node", "grad", "_state", "__weakref__")
+  _alias: Alias
+  _view: View
+  _node: UOp | None   # what the view shows of the newest version; None: not known since that changed
   grad: Any
   _state: int  # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
 
+  @property
+  def lazydata(self) -> UOp:
+    """The node of the tensor graph whose value this tensor is now."""
+    n = self._node
+    return n if n is not None else self._read()
+
+  def _read(self) -> UOp:
+    """Find the node of the newest version."""
+    base, view = self._alias.node, self._view
+    if self._state == 2:   # gradients stop here, and no other tensor has the same node
+      below = onto(base, view)
+      node = UOp.fresh(Ops.DETACH, below.dtype, (below,))
+      node.__dict__.update(shape=below.shape, device=below.device, leaf=ref(self))
+    else:
+      if self._state == 1:   # a view of a leaf leads to the leaf
+        for t in self._alias.seen():
+          if t._state == 2 and view[:len(t._view)] == t._view:
+            base, view = t.lazydata, view[len(t._view):]
+            break
+      node = onto(base, view)
+    self._node = node
+    return node
+
   # ---- how operations make results
+  def _hold(self, node: UOp, state: int) -> Self:
+    """Be a tensor of its own, with a value."""
+    self._alias = a = Alias(node)
+    self._view, self._node, self.grad, self._state = (), node, None, state
+    a.tensors[ref(self, a.tensors.pop)] = None
+    return self
+
   def _wrap(self, node: UOp) -> Self:
-    """A result made from this tensor alone."""
+    """A result made from this tensor alone: a tensor of its own."""
     t = object.__new__(type(self))
     if self._state > 0:
-      if mode.grad: t._state = 1
-      else: node, t._state = graph.detach(node), 0
-    else: t._state = 0
-    t.lazydata, t.grad = node, None
-    _add_live(ref(t, _drop_live))
-    return t
+      if mode.grad: return t._hold(node, 1)
+      node = graph.detach(node)
+    return t._hold(node, 0)
 
   def _wrap_many(self, node: UOp, sources: Sequence[Base]) -> Self:
     """A result made from this tensor and others."""
@@ -96,12 +114,48 @@ class Base:
         if s._state > 0: return s._wrap(node)  # type: ignore[return-value]
     return self._wrap(node)
 
-  @classmethod
-  def _from_node(cls, node: UOp) -> Self:
-    t = object.__new__(cls)
-    t.lazydata, t.grad, t._state = node, None, 0
-    _add_live(ref(t, _drop_live))
+  def _own(self) -> Self:
+    """The same value as a tensor of its own. Nothing is copied until one of the two is written."""
+    return self._wrap(self.lazydata)
+
+  def _seen(self, *moves: Move) -> Self:
+    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it."""
+    node, view = self.lazydata, self._view
+    for op, arg in moves:
+      if view and view[-1][0] is op and self._state <= 0 and op in _MERGE:   # gradients may be asked for at each node of those that need them
+        node, arg = node.src[0], _MERGE[op](view[-1][1], arg)
+        view = view[:-1]
+      after = _MOVE[op](node, arg)
+      if after is not node: node, view = after, (*view, (op, after.arg))
+    if view is self._view and self._state <= 0: return self
+    t = object.__new__(type(self))
+    t._state = 1 if self._state > 0 and moves[-1][0] is not Ops.DETACH else 0
+    if t._state and not mode.grad: node, view, t._state = graph.detach(node), (*view, (Ops.DETACH, None)), 0
+    t._alias, t._view, t._node, t.grad = self._alias, view, node, None
+    tensors = t._alias.tensors
+    tensors[ref(t, tensors.pop)] = None
     return t
+
+  def _rehome(self, alias: Alias, view: View) -> None:
+    """See another Alias from now on."""
+    for r in list(self._alias.tensors):
+      if r() is self: del self._alias.tensors[r]
+    self._alias, self._view, self._node = alias, view, None
+    alias.tensors[ref(self, alias.tensors.pop)] = None
+
+  @classmethod
+  def _from_node(cls, node: UOp) -> Self: return object.__new__(cls)._hold(node, 0)
+
+  def _hold_memory(self, node: UOp) -> Self:
+    """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""
+    view: list[Move] = []
+    base = node
+    while base.op in MOVEMENT:
+      view.append((base.op, base.arg))
+      base = base.src[0]
+    self._hold(base, 0)
+    if view: self._view, self._node = tuple(view[::-1]), node
+    return self
 
   # ---- what it is
   @property
@@ -132,14 +186,12 @@ class Base:
   @requires_grad.setter
   def requires_grad(self, value: bool | None) -> None:
     if not value:
-      if self._state == 1: self.lazydata = graph.detach(self.lazydata)
-      self._state = 0 if value is None else -1
-    elif self._state != 2 and not (self._state == 1):
+      if self._state == 1: self._view = (*self._view, (Ops.DETACH, None))
+      self._state, self._node = 0 if value is None else -1, None
+    elif self._state <= 0:
       if self.lazydata.dtype.kind != "f":
         raise GradientError(f"requires_grad: a tensor of {self.dtype} has no gradient; cast it to a float dtype first")
-      # equal computations are one node: a leaf gets memory of its own, so that two leaves that start equal stay two
-      if not is_buffer_view(self.lazydata): self.lazydata = self._owned(self.lazydata)
-      self._state = 2
+      self._state, self._node = 2, None
 
   def requires_grad_(self, requires_grad: bool = True) -> Self:
     """Set ``requires_grad`` and give the tensor itself."""
@@ -193,58 +245,71 @@ class Base:
 
   # ---- moving values
   def detach(self) -> Self:
-    """The same value; no gradient passes through it."""
-    t = self._from_node(graph.detach(self.lazydata))
-    return t
+    """The same memory; no gradient passes through it."""
+    return self._seen((Ops.DETACH, None))
   def contiguous(self) -> Self:
-    """The same value, realised in memory of its own when it is realised."""
+    """The same value as a tensor of its own, realised in one piece when it is realised."""
     return self._wrap(graph.contiguous(self.lazydata))
   def contiguous_backward(self) -> Self:
     """The same value (a hint in tinygrad; nothing here)."""
-    return self
+    return self._own()
   def clone(self) -> Self:
-    """A copy in memory of its own; gradients pass."""
-    return self._wrap(self._owned(self.lazydata))
-  def _owned(self, value: UOp) -> UOp:
-    from ntgrad.engine.buffer import Buffer
-    return graph.assign(graph.buffer(Buffer(value.device or Device.DEFAULT, value.shape, value.dtype)), value)
+    """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
+    return self._own()
 
   def to(self, device: str | None) -> Self:
-    """The same value on a device (None: the default one). Raises DeviceError for an unknown name."""
+    """The same value as a tensor of its own on a device (None: the default one). Raises DeviceError for an unknown name."""
     name = Device.canonicalize(device)
-    return self if (self.lazydata.device or Device.DEFAULT) == name else self._wrap(graph.copy(self.lazydata, name))
+    if (self.lazydata.device or Device.DEFAULT) == name: return self._own()
+    return self._wrap(graph.copy(self.lazydata, name))
   def to_(self, device: str | None) -> Self:
-    """Move this tensor itself to a device. Raises DeviceError for an unknown name."""
-    moved = self.to(device).lazydata
-    if moved is not self.lazydata:
-      if self._state == 2: moved = self._owned(moved)
-      self._become(moved)
+    """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
+    if Device.canonicalize(device) == self.device: return self
+    self._rehome(Alias(self.to(device).lazydata), ())
     return self
-
-  def _become(self, node: UOp) -> None:
-    """Take another node of the same value (realised memory); a result that needs a gradient remembers the graph it came from."""
-    old = self.lazydata
-    if node is old: return
-    if self._state == 1 and "origin" not in node.__dict__: node.__dict__["origin"] = _unlinked(old)
-    self.lazydata = node
 
   def realize(self, *others: Any) -> Self:
     """Compute this tensor (and the others) now; its value is memory afterwards. Gives the tensor itself."""
-    tensors = [t for t in (self, *others) if not is_memory(t.lazydata)]
+    tensors = [t for t in (self, *others) if t._alias.memory is None or t._alias.pending]
     if tensors:
       from ntgrad.engine.realize import realize
       realize(tensors)
     return self
 
-  def assign(self, x: Any) -> Self:
-    """Write x into this tensor's memory when realised; from now on the tensor is the new value. Gives the tensor itself.
+  # ---- writing
+  def _write(self, name: str, value: UOp, attached: bool = False, index: UOp | None = None) -> Self:
+    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what it shares with others."""
+    alias, view = self._alias, self._view
+    self._check_writable(name)
+    leaf = any([t._state == 2 for t in alias.seen()])
+    if attached and (not mode.grad or (Ops.DETACH, None) in view): value, attached = graph.detach(value), False
+    if attached and leaf:
+      raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value")
+    part = index is not None or not whole(view)
+    alias.write(written(alias.history, view, value, index), name)
+    attached = attached or (part and any([t._state == 1 for t in alias.seen()]))
+    if not leaf:
+      for t in alias.seen():
+        if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(attached)
+    return self
 
-    A tensor that is no memory yet, and no view of another, gets memory of its own, and so does one over another library's memory that is
-    read-only; other memory of other libraries is written. Raises AssignError where the shape, dtype or
-    device is another, or the tensor is a view of something that is not in memory.
+  def _check_writable(self, name: str) -> None:
+    if repeats(self._view):
+      raise AssignError(f"{name}: a tensor of shape {self.shape} that shows elements several times (expand) cannot be written; "
+                        "write to what it was expanded from, or to a .clone()")
+
+  def _check_leaf(self, name: str) -> None:
+    if mode.grad and self._state > 0 and any([t._state == 2 and self._view[:len(t._view)] == t._view for t in self._alias.seen()]):
+      raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or .detach() it")
+
+  def assign(self, x: Any) -> Self:
+    """Replace this tensor's value, and with it what all views of the same memory see. Gives the tensor itself.
+
+    ``x`` is a tensor of this shape, dtype and device, or what a tensor is made of, which is expanded to the shape. Memory is written when the
+    value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own. Raises AssignError for
+    another shape, dtype or device and for expanded tensors, GradientError for a leaf given a value that requires a gradient.
     """
     u = self.lazydata
-    if u.op is Ops.DETACH: u = u.src[0]
     make: Any = type(self)
     v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     if v is u: return self
@@ -254,50 +319,26 @@ class Base:
       raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
     if v.device is not None and u.device is not None and v.device != u.device:
       raise AssignError(f"assign: the value is on {v.device}, the tensor on {u.device}; move it with .to({u.device!r})")
-    if isinstance(x, Base) and x._state > 0:
-      if mode.grad and self._state == 2:
-        raise GradientError("assign: a leaf that requires a gradient is assigned a value that does too; "
-                                                             "use no_grad() or .detach() the value")
-      if mode.grad: self._state = 1
-      else: v = graph.detach(v)
-    base = u
-    while base.op in MOVEMENT: base = base.src[0]
-    if u.op is Ops.ASSIGN:
-      # memory that nothing was written to yet stays the pending value's; the new one gets its own (and may not need the pending one)
-      if u.src[0].op is Ops.BUFFER and not u.src[0].arg.allocated: return self._set_assigned(self._owned(v))
-      target = u  # after what is pending
-    elif base.op is Ops.BUFFER:
-      if base.arg.storage.read_only:
-        if u is base: return self._set_assigned(self._owned(v))
-        raise AssignError(f"assign: a view of shape {u.shape} of another library's memory, which is read-only; assign to a .clone() of it")
-      target = u
-    elif base.op is Ops.CONST or u is base: return self._set_assigned(self._owned(v))
-    else:
-      raise AssignError(f"assign: the tensor is a view of a value that is not in memory ({base.op}); realize() that value first")
-    return self._set_assigned(graph.assign(target, v))
-
-  def _set_assigned(self, node: UOp) -> Self:
-    self.lazydata = node
-    return self
+    return self._write("assign", v, isinstance(x, Base) and x._state > 0)
 
   def replace(self, x: Base) -> Self:
-    """Take another tensor's value (not its memory's place): same shape and dtype. Raises AssignError."""
+    """Take another tensor's value, and share no memory any more: same shape and dtype. Raises AssignError."""
     if x.shape != self.shape or x.dtype is not self.dtype:
       raise AssignError(f"replace: {x.dtype} of shape {x.shape} in place of {self.dtype} of shape {self.shape}; "
                         "they must be the same")
-    self.lazydata = self._owned(x.lazydata) if self._state == 2 and not is_buffer_view(x.lazydata) else x.lazydata
+    if x is not self: self._rehome(Alias(x.lazydata if self._state != 2 else graph.detach(x.lazydata)), ())
     return self
 
   # ---- values on the host
   def numpy(self) -> np.ndarray[Any, Any]:
     """The value as a fresh numpy array of the same shape and dtype; computes it if need be."""
-    u = self.lazydata
-    if not is_host_view(u):
+    from ntgrad.engine.realize import rebased
+    u = rebased(self.lazydata)
+    if self._alias.pending or not is_host_view(u):
       self.realize()
-      u = self.lazydata
+      u = rebased(self.lazydata)
       if not is_host_view(u):  # a small part of a large buffer: gather it there, copy only that
-        t = self._from_node(UOp(Ops.CONTIGUOUS, u.dtype, (u,)))
-        u = t.realize().lazydata
+        u = self._from_node(UOp(Ops.CONTIGUOUS, u.dtype, (u,))).realize().lazydata
     return host_view(u)
 
   def data(self) -> memoryview:
@@ -315,52 +356,26 @@ class Base:
     return value
 
 
-def is_buffer_view(u: UOp) -> bool:
-  """Whether a node is memory, or a movement view of memory."""
-  while u.op in MOVEMENT: u = u.src[0]
-  return u.op is Ops.BUFFER
-
-
-def _unlinked(u: UOp) -> UOp:
-  """The graph of a realised value without the link from it to its memory, which would be a circle: memory that only a collection frees."""
-  chain = []
-  v = u
-  while "_realized" not in v.__dict__:
-    if v.op not in MOVEMENT: return u
-    chain.append(v)
-    v = v.src[0]
-  v = _apart(v, v.src)
-  for m in reversed(chain): v = _apart(m, (v,))
-  return v
-
-
-def _apart(u: UOp, src: tuple[UOp, ...]) -> UOp:
-  v = UOp.fresh(u.op, u.dtype, src, u.arg)
-  v.__dict__["shape"], v.__dict__["device"] = u.shape, u.device
-  return v
-
-
-def is_memory(u: UOp) -> bool:
-  """Whether a node is memory seen through movement and DETACH: there is nothing to compute."""
-  while u.op in MOVEMENT or u.op is Ops.DETACH: u = u.src[0]
-  return u.op is Ops.BUFFER
-
-
 _HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP})
+
+
+def _host_movement(u: UOp) -> bool:
+  """Movement that numpy does for nothing; of TILE steps, windows of one element."""
+  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
 
 
 def is_host_view(u: UOp) -> bool:
   """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
   size = 1
   for s in u.shape: size *= s
-  while u.op in _HOST: u = u.src[0]
+  while _host_movement(u): u = u.src[0]
   return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
 
 
 def host_view(u: UOp) -> np.ndarray[Any, Any]:
   """The value of a node for which ``is_host_view`` holds."""
   chain = []
-  while u.op in _HOST:
+  while _host_movement(u):
     chain.append(u)
     u = u.src[0]
   a = np.array(u.arg, u.dtype.np) if u.op is Ops.CONST else u.arg.numpy()
@@ -370,6 +385,7 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
     elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
     elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
+    elif n.op is Ops.TILE: a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 
@@ -402,4 +418,4 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   return shape
 
 
-__all__ = ["Base", "live_tensors", "mode", "no_grad", "is_buffer_view", "axis_of", "axes_of", "shape_of"]
+__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of"]

@@ -115,7 +115,7 @@ class Creation(Functional):
     """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
     s = cls._sizes("full", (shape,))
     if isinstance(fill_value, (Base, np.ndarray)):
-      t = cls(fill_value, dtype=dtype, device=device).expand(s)  # type: ignore[call-arg]
+      t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()  # type: ignore[call-arg]
       if requires_grad is not None: t.requires_grad = requires_grad
       return t
     if isinstance(fill_value, np.generic): fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype

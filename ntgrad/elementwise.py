@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, Self
+from typing import Any, Callable, Self
 
 import numpy as np
 
@@ -237,6 +237,57 @@ class Elementwise(Base):
     if not isinstance(mask, Base): mask = type(self)(mask, device=self.lazydata.device)  # type: ignore[call-arg]
     return mask.where(value, self)
 
+  # ---- writing: the result goes to this tensor's memory, where all that share it see it
+  def _in_place(self, name: str, make: Callable[[], Base]) -> Self:
+    """Write a result of this shape, in a dtype that this one holds. Raises ShapeError, DTypeError, AssignError, GradientError."""
+    self._check_leaf(name)
+    self._check_writable(name)
+    result, shape, dtype = make(), self.shape, self.dtype
+    if result.shape != shape:
+      raise ShapeError(f"{name}: a result of shape {result.shape} does not fit into a tensor of shape {shape}, which is written in place; "
+                       "write it without assignment (a = a + b)")
+    if promote(result.dtype, dtype) is not dtype:
+      raise DTypeError(f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
+                       "cast the operand, or write it without assignment (a = a + b)")
+    return self._write(name, graph.cast(result.lazydata, dtype), result._state > 0)
+
+  def __iadd__(self, x: Any) -> Self: return self._in_place("+=", lambda: self + x)
+  def __isub__(self, x: Any) -> Self: return self._in_place("-=", lambda: self - x)
+  def __imul__(self, x: Any) -> Self: return self._in_place("*=", lambda: self * x)
+  def __itruediv__(self, x: Any) -> Self: return self._in_place("/=", lambda: self / x)
+  def __ifloordiv__(self, x: Any) -> Self: return self._in_place("//=", lambda: self // x)
+  def __imod__(self, x: Any) -> Self: return self._in_place("%=", lambda: self % x)
+  def __ipow__(self, x: Any) -> Self: return self._in_place("**=", lambda: self ** x)
+  def __iand__(self, x: Any) -> Self: return self._in_place("&=", lambda: self & x)
+  def __ior__(self, x: Any) -> Self: return self._in_place("|=", lambda: self | x)
+  def __ixor__(self, x: Any) -> Self: return self._in_place("^=", lambda: self ^ x)
+  def __ilshift__(self, x: Any) -> Self: return self._in_place("<<=", lambda: self << x)
+  def __irshift__(self, x: Any) -> Self: return self._in_place(">>=", lambda: self >> x)
+  def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
+  def add_(self, x: Any) -> Self:
+    """``self += x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside ``no_grad``."""
+    return self._in_place("add_", lambda: self + x)
+  def sub_(self, x: Any) -> Self:
+    """``self -= x``; see ``add_``."""
+    return self._in_place("sub_", lambda: self - x)
+  def mul_(self, x: Any) -> Self:
+    """``self *= x``; see ``add_``."""
+    return self._in_place("mul_", lambda: self * x)
+  def div_(self, x: Any) -> Self:
+    """``self /= x``; see ``add_``."""
+    return self._in_place("div_", lambda: self / x)
+  def zero_(self) -> Self:
+    """Zeros, written in place; see ``add_``."""
+    return self.fill_(0)
+  def fill_(self, value: Any) -> Self:
+    """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
+    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
+    return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
+  def copy_(self, x: Any) -> Self:
+    """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see ``add_``."""
+    t: Any = x if isinstance(x, Base) else type(self)(x)  # type: ignore[call-arg]
+    return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
+
   # ---- operators
   def __add__(self, x: Any) -> Self: return self._binary(BinaryOps.ADD, x)
   def __radd__(self, x: Any) -> Self: return self._binary(BinaryOps.ADD, x, True)
@@ -285,7 +336,6 @@ class Elementwise(Base):
     """The values in another dtype: floats to ints truncate, anything to bool is ``!= 0``."""
     d = dtype if isinstance(dtype, DType) else dtypes.of(dtype)
     u = self.lazydata
-    if u.dtype is d: return self
     return self._wrap(graph.cast(u, d))
   def bitcast(self, dtype: DType | str) -> Self:
     """The same bits as another dtype of the same size. Raises DTypeError for another size."""
@@ -293,21 +343,21 @@ class Elementwise(Base):
     if d.itemsize != u.dtype.itemsize or (d.kind == "b") != (u.dtype.kind == "b"):
       raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; "
                        "both must have the same size in bytes, and bool goes with bool only")
-    return self if d is u.dtype else self._wrap(graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device))
+    return self._own() if d is u.dtype else self._wrap(graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device))
 
   def _unary(self, fn: UnaryOps) -> Self:
     """A function of floats; ints and bools become float32 first."""
     u = self.lazydata
     if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
     return self._wrap(graph.unary(fn, u))
-  def _rounding(self, fn: UnaryOps) -> Self: return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind == "f" else self
+  def _rounding(self, fn: UnaryOps) -> Self: return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind == "f" else self._own()
 
   def neg(self) -> Self:
     """``-self``; bools are refused (DTypeError)."""
     if self.dtype.kind == "b": raise DTypeError("NEG: bools have no sign; use ~ (logical_not), or cast them to an int dtype")
     return self._wrap(graph.unary(UnaryOps.NEG, self.lazydata))
   def __neg__(self) -> Self: return self.neg()
-  def __pos__(self) -> Self: return self
+  def __pos__(self) -> Self: return self._own()
   def __abs__(self) -> Self: return self.abs()
   def bitwise_not(self) -> Self:
     """Every bit of ints turned; logical not of bools."""
@@ -319,7 +369,7 @@ class Elementwise(Base):
     return self.cast(dtypes.bool).bitwise_not()
   def abs(self) -> Self:
     """The absolute value."""
-    return self._wrap(graph.unary(UnaryOps.ABS, self.lazydata)) if self.dtype.kind in "fi" else self
+    return self._wrap(graph.unary(UnaryOps.ABS, self.lazydata)) if self.dtype.kind in "fi" else self._own()
   def exp(self) -> Self:
     """e to the power of the value."""
     return self._unary(UnaryOps.EXP)

@@ -298,7 +298,7 @@ class Functional(Reduction):
   def dropout(self, p: float = 0.5) -> Self:
     """While training: zero with probability p, else divided by 1 - p. Raises ArgumentError for a p outside [0, 1]."""
     if not 0 <= p <= 1: raise ArgumentError(f"dropout: p = {p}; it must be from 0 to 1")
-    if not mode.training or p == 0: return self
+    if not mode.training or p == 0: return self._own()
     if p == 1: return self * 0
     make: Any = type(self)
     kept = make.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p

@@ -2,7 +2,7 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and the
 gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A realised result remembers the graph it came from as ``node.origin`` (see ``Base.realize``), and gradients pass on to that.
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), which says whose it is: ``node.leaf``.
 """
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import math
 from typing import Any, Callable, Iterable, Sequence
 
 from ntgrad import graph
+from ntgrad.alias import onto
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
-from ntgrad.core import live_tensors
+from ntgrad.engine.buffer import overwritten
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -267,17 +268,35 @@ def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
 def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   base, index, value = u.src
   if u.arg == "add": return [(base, g), (value, graph.gather(g, index))]
-  # what was set no longer depends on the base; of equal indices one write is there: the one whose number a like scatter leaves
-  rows = index.shape
-  count = math.prod(rows)
-  numbers = graph.reshape(graph.iota(count), rows)
-  n = (base.shape[0],)
-  winner = graph.scatter(graph.const(-1, dtypes.int32, n), index, numbers, "set")
-  kept = graph.binary(BinaryOps.CMPEQ, graph.gather(winner, index), numbers)
+  # what was set no longer depends on the base; of equal indices one write is there
+  winner, kept = _winners(index, base.shape[0])
   free = graph.scalar(BinaryOps.CMPEQ, winner, -1)
-  free = graph.expand(graph.reshape(free, n + (1,) * (len(base.shape) - 1)), base.shape)
-  kept = graph.expand(graph.reshape(kept, rows + (1,) * (len(base.shape) - 1)), value.shape)
-  return [(base, _select(free, g)), (value, _select(kept, graph.gather(g, index)))]
+  return [(base, _select(_rows(free, base.shape), g)), (value, _select(_rows(kept, value.shape), graph.gather(g, index)))]
+
+
+def _update(u: UOp, g: UOp, need: Need) -> Pairs:
+  """What a write replaced has no gradient any more, what it put there has."""
+  base, value, *index = u.src
+  part = onto(g, u.arg)
+  if index:
+    n = part.shape[0]
+    winner, kept = _winners(index[0], n)
+    out = [(value, _select(_rows(kept, value.shape), graph.gather(part, index[0])))]
+    if base in need: out.append((base, graph.update(g, _select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
+    return out
+  return [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))] if base in need else [(value, part)]
+
+
+def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
+  """A value a row, for every element of the rows."""
+  return graph.expand(graph.reshape(mask, mask.shape + (1,) * (len(shape) - len(mask.shape))), shape)
+
+
+def _winners(index: UOp, n: int) -> tuple[UOp, UOp]:
+  """For each of n rows the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
+  numbers = graph.reshape(graph.iota(math.prod(index.shape)), index.shape)
+  winner = graph.scatter(graph.const(-1, dtypes.int32, (n,)), index, numbers, "set")
+  return winner, graph.binary(BinaryOps.CMPEQ, graph.gather(winner, index), numbers)
 
 
 def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -302,7 +321,7 @@ _RULES: dict[Ops, Rule] = {
   Ops.TILE: _tile, Ops.UNTILE: _untile,
   Ops.REDUCE_AXIS: _reduce, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
   Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
-  Ops.ASSIGN: lambda u, g, need: [(u.src[1], g)],
+  Ops.UPDATE: _update,
   Ops.CUSTOM: lambda u, g, need: u.arg[0].gradients(u.arg[1], g, u.src),
 }
 _STOPS = frozenset({Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
@@ -310,10 +329,7 @@ _STOPS = frozenset({Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
 def _sources(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
-  origin = u.__dict__.get("origin")
-  if origin is not None: return (origin,)
-  if u.op in _STOPS or u.dtype.kind != "f": return ()
-  return u.src[1:] if u.op is Ops.ASSIGN else u.src
+  return () if u.op in _STOPS or u.dtype.kind != "f" else u.src
 
 
 def walk(root: UOp) -> list[UOp]:
@@ -349,13 +365,9 @@ def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> d
     g = found.pop(n, None)
     if g is None or n not in on_path: continue
     if n in wanted: out[n] = g
-    origin = n.__dict__.get("origin")
-    if origin is not None: pairs: Pairs = [(origin, g)]
-    else:
-      rule = _RULES.get(n.op)
-      if rule is None: continue
-      pairs = rule(n, g, on_path)
-    for s, gs in pairs:
+    rule = _RULES.get(n.op)
+    if rule is None: continue
+    for s, gs in rule(n, g, on_path):
       if s in on_path:
         before = found.get(s)
         found[s] = gs if before is None else graph.binary(BinaryOps.ADD, before, gs)
@@ -377,21 +389,6 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
   return g
 
 
-class _Places:
-  """Finds the node of a graph that a tensor's node stands for: itself,
-  or the one that was realised into it after the graph was made.
-  """
-
-  def __init__(self, order: Sequence[UOp]):
-    self.order, self.nodes = order, set(order)
-    self.memory: dict[UOp, UOp] | None = None
-
-  def find(self, wanted: UOp) -> UOp | None:
-    if wanted in self.nodes: return wanted
-    if self.memory is None: self.memory = {_memory(n): n for n in self.order if "_realized" in n.__dict__ or n.op in MOVEMENT}
-    return self.memory.get(wanted)
-
-
 def _memory(u: UOp) -> UOp:
   """A node seen in memory where it, or what it is a view of, has been realised; else the node."""
   chain = []
@@ -404,6 +401,19 @@ def _memory(u: UOp) -> UOp:
   return u
 
 
+def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.binary(BinaryOps.ADD, a, b)
+
+
+def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
+  """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
+  if not overwritten: return
+  from ntgrad.engine.realize import walk as computed_walk
+  for u in computed_walk(found):
+    if u.op is Ops.BUFFER and u.arg.stale:
+      raise GradientError(f"{name}: the gradient of a tensor of shape {loss.shape} needs the old value of a tensor of shape {u.shape} ({u.dtype}), "
+                          f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()")
+
+
 def backward(loss: Any, gradient: Any = None) -> None:
   """Add to ``grad`` of every live leaf beneath ``loss``; see ``Tensor.backward``."""
   cotangent = _start("backward", loss, gradient)
@@ -411,41 +421,47 @@ def backward(loss: Any, gradient: Any = None) -> None:
     raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; "
                         "set requires_grad=True on a source, outside of no_grad")
   order = walk(loss.lazydata)
-  places = _Places(order)
-  leaves = []
-  for t in live_tensors:
-    if t._state == 2:
-      n = places.find(t.lazydata)
-      if n is not None: leaves.append((t, n))
+  leaves = [(t, n) for n in order if "leaf" in n.__dict__ and (t := n.__dict__["leaf"]()) is not None and t._state == 2]
   if not leaves:
     raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; "
                         "keep the leaf tensors, use them in the computation")
   found = gradients(order, cotangent, [n for _, n in leaves])
+  _refuse_gone("backward", loss, found.values())
   for t, n in leaves:
     g = found.get(n)
-    if g is None: continue
-    if t.grad is None: t.grad = t._from_node(g)
-    else: t.grad = t._from_node(graph.binary(BinaryOps.ADD, t.grad.lazydata, g))
+    if g is not None: t.grad = t._from_node(_add(None if t.grad is None else t.grad.lazydata, g))
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[Any]:
   """The gradients with respect to targets; see ``Tensor.gradient``."""
   start = _start("gradient", loss, cotangent)
   order = walk(loss.lazydata)
-  places = _Places(order)
-  wanted = []
+  nodes = set(order)
+  memory: dict[UOp, UOp] | None = None
+  wanted: list[list[UOp]] = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
       raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
-    n = places.find(t.lazydata)
-    if n is None:
+    u = t.lazydata
+    if t._state == 2: at = [n for n in order if "leaf" in n.__dict__ and n.__dict__["leaf"]() is t]   # every version of it
+    elif u in nodes: at = [u]
+    else:   # realised after the graph was made
+      if memory is None: memory = {_memory(n): n for n in order if "_realized" in n.__dict__ or n.op in MOVEMENT}
+      at = [memory[u]] if u in memory else []
+    if not at:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
-    wanted.append(n)
-  found = gradients(order, start, wanted)
+    wanted.append(at)
+  found = gradients(order, start, [n for at in wanted for n in at])
+  _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
-  return [make(found[n] if n in found else graph.const(0.0, n.dtype, n.shape)) for n in wanted]
+  out = []
+  for at in wanted:
+    g: UOp | None = None
+    for n in at: g = _add(g, found[n]) if n in found else g
+    out.append(make(graph.const(0.0, at[0].dtype, at[0].shape) if g is None else g))
+  return out
 
 
 __all__ = ["backward", "gradient", "gradients", "walk"]

@@ -203,12 +203,14 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
 
 def detach(u: UOp) -> UOp:
   """No gradient passes."""
-  return u if u.op is Ops.DETACH else _one(Ops.DETACH, u, None, u.shape)
+  return u if u.op is Ops.DETACH and not u.lone else _one(Ops.DETACH, u, None, u.shape)
 
 
 def contiguous(u: UOp) -> UOp:
   """Asks to be realised on its own."""
-  return u if u.op is Ops.CONTIGUOUS or u.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
+  below = u
+  while below.op is Ops.DETACH: below = below.src[0]
+  return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
 
 
 def copy(u: UOp, device: str) -> UOp:
@@ -216,9 +218,10 @@ def copy(u: UOp, device: str) -> UOp:
   return make(Ops.COPY, u.dtype, (u,), device, u.shape, device)
 
 
-def assign(target: UOp, value: UOp) -> UOp:
-  """Writes value into target, a BUFFER or a movement view of one; its value is the new contents."""
-  return make(Ops.ASSIGN, value.dtype, (target, value), None, target.shape, target.device)
+def update(base: UOp, value: UOp, view: tuple[tuple[Ops, Any], ...], index: UOp | None = None) -> UOp:
+  """Base with the part that a view (movement without PAD and EXPAND) shows replaced by a value of the view's shape, or, where there is an
+  index, rows of that part by a value of shape ``index.shape + part.shape[1:]``; of equal indices the last counts."""
+  return make(Ops.UPDATE, base.dtype, (base, value) if index is None else (base, value, index), view, base.shape, base.device or value.device)
 
 
 def buffer(buf: Any) -> UOp:

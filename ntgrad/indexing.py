@@ -10,10 +10,11 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.alias import Move
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.core import Base, axis_of, is_buffer_view
+from ntgrad.core import Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.random import Random
 
@@ -113,47 +114,40 @@ class Indexing(Random):
   def __getitem__(self, index: Any) -> Self:
     """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together).
 
+    Without integer tensors and lists a view, else a tensor of its own.
     An index tensor's elements outside the dim give zeros; ints and lists outside raise IndexOutOfRangeError. Bool masks are
     refused (DTypeError).
     """
     items, ints = self._parse("getitem", index)
-    u = self._boxed(items)
+    seen = self._seen(*self._boxed(items))
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
     # sizes now: one a item
-    sizes = iter(u.shape)
+    sizes = iter(seen.shape)
     shape = [1 if i is None else next(sizes) for i in items]
-    if arrays:
-      dropped = [k for k in ints]
-      return self._gathered(graph.reshape(u, tuple(shape)), items, arrays, dropped)
-    kept = tuple([d for k, d in enumerate(shape) if k not in ints])
-    node = graph.reshape(u, kept)
-    return self if node is self.lazydata else self._wrap(node)
+    if arrays: return self._gathered(graph.reshape(seen.lazydata, tuple(shape)), items, arrays, ints)
+    return seen._seen((Ops.RESHAPE, tuple([d for k, d in enumerate(shape) if k not in ints])))
 
-  def _boxed(self, items: Sequence[Any]) -> UOp:
-    """The slices applied: shrink, flip, steps."""
-    u = self.lazydata
+  def _boxed(self, items: Sequence[Any]) -> list[Move]:
+    """The slices, as movement: shrink, flip, steps."""
     box, turned, steps = [], [], []
-    axis = 0
-    for i in items:
-      if i is None: continue
+    sizes = iter(self.shape)
+    for axis, i in enumerate([i for i in items if i is not None]):
+      size = next(sizes)
       if isinstance(i, UOp):
-        box.append((0, u.shape[axis]))
+        box.append((0, size))
         steps.append(1)
-      else:
-        b, n, step = i
-        if n == 0: box.append((0, 0))
-        elif step > 0: box.append((b, b + (n - 1) * step + 1))
-        else: box.append((b + (n - 1) * step, b + 1))
-        if step < 0 and n: turned.append(axis)
-        steps.append(abs(step) if n > 1 else 1)
-      axis += 1
-    beneath = self._source(Ops.SHRINK)
-    if beneath is not None: u, box = beneath, [(b + o, e + o) for (b, e), (o, _) in zip(box, u.arg)]
-    u = graph.flip(graph.shrink(u, box), tuple(turned))
+        continue
+      b, n, step = i
+      if n == 0: box.append((0, 0))
+      elif step > 0: box.append((b, b + (n - 1) * step + 1))
+      else: box.append((b + (n - 1) * step, b + 1))
+      if step < 0 and n: turned.append(axis)
+      steps.append(abs(step) if n > 1 else 1)
+    moves: list[Move] = [(Ops.SHRINK, tuple(box)), (Ops.FLIP, tuple(turned))]
     if any([s > 1 for s in steps]):
-      t = graph.tile(u, [(1, s, 1) for s in steps])
-      u = graph.reshape(t, t.shape[:len(steps)])
-    return u
+      counts = tuple([-(-(e - b) // s) for (b, e), s in zip(box, steps)])
+      moves += [(Ops.TILE, tuple([(1, s, 1) for s in steps])), (Ops.RESHAPE, counts)]
+    return moves
 
   def _gathered(self, u: UOp, items: Sequence[Any], arrays: list[int], ints: list[int]) -> Self:
     """Integer tensors at the dims ``arrays``; ints at ``ints`` take part as index arrays of shape (), as in numpy."""
@@ -176,16 +170,13 @@ class Indexing(Random):
 
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
-    """Replace a part (ints, slices, Ellipsis, or integer tensors, of which the last of equal ones counts). Memory is written in place.
+    """Replace a part (ints, slices, None, Ellipsis, or integer tensors, of which the last of equal ones counts), for all that share the memory.
 
-    Raises ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that requires a gradient.
+    Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that requires a gradient.
     """
-    if self._state == 2:
-      raise GradientError("setitem: a leaf that requires a gradient cannot be changed in place; "
-                          "use no_grad and assign, or .detach() it")
+    self._check_leaf("setitem")
+    self._check_writable("setitem")
     items, ints = self._parse("setitem", index)
-    if None in [i if i is None else 0 for i in items]:
-      raise ArgumentError(f"setitem: None in the index of shape {self.shape}; reshape the value instead")
     make: Any = type(self)
     dtype = None if isinstance(value, np.ndarray) else self.dtype
     v = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
@@ -194,11 +185,14 @@ class Indexing(Random):
     common_device("setitem", self.lazydata, v.lazydata)
     vu = graph.cast(v.lazydata, self.dtype)
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
-    new = self._with_rows(items, ints, arrays, vu) if arrays else self._with_box(items, ints, vu)
-    out = self._wrap_many(new, (v,))
-    if is_buffer_view(self.lazydata) or self.lazydata.op is Ops.ASSIGN:
-      self.assign(out)
-    else: self.lazydata, self._state = out.lazydata, out._state
+    if arrays:
+      if None in [i if i is None else 0 for i in items]:
+        raise ArgumentError(f"setitem: None together with integer tensors in the index of shape {self.shape}; reshape the value instead")
+      self._seen(*self._boxed(items))._set_rows(items, ints, arrays, vu, v._state > 0)
+      return
+    part = self[index]
+    vu = self._fit(vu, part.shape)
+    if part.numel() and vu is not part.lazydata: part._write("setitem", vu, v._state > 0)
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
@@ -206,33 +200,10 @@ class Indexing(Random):
       raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {shape}")
     return graph.broadcast(v, shape)
 
-  def _with_box(self, items: Sequence[Any], ints: Sequence[int], v: UOp) -> UOp:
-    counts = [n for _, n, _ in items]
-    v = self._fit(v, tuple([n for k, n in enumerate(counts) if k not in ints]))
-    if 0 in counts: return self.lazydata
-    v = graph.reshape(v, tuple(counts))
-    turned = tuple([k for k, (_, n, step) in enumerate(items) if step < 0])
-    v = graph.flip(v, turned)
-    def placed(u: UOp) -> UOp:
-      if any([abs(step) > 1 and n > 1 for _, n, step in items]):
-        wins = tuple([(1, abs(step) if n > 1 else 1, 1) for _, n, step in items])
-        full = tuple([(n - 1) * w[1] + 1 for n, w in zip(counts, wins)])
-        u = graph.reshape(graph.untile(graph.reshape(u, u.shape + (1,) * len(items)), full, wins), full)
-      pads = []
-      for (b, n, step), size, got in zip(items, self.shape, u.shape):
-        first = b if step > 0 else b + (n - 1) * step
-        pads.append((first, size - first - got))
-      return graph.pad(u, pads)
-    if v.shape == self.shape: return v
-    inside = placed(graph.const(True, dtypes.bool, v.shape))
-    return graph.where(inside, placed(v), self.lazydata)
-
-  def _with_rows(self, items: Sequence[Any], ints: Sequence[int], arrays: list[int], v: UOp) -> UOp:
+  def _set_rows(self, items: Sequence[Any], ints: Sequence[int], arrays: list[int], v: UOp, attached: bool) -> None:
+    """Replace what integer tensors choose; the slices have been taken already, ints are dims of 1."""
     s = self.shape
-    for k, i in enumerate(items):
-      if not isinstance(i, UOp) and k not in ints and i != (0, s[k], 1):
-        raise ArgumentError("setitem: slices together with integer tensors; index the other dimensions with : or ints")
-    indices = [i if isinstance(i, UOp) else graph.const(i[0], dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
+    indices = [i if isinstance(i, UOp) else graph.const(0, dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
     axes = sorted([*arrays, *ints])
     common = broadcast_shape("setitem", *[i.shape for i in indices])
     rest = [k for k in range(len(s)) if k not in axes]
@@ -242,11 +213,8 @@ class Indexing(Random):
     n = len(common)
     v = self._fit(v, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
     v = graph.permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
-    order = (*axes, *rest)
-    moved = graph.permute(self.lazydata, order)
-    base = graph.reshape(moved, (math.prod(sizes), *[s[k] for k in rest]))
-    node = graph.scatter(base, joined_index([graph.broadcast(i, common) for i in indices], sizes), v, "set")
-    return graph.permute(graph.reshape(node, moved.shape), tuple([order.index(k) for k in range(len(s))]))
+    rows = self._seen((Ops.PERMUTE, (*axes, *rest)), (Ops.RESHAPE, (math.prod(sizes), *[s[k] for k in rest])))
+    rows._write("setitem", v, attached, joined_index([graph.broadcast(i, common) for i in indices], sizes))
 
   # ---- gather and scatter along one dim
   def _flat_index(self, name: str, dim: int, index: Any) -> tuple[UOp, int]:

@@ -212,21 +212,19 @@ def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int
 
 
 def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
-  """A view of a flat node, from its first element to its last, as pad, reshape, shrink, permute and expand.
+  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand.
 
   None where strides are negative or what one step covers overlaps the next (but a dimension may have stride 0).
   """
   dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s != 0], key=lambda i: -strides[i])
   u, inner = flat, flat.shape[0]
-  for k, i in enumerate(dims):
+  for i in dims:
     n, s = shape[i], strides[i]
     inner -= (n - 1) * s   # what the dims beneath cover
     if s < inner or inner < 1: return None
-    # the last step need not be whole in memory: what is padded is cut off again, and nothing is read there
-    *outer, e = u.shape
-    steps = -(-e // s)
-    u = graph.reshape(graph.pad(u, [(0, 0)] * k + [(0, steps * s - e)]), (*outer, steps, s))
-    u = graph.shrink(u, [(0, m) for m in (*outer, n, s)])
+    outer = u.shape[:-1]
+    if s != inner: u = graph.tile(u, (*[(1, 1, 1)] * len(outer), (inner, s, 1)))
+    u = graph.reshape(u, (*outer, n, inner))
   u = graph.shrink(u, [(0, m) for m in (*u.shape[:-1], 1)])
   u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple([dims.index(i) for i in sorted(dims)]))
   return graph.expand(graph.reshape(u, tuple([n if i in dims else 1 for i, n in enumerate(shape)])), shape)
@@ -338,20 +336,27 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
   address as a copy on the host. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records.
   """
   not_while_captured(f"a tensor of shape {t.shape} is given to another library")
+  from ntgrad.engine.realize import before_writing, rebased
   t.realize()
-  u, at = t.lazydata, _layout(t.lazydata)
-  if copy or at is None:
+  at = None if copy else _layout(rebased(t.lazydata))
+  if at is None:
     if copy is False:
-      raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({u.op.name}) has no memory of its own to show without "
+      raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its own to show without "
                              "a copy; leave out copy=False, or give .contiguous() of it")
-    u = t.detach().clone().realize().lazydata
+    t = t._from_node(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))).realize()
     at = (0, _contiguous(t.shape))
+  alias = t._alias
+  if alias.memory is None and rebased(t.lazydata).device is not None:   # it lies in memory that another tensor writes
+    alias.settle(UOp.fresh(Ops.CONTIGUOUS, alias.node.dtype, (alias.node,)), None)
+    t.realize()
+    at = _layout(rebased(t.lazydata)) or at
   start, strides = at
-  while u.op is not Ops.BUFFER: u = u.src[0]
-  buffer: Buffer = u.arg
-  if buffer.stale: raise InterchangeError(f"{what}: {buffer} was overwritten; this tensor holds an older version of it")
+  buffer: Buffer = alias.memory
+  # from here on others may write: who shares the memory, or still has to read it, gets a copy, or its value
+  if not buffer.storage.foreign: before_writing([buffer.storage], [alias])
   device = get_device(buffer.device)
   address = device.address(buffer.raw, buffer.nbytes) if buffer.nbytes else 0
+  buffer.storage.exported = buffer.storage.exported or bool(address)
   if address or not buffer.nbytes: return View(buffer.storage, device, address + start * t.dtype.itemsize, strides)
   if copy is False: raise InterchangeError(f"{what}: memory of {buffer.device} has no address that others could use; leave out copy=False")
   return _on_host(t)
@@ -366,12 +371,13 @@ def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
   """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one place."""
   chain = []
   while u.op is not Ops.BUFFER:
-    if u.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH): return None
+    if u.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE): return None
     chain.append(u)
     u = u.src[0]
   start, shape, strides = 0, u.shape, _contiguous(u.shape)
   for n in reversed(chain):
     if n.op is Ops.PERMUTE: strides = tuple([strides[i] for i in n.arg])
+    elif n.op is Ops.TILE: strides = tuple([s * step for s, (_, step, _) in zip(strides, n.arg)]) + strides
     elif n.op is Ops.SHRINK: start += sum([b * s for (b, _), s in zip(n.arg, strides)])
     elif n.op is Ops.RESHAPE:
       found = _reshaped(shape, strides, n.shape)

@@ -1,4 +1,8 @@
-"""Movement operations of ``Tensor``: the same elements seen in another shape or order. They cost nothing when a kernel runs."""
+"""Movement operations of ``Tensor``: the same elements seen in another shape or order. They cost nothing when a kernel runs.
+
+Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad, repeat, unfold, cat, ..)
+are tensors of their own.
+"""
 from __future__ import annotations
 
 import math
@@ -29,16 +33,8 @@ class Movement(Casts):
   """The movement operations."""
   __slots__ = ()
 
-  def _source(self, op: Ops) -> UOp | None:
-    """What is beneath this tensor if it is itself an ``op`` that may be merged with the next one.
-
-    A node that ``backward`` or ``gradient`` may look for must stay in the graph, so only tensors that need no gradient merge.
-    """
-    u = self.lazydata
-    return u.src[0] if u.op is op and self._state <= 0 else None
-
   def reshape(self, *shape: Any) -> Self:
-    """The elements in row-major order in another shape; one size may be -1.
+    """A view: the elements in row-major order in another shape; one size may be -1.
 
     Raises ShapeError if the sizes do not give as many.
     """
@@ -56,8 +52,7 @@ class Movement(Casts):
       if new == u.shape: return self
     if math.prod(new) != n or min(new, default=0) < 0:
       raise ShapeError(f"reshape: shape {u.shape} has {n} elements, {new} has {math.prod(new)}; give a shape of {n} elements")
-    beneath = self._source(Ops.RESHAPE)
-    return self._wrap(graph.reshape(u if beneath is None else beneath, new))
+    return self._seen((Ops.RESHAPE, new))
 
   def view(self, *shape: Any) -> Self:
     """``reshape``."""
@@ -89,11 +84,7 @@ class Movement(Casts):
       raise AxisError(f"permute: order {tuple(args)} for a tensor with {n} dimensions; name every dimension once")
     return self._permute(o)
 
-  def _permute(self, o: tuple[int, ...]) -> Self:
-    u, beneath = self.lazydata, self._source(Ops.PERMUTE)
-    if beneath is not None: u, o = beneath, tuple([u.arg[a] for a in o])
-    node = graph.permute(u, o)
-    return self if node is self.lazydata else self._wrap(node)
+  def _permute(self, o: tuple[int, ...]) -> Self: return self._seen((Ops.PERMUTE, o))
 
   def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
     """Two dims swapped. Raises AxisError."""
@@ -127,8 +118,7 @@ class Movement(Casts):
       raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
     new = shape_of("expand", new)
     if new == s: return self
-    if k == 0 and (beneath := self._source(Ops.EXPAND)) is not None: return self._wrap(graph.expand(beneath, new))
-    return self._wrap(graph.broadcast(u, new))
+    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new))
 
   def broadcast_to(self, *shape: Any) -> Self:
     """``expand``."""
@@ -174,7 +164,7 @@ class Movement(Casts):
     if any([lo < 0 or hi < 0 for lo, hi in pairs]):
       u = graph.shrink(u, [(max(-lo, 0), d - max(-hi, 0)) for d, (lo, hi) in zip(s, pairs)])
       pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
-    elif not any([lo or hi for lo, hi in pairs]): return self
+    elif not any([lo or hi for lo, hi in pairs]): return self._own()
     if u.dtype.kind != "f" and value != int(value):
       raise DTypeError(f"pad: value {value} does not fit a tensor of {u.dtype.name}")
     if u.dtype.kind in "iu": scalar_node("pad", int(value), u.dtype, ())
@@ -197,7 +187,7 @@ class Movement(Casts):
         before = graph.expand(_part(u, d, 0, 1), (*size[0], lo, *size[1]))
         after = graph.expand(_part(u, d, n - 1, n), (*size[0], hi, *size[1]))
       u = graph.cat((before, u, after), d)
-    return self if u is self.lazydata else self._wrap(u)
+    return self._wrap(u)
 
   def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
     """A box: (begin, end) of each dim, None for all of it. Raises ShapeError, ArgumentError."""
@@ -210,17 +200,12 @@ class Movement(Casts):
     return self._shrink(box)
 
   def _shrink(self, box: Sequence[tuple[int, int]]) -> Self:
-    u = self.lazydata
-    beneath = self._source(Ops.SHRINK)
-    if beneath is not None: u, box = beneath, [(b + o, e + o) for (b, e), (o, _) in zip(box, u.arg)]
-    node = graph.shrink(u, box)
-    return self if node is self.lazydata else self._wrap(node)
+    return self._seen((Ops.SHRINK, tuple(box)))
 
   def flip(self, *axis: Any) -> Self:
     """Dims turned round. Raises AxisError."""
     axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim)
-    node = graph.flip(self.lazydata, axes)
-    return self if node is self.lazydata else self._wrap(node)
+    return self._seen((Ops.FLIP, axes))
 
   def repeat(self, *repeats: Any) -> Self:
     """The whole tensor so many times along each dim; extra counts make dims in front. Raises ShapeError, ArgumentError."""
@@ -305,11 +290,11 @@ class Movement(Casts):
     for t in tensors:
       if t.shape != self.shape: raise ShapeError(f"stack: shapes {', '.join(str(t.shape) for t in tensors)}; they must be equal")
     first, *rest = [t.unsqueeze(axis_of("stack", dim, self.ndim + 1)) for t in tensors]
-    return first.cat(*rest, dim=dim) if rest else first
+    return first.cat(*rest, dim=dim)
 
   def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
     """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
-    if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)
+    if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)._own()
     ds = (dims,) if isinstance(dims, int) else tuple(dims)
     ks = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
@@ -318,7 +303,7 @@ class Movement(Casts):
       d, n = axis_of("roll", dim, self.ndim), u.shape[dim]
       k = k % n if n else 0
       if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
-    return self if u is self.lazydata else self._wrap(u)
+    return self._wrap(u)
 
   def meshgrid(self, *others: Any, indexing: str = "ij") -> tuple[Self, ...]:
     """Grids of coordinates of 1-d tensors. Raises ShapeError, ArgumentError."""
@@ -329,7 +314,7 @@ class Movement(Casts):
     place = list(range(len(tensors)))
     if indexing == "xy" and len(tensors) > 1: place[:2] = [1, 0]
     shape = broadcast_shape("meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)])
-    return tuple([t.reshape((1,) * p + (-1,) + (1,) * (len(tensors) - p - 1)).expand(shape) for t, p in zip(tensors, place)])
+    return tuple([t.reshape((1,) * p + (-1,) + (1,) * (len(tensors) - p - 1)).expand(shape)._own() for t, p in zip(tensors, place)])
 
   def diag(self) -> Self:
     """(n,) -> (n, n) with the elements on the diagonal. Raises ShapeError for another number of dims."""
@@ -339,9 +324,16 @@ class Movement(Casts):
     return self._wrap(graph.reshape(graph.shrink(graph.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n)))
 
   def diagonal(self) -> Self:
-    """(n, n) -> (n,), its diagonal. Raises ShapeError unless square."""
+    """(n, n) -> (n,), a view of its diagonal. Raises ShapeError unless square."""
     if self.ndim != 2 or self.shape[0] != self.shape[1]:
       raise ShapeError(f"diagonal: shape {self.shape}; it takes a square matrix")
     n = self.shape[0]
-    u = graph.pad(graph.reshape(self.lazydata, (n * n,)), ((0, n),))
-    return self._wrap(graph.reshape(graph.shrink(graph.reshape(u, (n, n + 1)), ((0, n), (0, 1))), (n,)))
+    if n == 0: return self.reshape(0)
+    return self._seen((Ops.RESHAPE, (n * n,)), (Ops.TILE, ((1, n + 1, 1),)), (Ops.RESHAPE, (n,)))
+
+  def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+    """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
+    d = axis_of("unbind", dim, self.ndim)
+    if not self.shape: raise AxisError("unbind: a tensor of shape () has no dimension to take apart")
+    s = self.shape
+    return tuple([self._shrink([(i, i + 1) if k == d else (0, n) for k, n in enumerate(s)]).reshape(s[:d] + s[d + 1:]) for i in range(s[d])])

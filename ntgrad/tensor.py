@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import Any, ClassVar
-from weakref import ref
 
+from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
-from ntgrad.core import _add_live, _drop_live, live_tensors, mode, no_grad
+from ntgrad.codegen.uop import MOVEMENT, UOp
+from ntgrad.core import mode, no_grad
 from ntgrad.creation import node_of
 from ntgrad.device import Device
 from ntgrad.indexing import Indexing
@@ -46,6 +47,8 @@ class train:
 class Tensor(Indexing, metaclass=_Training):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's tensor.
 
+  Views (indexing, reshape, permute, ..) share its memory, and see and make its writes; everything else is a tensor of its own (docs/memory.md).
+
   ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. ``device`` None is the default one. A tensor of another
   library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its memory, see
   :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is.
@@ -58,13 +61,13 @@ class Tensor(Indexing, metaclass=_Training):
 
   def __init__(self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None):
     d = dtype if dtype is None or isinstance(dtype, DType) else dtypes.of(dtype)
-    self.lazydata = node_of(data, None if device is None else Device.canonicalize(device), d)
-    self.grad = None
-    self._state = 0
-    if isinstance(data, Tensor):
-      self._state = min(data._state, 1)
-      if requires_grad: self.lazydata, self._state = data.detach().lazydata, 0
-    _add_live(ref(self, _drop_live))
+    node = node_of(data, None if device is None else Device.canonicalize(device), d)
+    state = 0
+    if isinstance(data, Tensor) and data._state > 0:
+      if requires_grad is None and mode.grad: state = 1
+      else: node = graph.detach(node)
+    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)): self._hold_memory(node)   # another library's
+    else: self._hold(node, state)
     if requires_grad is not None: self.requires_grad = requires_grad
 
   @classmethod
@@ -86,15 +89,16 @@ class Tensor(Indexing, metaclass=_Training):
     from ntgrad import interchange
     name = None if device is None else Device.canonicalize(device)
     if isinstance(x, Tensor):
-      t = x.detach().to(name)
-      if copy is False and t.device != x.device: raise InterchangeError(f"from_dlpack: a Tensor on {x.device} for {name}, with copy=False")
-      return cls._from_node((t.clone() if copy else t).lazydata)
+      if name is None or name == x.device: return x.detach().clone() if copy else x.detach()
+      if copy is False: raise InterchangeError(f"from_dlpack: a Tensor on {x.device} for {name}, with copy=False")
+      return x.detach().to(name)
     if not interchange.speaks(x):
       raise InterchangeError(f"from_dlpack: {type(x).__name__} has neither __dlpack__ nor __cuda_array_interface__")
     node = interchange.adopt(interchange.take(x), name, copy)
-    if name is None or node.device == name: return cls._from_node(node)
+    t = object.__new__(cls)._hold_memory(node)
+    if name is None or node.device == name: return t
     if copy is False: raise InterchangeError(f"from_dlpack: a tensor on {node.device} for {name}, with copy=False")
-    return cls._from_node(node).to(name)
+    return t.to(name)
 
   def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
                  copy: bool | None = None) -> Any:
@@ -137,4 +141,4 @@ class Tensor(Indexing, metaclass=_Training):
     return find(self, targets, gradient)
 
 
-__all__ = ["Tensor", "live_tensors", "no_grad"]
+__all__ = ["Tensor", "no_grad"]

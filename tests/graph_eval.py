@@ -110,7 +110,17 @@ def _one(u: UOp, s: list[np.ndarray]) -> np.ndarray:
     return out
   if op is Ops.CAT: return np.concatenate(s, arg)
   if op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY): return a
-  if op is Ops.ASSIGN: return s[1]
+  if op is Ops.UPDATE:
+    number = np.arange(a.size).reshape(a.shape)   # which elements the view shows
+    for move, move_arg in arg:
+      if move is Ops.TILE: number = _tile(number, move_arg)
+      else: number = _one(UOp(move, u.dtype, (u.src[0],), move_arg), [number])
+    out, value = a.copy().reshape(-1), s[1]
+    if len(s) == 2: out[number.reshape(-1)] = value.reshape(-1)
+    else:
+      for at in np.ndindex(*s[2].shape):
+        if 0 <= s[2][at] < len(number): out[number[int(s[2][at])].reshape(-1)] = value[at].reshape(-1)
+    return out.reshape(a.shape)
   raise NotImplementedError(str(u))
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from itertools import count
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -14,19 +14,30 @@ _serials = count()
 watchers: list[Any] = []   # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
 
 
+overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
+
+
 class Storage:
   """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
 
-  ``serial`` is its number in the order of making, ``version`` how often it has been written in place.
+  ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias that writes it,
+  if there is one. ``foreign``: another library sees it too, and may write it.
   """
-  __slots__ = ("device", "nbytes", "serial", "version", "_raw", "_owner", "__weakref__")
+  __slots__ = ("device", "nbytes", "serial", "version", "writer", "exported", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
 
   def __init__(self, device: str, nbytes: int):
     self.device, self.nbytes, self.serial = device, max(nbytes, 1), next(_serials)
     self.version = 0
+    self.writer: ref[Any] | None = None
+    self.exported = False
     self._raw: Any = None
     self._owner: Any = None
+
+  @property
+  def foreign(self) -> bool:
+    """Whether another library sees it too, and may write it."""
+    return self.exported or type(self) is not Storage
 
   @property
   def raw(self) -> Any:
@@ -72,7 +83,7 @@ class Buffer:
 
   Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that reads the new.
   """
-  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "node_ref", "__weakref__")
+  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "node_ref", "known", "gone", "__weakref__")
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
@@ -82,11 +93,29 @@ class Buffer:
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.version = self.storage.version
     self.node_ref: ref[UOp] | None = None
+    self.known: list[ref[UOp]] = []     # the graph nodes whose value it is (their ``_realized``)
+    self.gone = ""                      # what wrote over it
 
   @property
   def stale(self) -> bool:
     """Whether a later version has been written over it."""
     return self.version != self.storage.version
+  def is_value_of(self, node: UOp, seen: UOp | None = None) -> None:
+    """The value of a graph node is here (``seen``: a view of here) from now on."""
+    node.__dict__["_realized"] = self.node if seen is None else seen
+    self.known.append(ref(node))
+
+  def overwritten(self, what: str) -> Buffer:
+    """Something (``what``, in words) has written over the memory: the next version. Graph nodes whose value was here have to be computed
+    again where they are needed."""
+    self.storage.version += 1
+    self.gone = what
+    overwritten.add(self)
+    for r in self.known:
+      if (node := r()) is not None: node.__dict__.pop("_realized", None)
+    self.known.clear()
+    return self.again()
+
   def again(self) -> Buffer:
     """The same memory as it is now, as another Buffer."""
     b = Buffer(self.device, self.shape, self.dtype, self.storage)

@@ -10,12 +10,13 @@ from weakref import ref
 
 import numpy as np
 
+from ntgrad import alias
+from ntgrad.alias import Alias, live_aliases, onto as seen_through
 from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
-from ntgrad.core import live_tensors
 
 from . import graphs, memory, realize as engine, report
 from .buffer import Buffer, Storage, watchers
@@ -42,16 +43,29 @@ class Copy:
 
 
 class Watch:
-  """Sees what this thread moves from the host into buffers while a function runs plainly: its digests."""
+  """Sees what this thread moves from the host into buffers while a function runs plainly (its digests), and which tensors it writes."""
 
   def __init__(self) -> None:
     self.thread = threading.get_ident()
     self.host: list[tuple[Buffer, str]] = []
+    self.writes: dict[ref[Alias], None] = {}
 
   def __enter__(self) -> Any:
     watchers.append(self)
+    alias.watchers.append(self.written)
     return self
-  def __exit__(self, *_: object) -> None: watchers.remove(self)
+  def __exit__(self, *_: object) -> None:
+    watchers.remove(self)
+    alias.watchers.remove(self.written)
+
+  def written(self, a: Alias) -> None:
+    """A tensor was written."""
+    if threading.get_ident() == self.thread: self.writes[ref(a)] = None
+
+  @property
+  def changed(self) -> list[Alias]:
+    """What was written and is still there."""
+    return [a for r in self.writes if (a := r()) is not None]
 
   def wrote(self, buffer: Buffer, array: np.ndarray) -> None:
     """Host data went into a buffer."""
@@ -108,11 +122,7 @@ class Recorder(Watch):
                        "tolist, bool, ..) while the function is captured; return the tensor and read it after the call")
 
 
-def base_of(u: UOp) -> UOp:
-  """What a node is a view of."""
-  u = engine.resolved(u)
-  while u.op in MOVEMENT: u = engine.resolved(u.src[0])
-  return u
+base_of = engine.base_of
 
 
 Move = tuple[Ops, DType, Any]
@@ -122,8 +132,8 @@ def moved(u: UOp) -> tuple[Move, ...]:
   """The movement between a node and what it is a view of, innermost first (not its nodes: they would hold the memory)."""
   out: list[Move] = []
   u = engine.resolved(u)
-  while u.op in MOVEMENT:
-    out.append((u.op, u.dtype, u.arg))
+  while u.op in MOVEMENT or u.op is Ops.DETACH:
+    if u.op in MOVEMENT: out.append((u.op, u.dtype, u.arg))
     u = engine.resolved(u.src[0])
   return tuple(out[::-1])
 
@@ -134,26 +144,21 @@ def onto(node: UOp, movement: Iterable[Move]) -> UOp:
   return node
 
 
-def renew(tensors: Iterable[Any], written: set[Storage]) -> None:
-  """Memory in ``written`` is a version on: tensors that view it see it, what was computed from the version before is not found again."""
-  for s in written: s.version += 1
-  new: dict[Storage, UOp] = {}
-  for t in tensors:
-    base = base_of(t.lazydata)
-    if base.op is not Ops.BUFFER or base.arg.storage not in written: continue
-    s = base.arg.storage
-    node = new.get(s)
-    if node is None: node = new[s] = base.arg.again().node
-    t.lazydata = onto(node, moved(t.lazydata))
-
-
 @contextmanager
 def nothing_known() -> Iterator[None]:
   """Values that were computed before are not found again in the block, so that what is computed there is launched there.
 
   Those stay whose sources have been overwritten since: nothing could compute them again.
   """
-  known = [n for n in live_nodes() if "_realized" in n.__dict__ and n.op is not Ops.ASSIGN]
+  for a in live_aliases:   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
+    history = a.history
+    if history is a.node or "_realized" not in history.__dict__: continue
+    own = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))
+    own.__dict__["shape"], own.__dict__["device"] = history.shape, history.device
+    base_of(a.node).arg.is_value_of(own, a.node)
+    for t in a.seen():
+      if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
+  known = [n for n in live_nodes() if "_realized" in n.__dict__]
   stale: dict[UOp, bool] = {}
   for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any([stale[s] for s in n.src])
   forgotten = [(n, n.__dict__.pop("_realized")) for n in known if not stale[n]]
@@ -188,7 +193,8 @@ class Replay:
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]   # keeps them
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
-    self._owners(recorder, alive)
+    self.touched = set(alive.values())
+    self._owners(alive)
     raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     places = self._place(recorder, {*raws, *moving})
     raws.update({k: get_device(a.device).part(a.raw, start, recorder.sizes[k][1]) for k, (a, start, _) in places.items()})
@@ -202,7 +208,7 @@ class Replay:
       (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[-1]]
       self._devices.append(None if x.program is None else get_device(to))
       self.steps.append((Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone(), args))
-    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing here writes, an
+    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here touches, an
     # output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses are.
     # Two storages over another library's memory may be the same bytes, so all of that is taken for one.
     shared = graphs.pieces(places)
@@ -213,21 +219,19 @@ class Replay:
     self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in recorder.launches]
     self._slots = list(moving.values())
 
-  def _owners(self, recorder: Recorder, alive: dict[int, Storage]) -> None:
-    """Find the tensors that view memory which the launches use: they see what is written, and tell when it is replaced."""
-    self.owners: dict[int, tuple[ref[Any], Storage]] = {}
-    self.state = [s for s in alive.values() if s.serial < recorder.start and s not in engine.constants]
-    values = set(alive.values())
-    for t in live_tensors:
-      base = base_of(t.lazydata)
-      if base.op is Ops.BUFFER and base.arg.storage in values: self.owners[id(t)] = (ref(t), base.arg.storage)
-    owned = {s for _, s in self.owners.values()}
-    # memory that only unrealised tensors read (a random number generator's place): those stand for it
-    self.readers: dict[Storage, list[ref[Any]]] = {s: [] for s in self.state if s not in owned}
+  def _owners(self, alive: dict[int, Storage]) -> None:
+    """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
+    self.owners: list[tuple[ref[Alias], Storage]] = []
+    # memory that only values not computed yet read (a random number generator's place): those stand for it
+    self.readers: dict[Storage, list[ref[Alias]]] = {}
+    for s in alive.values():
+      owner = s.writer() if s.writer is not None else None
+      if isinstance(owner, Alias): self.owners.append((ref(owner), s))
+      elif s.serial < self.start and s not in engine.constants: self.readers[s] = []
     if self.readers:
-      for t in live_tensors:
-        for s in {u.arg.storage for u in engine.walk((t.lazydata,)) if u.op is Ops.BUFFER}:
-          if s in self.readers: self.readers[s].append(ref(t))
+      for a in live_aliases:
+        for s in {u.arg.storage for u in engine.walk((a.node,)) if u.op is Ops.BUFFER}:
+          if s in self.readers: self.readers[s].append(ref(a))
     for s, r in self.readers.items():
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
 
@@ -266,54 +270,29 @@ class Replay:
 
   # ---- at every run
   def check(self) -> None:
-    """See that the memory which the function held when captured is still its tensors', and let whoever needs old contents have them."""
+    """See that the memory which the function held when captured is still its tensors', with their newest values in it."""
     waiting = []
-    lost: set[Storage] = set()
-    held: set[Storage] = set()
-    for r, s in self.owners.values():
-      t = r()
-      if t is None:
-        lost.add(s)
-        continue
+    for r, s in self.owners:
+      a = r()
       if s.serial >= self.start: continue   # made by the capture: nothing that the launches start from
-      base = base_of(t.lazydata)
-      if base.op is not Ops.BUFFER: waiting.append((t, s))
-      elif base.arg.storage is not s: raise self._gone(s, f"(shape {t.shape}) has been given other memory")
-      held.add(s)
-    if waiting:
-      engine.realize([t for t, _ in waiting])
-      for t, s in waiting:
-        base = base_of(t.lazydata)
-        if base.op is not Ops.BUFFER or base.arg.storage is not s: raise self._gone(s, f"(shape {t.shape}) has been given other memory")
+      if a is None: raise self._gone(s, "is gone or was replaced")
+      if a.memory is None or a.memory.storage is not s: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
+      if a.pending: waiting.append(a)
+    if waiting: engine.compute(waiting)
     for s, refs in self.readers.items():
       if all([r() is None for r in refs]): raise self._gone(s, "is gone")
-    if lost - held:
-      for s in self.state:
-        if s in lost and s not in held: raise self._gone(s, "is gone or was replaced")
-    if self.written: self._save_readers()
 
-  def _save_readers(self) -> None:
-    """Compute every live tensor that still needs what the launches are about to overwrite."""
-    written, owners = self.written, self.owners
-    found = []
-    for t in live_tensors:
-      u = t.lazydata
-      if u.op is Ops.BUFFER and u.arg.storage not in written: continue
-      mine = owners.get(id(t))
-      if mine is not None and mine[0]() is t: continue
-      if any([n.op is Ops.BUFFER and n.arg.storage in written for n in engine.walk((u,))]):
-        if engine.is_view(u): t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))
-        found.append(t)
-    if found: engine.realize(found)
-
-  def run(self, inputs: Sequence[Buffer], draw: Callable[[int], np.ndarray]) -> list[Any]:
-    """Launch everything on ``inputs``; gives a fresh tensor for each output."""
+  def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int], np.ndarray]) -> list[Any]:
+    """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output."""
     self.check()
-    written = self.written
+    theirs = [a for _, a in inputs if a is not None]
+    mine = [a for r, s in self.owners if s in self.written and (a := r()) is not None]
+    storages = {*self.written, *(a.memory.storage for a in theirs)}
+    if storages: engine.before_writing(storages, [*mine, *theirs])   # whoever still needs what is about to be written over
     copies = []   # held until everything is launched, or an output would get their memory
-    for slot, b in zip(self.inputs, inputs):
-      s = b.storage
-      if s in written or (self.foreign and type(s) is not Storage):   # the launches would change it under their own feet
+    for slot, (b, a) in zip(self.inputs, inputs):
+      if a is not None: b = a.memory
+      elif self.foreign and type(b.storage) is not Storage:   # it may be the same bytes as what the launches write
         b, old = Buffer(b.device, b.shape, b.dtype), b
         b.take(old)
         copies.append(b)
@@ -327,7 +306,7 @@ class Replay:
     else:
       if self.calls is None: self.calls = graphs.calls(self.steps, self._devices, self._accesses, self._slots)
       for call in self.calls: call()
-    if written: renew([t for r, _ in self.owners.values() if (t := r()) is not None], self.written)
+    for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
     return [o.kind._from_node(onto(made[o.serial].node, o.movement)) for o in self.outputs]
 
   def _launch_and_tell(self) -> None:

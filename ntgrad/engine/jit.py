@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 import functools
+import gc
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Callable
 from weakref import ref
 
+from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import Base, live_tensors, mode
-from ntgrad.graph import buffer as buffer_node, const
+from ntgrad.core import Base, mode
+from ntgrad.graph import const
 
 from . import realize as engine
 from .arguments import VALUES, Pieces, kept, put, same, take, text
@@ -20,9 +24,9 @@ from .capture import Output, Recorder, Replay, Watch, base_of, nothing_known
 class Signature:
   """What a capture was made for: how its arguments are nested, what each Tensor is, what all else is."""
 
-  def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, buffers: list[Buffer]):
+  def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces):
     self.name, self.marks, self.text = name, pieces.marks, text(args) + (" " + text(kwargs) if kwargs else "")
-    self.tensors = [(t.shape, t.dtype, b.device) for t, b in zip(pieces.tensors, buffers)]
+    self.tensors = [(t.shape, t.dtype, t.device) for t in pieces.tensors]
     self.others = [kept(o) for o in pieces.others]
     self.modes = (mode.training, mode.grad)
 
@@ -50,18 +54,34 @@ _ANOTHER = "give each its own ntgrad.jit, or reset() this one"
 _recording: list[Recorder] = []
 
 
+@dataclass
+class Given:
+  """How a captured function gets a Tensor argument.
+
+  ``kind`` "read": a copy of its elements, other memory at every call. "written": its memory, other memory at every call, in which ``view`` finds
+  it; arguments of one ``group`` share that memory. "state": memory that the function holds itself, the same at every call.
+  """
+  kind: str
+  view: View = ()
+  shape: tuple[int, ...] = ()      # of the memory
+  group: int = 0
+  alias: ref[Alias] | None = None
+
+
 class TinyJit:
   """A function whose kernels are captured: ``f = ntgrad.jit(f)``, or ``@ntgrad.jit`` above a function or method.
 
   The first call runs the function, the second runs it and records every kernel, later ones launch those kernels on their arguments and
-  run no Python of the function. So the function's Tensors must come from its arguments or be held somewhere (parameters, state), and
-  its results must be Tensors, in nested tuples, lists, dicts and dataclasses, or fixed numbers. What it assigns (``Tensor.assign``,
-  optimizers) goes on being assigned; random numbers are new ones at each call; a result's memory is its own. An argument is what it
-  was when the call began, also where the function assigns the memory that it views. Python numbers that the function takes from
-  elsewhere stay as they were when it was captured.
+  run no Python of the function. All calls mean the same. What the function writes and others still see after the call (arguments, tensors that
+  it holds, views of either) is written when the call ends, realised or not. Its results are Tensors of their own, without gradients: one that
+  is an argument, or a view of what lives on, is copied at the end of each call. So the function's Tensors must come from its arguments or be
+  held somewhere (parameters, state), and its results must be Tensors, in nested tuples, lists, dicts and dataclasses, or fixed numbers. Random
+  numbers are new ones at each call. Python numbers that the function takes from elsewhere stay as they were when it was captured.
 
-  Raises CaptureError at the second call for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of
-  another shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit called while another records is part of it.
+  Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call that shares
+  otherwise runs plainly, and the one after it captures again. Raises CaptureError at the second call for what cannot be repeated (a value read,
+  nothing computed, ..), and later for arguments of another shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit
+  called while another records is part of it.
   """
 
   def __init__(self, fn: Callable[..., Any]):
@@ -70,6 +90,11 @@ class TinyJit:
     functools.update_wrapper(self, fn, updated=())
     self.calls = self._late = 0
     self._host: list[tuple[Any, ...]] = []
+    self._writes: list[ref[Alias]] = []         # what the first call wrote and left
+    self._written: list[bool] = []              # which arguments were among it
+    self._shared: list[int] = []                # which arguments shared memory then
+    self._given: list[Given] = []
+    self._marks: list[Any] = []                 # how its arguments were nested
     self._signature: Signature | None = None
     self._replay: Replay | None = None
     self._result: Any = None
@@ -106,75 +131,131 @@ class TinyJit:
     """Forget the capture: the next call runs plainly, the one after it captures."""
     self.calls = self._late = 0
     self._replay = self._signature = self._result = None
-    self._host, self._of = [], {}
+    self._host, self._writes, self._written, self._given, self._of = [], [], [], [], {}
 
   # ---- calling
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
     if not config.jit or _recording: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
-    if self._replay is not None: return self._again(args, kwargs)
-    if self.calls == 0:
-      with Watch() as watch: result = self.fn(*args, **kwargs)
-      self._host = watch.data
-      self.calls = 1
-      return result
-    return self._capture(args, kwargs)
-
-  def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from ntgrad.random import next_state
-    assert self._replay is not None and self._signature is not None
     pieces = _pieces(args, kwargs)
-    self._signature.check(args, kwargs, pieces)
-    return put(self._result, _giver(self._replay.run(self._inputs(pieces), next_state)))
+    if self._replay is not None:
+      assert self._signature is not None
+      self._signature.check(args, kwargs, pieces)
+      inputs = self._inputs(pieces)
+      if inputs is None: return self._plainly(args, kwargs, pieces)   # memory is shared otherwise than when it was captured
+      from ntgrad.random import next_state
+      return put(self._result, _giver(self._replay.run(inputs, next_state)))
+    if self.calls == 0 or pieces.marks != self._marks or (any(self._written) and sharing(pieces) != self._shared):
+      return self._plainly(args, kwargs, pieces)
+    return self._capture(args, kwargs, pieces)
 
-  def _inputs(self, pieces: Pieces) -> list[Buffer]:
-    """A buffer for each Tensor argument that holds exactly its elements. Raises CaptureError for constants."""
-    waiting = []
+  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
+    """Run the function itself, and see what it writes."""
+    self._replay = self._signature = self._result = None
+    with Watch() as watch: result = self.fn(*args, **kwargs)
+    self._host, self.calls = watch.data, 1
+    found = take(result, "the result", Pieces())
+    own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
+    changed = watch.changed
+    engine.compute([*changed, *(t._alias for t in own)])
+    self._writes = [ref(a) for a in changed]
+    self._written = [t._alias in changed for t in pieces.tensors]
+    self._shared, self._marks = sharing(pieces), pieces.marks
+    return put(result, _giver(own))
+
+  def _inputs(self, pieces: Pieces) -> list[tuple[Buffer, Alias | None]] | None:
+    """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the arguments
+    share memory otherwise than when it was captured."""
+    assert self._replay is not None
+    self._refuse_constants(pieces)
+    engine.realize(pieces.tensors)
+    out: list[tuple[Buffer, Alias | None]] = []
+    read: list[Any] = []
+    groups: dict[int, Alias] = {}
+    for t, g in zip(pieces.tensors, self._given):
+      a: Alias = t._alias
+      if g.kind == "read": read.append(t)
+      elif g.kind == "state":
+        if g.alias is None or g.alias() is not a or through(t._view) != g.view: return None
+      else:
+        if through(t._view) != g.view or a.node.shape != g.shape or groups.setdefault(g.group, a) is not a: return None
+    if len(set(groups.values())) != len(groups): return None
+    for a in groups.values():
+      if a.memory is None: _make_own(a)
+    written = {*self._replay.written, *(a.memory.storage for a in groups.values())}
+    if any([a.memory.storage in self._replay.touched for a in groups.values()]): return None
+    if written and any([base_of(t.lazydata).arg.storage in written for t in read]): return None
+    buffers = iter(exact(read))
+    done: set[int] = set()
+    for g in self._given:
+      if g.kind == "read": out.append((next(buffers), None))
+      elif g.kind == "written" and g.group not in done:
+        done.add(g.group)
+        out.append((groups[g.group].memory, groups[g.group]))
+    return out
+
+  def _refuse_constants(self, pieces: Pieces) -> None:
     for t, place in zip(pieces.tensors, pieces.places):
-      u = t.lazydata
-      if u.op is Ops.BUFFER: continue
-      base = base_of(u)
-      while base.op is Ops.DETACH: base = base_of(base.src[0])
+      base = base_of(t.lazydata)
       if base.op is Ops.CONST:
         raise CaptureError(f"jit {self.name}: {place} is a constant ({base.arg}, shape {t.shape}) without memory, which kernels have inside them; "
                            "pass .contiguous().realize() of it, or a Tensor made from a list")
-      waiting.append(t)
-    if waiting: engine.realize(waiting)
-    out: list[Any] = []
-    views: list[Any] = []
-    for t in pieces.tensors:
-      u = t.lazydata
-      while u.op is Ops.RESHAPE: u = engine.resolved(u.src[0])
-      if u.op is Ops.BUFFER: out.append(u.arg)
-      else:
-        views.append(type(t)._from_node(UOp(Ops.CONTIGUOUS, u.dtype, (u,))))
-        out.append(views[-1])
-    if views: engine.realize(views)
-    return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 
-  def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+  def _stand_ins(self, pieces: Pieces) -> tuple[list[Any], list[Buffer], list[tuple[Buffer, Alias]]]:
+    """What the function gets for its arguments while it is recorded; the copies among them that it may read, and those that it may write,
+    with the Aliases that they stand for."""
+    self._given, out = [], []
+    writes = {a for r in self._writes if (a := r()) is not None}
+    reads = iter(exact([t for t, w in zip(pieces.tensors, self._written) if t._alias not in writes and not w]))
+    read: list[Buffer] = []
+    written: list[tuple[Buffer, Alias]] = []
+    groups: dict[Alias, tuple[int, Any]] = {}
+    for t, w in zip(pieces.tensors, self._written):
+      a, view = t._alias, through(t._view)
+      if a in writes:   # it may be the function's own too: it gets the memory itself
+        self._given.append(Given("state", view, alias=ref(a)))
+        x = t.detach()
+      elif w:
+        if a not in groups:
+          if a.memory is None: _make_own(a)
+          b = Buffer(a.memory.device, a.memory.shape, a.memory.dtype)
+          b.take(a.memory)
+          written.append((b, a))
+          groups[a] = len(groups), type(t)._from_node(b.node)
+        self._given.append(Given("written", view, a.node.shape, groups[a][0]))
+        x = groups[a][1].detach()
+        x._view, x._node = (*x._view, *view), None
+      else:
+        self._given.append(Given("read"))
+        given = next(reads)
+        b = Buffer(given.device, given.shape, given.dtype)   # what is computed from a copy is new
+        b.take(given)
+        read.append(b)
+        x = type(t)._from_node(b.node)
+      if t._state > 0: x.requires_grad = True
+      out.append(x)
+    return out, read, written
+
+  def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
     """Run the function and record what it launches. Raises CaptureError for what a replay could not repeat."""
     from ntgrad import random
     name = self.name
-    waiting = [t for t in live_tensors if base_of(t.lazydata).op is Ops.ASSIGN]
-    if waiting: engine.realize(waiting)   # assigned before the call: not the function's to repeat
-    pieces = _pieces(args, kwargs)
-    buffers = self._inputs(pieces)
-    signature = Signature(name, args, kwargs, pieces, buffers)
+    engine.compute(waiting())   # written before the call: not the function's to repeat
+    self._refuse_constants(pieces)
+    engine.realize(pieces.tensors)
+    signature = Signature(name, args, kwargs, pieces)
     recorder = Recorder(name)
-    # the function gets copies: what it computes from them is new, and none is memory that it writes
-    copies = [Buffer(b.device, b.shape, b.dtype) for b in buffers]
-    for copied, b in zip(copies, buffers): copied.take(b)
-    stand_ins = [_stand_in(t, b) for t, b in zip(pieces.tensors, copies)]
-    unrealised = [ref(t) for t in live_tensors if base_of(t.lazydata).op not in (Ops.BUFFER, Ops.CONST)]
+    stand_ins, read, written = self._stand_ins(pieces)
+    unrealised = [ref(a) for a in live_aliases if base_of(a.node).op not in (Ops.BUFFER, Ops.CONST)]
     seed, count = random.place()
-    serials = [c.storage.serial for c in copies]
+    serials = [b.storage.serial for b in read]
+    theirs = [b.storage.serial for b, _ in written]
     _recording.append(recorder)
     try:
       with recorder, nothing_known():
         given = iter(stand_ins)
         call: Any = put((args, kwargs), lambda: next(given))
-        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, serials)
+        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
     finally: _recording.remove(recorder)
     if not recorder.launches:
       raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")
@@ -185,68 +266,144 @@ class TinyJit:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
       raise CaptureError(f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each call; "
                          "pass it as an argument")
-    for x, serial, place in zip(stand_ins, serials, pieces.places):
+    writes = {k for x in recorder.launches for k in x.writes}
+    for x, t, g, place in zip(stand_ins, pieces.tensors, self._given, pieces.places):
       if x.grad is not None:
         raise CaptureError(f"jit {name}: {place} gets a gradient (.grad) inside, which replays do not give it; return gradients "
                            "(loss.gradient(x)), or detach() the argument")
-      if any([serial in launch.writes for launch in recorder.launches]):
-        raise CaptureError(f"jit {name}: {place} is assigned inside; assign to a tensor that the function holds, or return the new value")
-    gone = [ref(b.storage) for b in copies]
-    given = call = x = copied = None  # type: ignore[assignment]
+      if (g.kind == "read" and x._alias.memory is not None and x._alias.memory.storage.serial in writes) or \
+         (g.kind != "state" and t._alias.memory is not None and t._alias.memory.storage.serial in writes):
+        raise CaptureError(f"jit {name}: {place} is written in the second call and was not in the first, so it is not known what shares its memory; "
+                           "reset() the jit, or call it plainly before with such arguments")
+    copied = [p for p, g in zip(pieces.places, self._given) if g.kind == "read"]
+    copied += [f"an argument of shape {b.shape} that is written" for b, _ in written]
+    gone = [(ref(b.storage), p) for b, p in zip([*read, *(b for b, _ in written)], copied)]
+    for b, a in written:   # what was written to the copies is the arguments' now
+      engine.before_writing([a.memory.storage], [a])
+      a.memory.take(b)
+      a.overwritten(f"a call of {name}")
+    given = call = x = t = b = a = None  # type: ignore[assignment]
     stand_ins.clear()
-    copies.clear()
-    for t in live_tensors:   # a kept result would keep the whole graph that it came from
-      if _made_after(recorder.start, t): t.lazydata.__dict__.pop("origin", None)
-    t = None
+    read.clear()
+    written.clear()
+    for a in live_aliases:   # a kept result would keep the whole graph that it came from
+      if _made_after(recorder.start, a):
+        for t in a.seen():
+          if t._state == 1: t._node = None
+    a = t = None  # type: ignore[assignment]
     late = [x for x in (r() for r in unrealised) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because its sources were about to be overwritten: this call is right as it ran, the next one is captured
       self._late += 1
       return put(result, _giver([o.first() for o in outputs]))
     if late:
-      raise CaptureError(f"jit {name}: a tensor of shape {late[0].shape} that was made before each call is computed in it; realize() it before, "
+      raise CaptureError(f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it before, "
                          "or make it inside")
-    for r, place in zip(gone, pieces.places):
-      if r() is not None:
-        raise CaptureError(f"jit {name}: {place} is kept after the call (in an attribute, a list, or by a tensor that was not realised), where "
-                           "replays would not renew it; return it, or assign it to a tensor that exists before the call")
+    for r, place in gone:
+      if (storage := r()) is not None:
+        raise CaptureError(f"jit {name}: {place} is kept after the call {keeper(storage)}, where replays would not renew it; realize() what is "
+                           "computed from it before the call ends, return it, or assign it to a tensor that exists before the call")
     host = [b for b, _ in recorder.host if not b.rng_count]
-    self._replay = Replay(recorder, serials, outputs, rng, host)
+    self._replay = Replay(recorder, [*serials_in_order(self._given, serials, theirs)], outputs, rng, host)
     self._signature, self._result = signature, result
     if config.debug >= 1:
       print(f"captured {name}: {self.kernels} kernels; inner buffers take {self.planned_bytes:,} bytes, {self.unplanned_bytes:,} without sharing")
     return put(result, _giver([o.first() for o in outputs]))
 
-  def _outputs(self, box: list[Any], recorder: Recorder, inputs: list[int]) -> tuple[list[Output], Any]:
-    """Realise the result (alone in ``box``, so that nothing else holds it); gives its Tensors and the rest with holes for them."""
+  def _outputs(self, box: list[Any], recorder: Recorder, inputs: set[int]) -> tuple[list[Output], Any]:
+    """Perform what the call has written, and realise the result (alone in ``box``, so that nothing else holds it) in memory of its own; gives
+    its Tensors and the rest with holes for them."""
     result = box.pop()
     pieces = take(result, "the result", Pieces())
     for value, place in zip(pieces.others, pieces.other_places):
       if not isinstance(value, VALUES):
         raise CaptureError(f"jit {self.name}: {place} is a {type(value).__name__}, which replays could not renew; return Tensors, in nested "
                            "tuples, lists, dicts and dataclasses")
-    waiting = [t for t in pieces.tensors if base_of(t.lazydata).op is not Ops.BUFFER]
-    if waiting: engine.realize(waiting)
-    nodes = [(type(t), t.lazydata) for t in pieces.tensors]
+    own = [type(t)._from_node(t.detach().lazydata) for t in pieces.tensors]
     holes = put(result, _giver([_hole(t) for t in pieces.tensors]))
-    places = pieces.places
+    result = pieces = None  # type: ignore[assignment]
+    engine.compute([*recorder.changed, *(t._alias for t in own)])
     writes = {k for x in recorder.launches for k in x.writes}
     made_by_host = {b.storage.serial for b, _ in recorder.host}
-    result = pieces = waiting = None  # type: ignore[assignment]
-    held = {base.arg.storage for t in live_tensors if (base := base_of(t.lazydata)).op is Ops.BUFFER}
-    for i, (kind, node) in enumerate(nodes):
-      s = base_of(node).arg.storage
-      empty = base_of(node).arg.nbytes == 0   # nothing launches for it
-      if s.serial in inputs and not empty:
-        raise CaptureError(f"jit {self.name}: {places[i]} is an argument as it was given; return something computed, or leave it out")
-      if (s.serial not in writes or s.serial in made_by_host) and not empty:
-        raise CaptureError(f"jit {self.name}: {places[i]} (shape {node.shape}) is not computed by the call but was made "
-                           f"{'from host data' if s.serial in made_by_host else 'before it'}; leave it out of the result")
-      if s.serial < recorder.start or s in held or empty:   # it goes on being written, the result must not
-        copy = kind._from_node(UOp(Ops.CONTIGUOUS, node.dtype, (node,)))
-        engine.realize([copy])
-        nodes[i] = (kind, copy.lazydata)
-    return [Output(kind, node) for kind, node in nodes], holes
+    taken: set[int] = set()
+    again = []
+    for t in own:   # what others see, or was not computed here, is copied
+      s = base_of(t._alias.node).arg.storage
+      seen = s.writer is not None and s.writer() not in (None, t._alias)
+      if seen or s.serial in taken or s.serial in inputs or s.serial not in writes or s.serial in made_by_host or s.serial < recorder.start:
+        t._alias.settle(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t._alias.node,)), None)
+        again.append(t._alias)
+      else: taken.add(s.serial)
+    engine.compute(again)
+    return [Output(type(t), t._alias.node) for t in own], holes
+
+
+def sharing(pieces: Pieces) -> list[int]:
+  """Which Tensors share memory: for each the first one that it shares with, and whether it is expanded."""
+  first: dict[Alias, int] = {}
+  return [2 * first.setdefault(t._alias, i) + repeats(t._view) for i, t in enumerate(pieces.tensors)]
+
+
+def serials_in_order(given: list[Given], read: list[int], written: list[int]) -> list[int]:
+  """The numbers of the copies that stand for arguments, in the order of the arguments."""
+  reads, writes, out = iter(read), iter(written), []
+  seen: set[int] = set()
+  for g in given:
+    if g.kind == "read": out.append(next(reads))
+    elif g.kind == "written" and g.group not in seen:
+      seen.add(g.group)
+      out.append(next(writes))
+  return out
+
+
+def exact(tensors: list[Any]) -> list[Buffer]:
+  """For computed Tensors, Buffers that hold exactly their elements: their own, or copies."""
+  out: list[Any] = []
+  for t in tensors:
+    u = t.lazydata
+    while (r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = r if r is not u else u.src[0]
+    out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
+  engine.compute([t._alias for t in out if isinstance(t, Base)])
+  return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
+
+
+def _make_own(a: Alias) -> None:
+  """Give an Alias whose value lies in another's memory its own."""
+  a.settle(UOp.fresh(Ops.CONTIGUOUS, a.node.dtype, (a.node,)), None)
+  engine.compute([a])
+
+
+def keeper(storage: Any) -> str:
+  """What keeps an argument's memory, in words."""
+  for a in live_aliases:
+    tensors = list(a.seen())
+    if not tensors: continue
+    base = base_of(a.node)
+    if base.op is Ops.BUFFER:
+      if base.arg.storage is not storage: continue
+      what = "as"
+    elif any([u.op is Ops.BUFFER and u.arg.storage is storage for u in engine.walk((a.node,))]): what = "by"
+    else: continue
+    where = _held_by(tensors)
+    shape = tensors[0].shape
+    return f"{'as' if what == 'as' else 'by a value that was not realised,'} a tensor of shape {shape}{where}"
+  return "by a tensor that is not realised, or the gradients of one"
+
+
+def _held_by(tensors: list[Any]) -> str:
+  """Where Tensors are held: an attribute, a list, a dict."""
+  for t in tensors:
+    for holder in gc.get_referrers(t):
+      if holder is tensors or isinstance(holder, FrameType) or isinstance(holder, Pieces): continue
+      if isinstance(holder, list): return " in a list"
+      if isinstance(holder, dict):
+        key = next((k for k, v in holder.items() if v is t), None)
+        owner = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), None)
+        return f" in the attribute {key!r} of a {type(owner).__name__}" if owner is not None else f" under {key!r} in a dict"
+      if not isinstance(holder, (tuple, type(iter([])))) and hasattr(holder, "__dict__"):
+        key = next((k for k, v in vars(holder).items() if v is t), None)
+        if key is not None: return f" in the attribute {key!r} of a {type(holder).__name__}"
+  return ""
 
 
 def _pieces(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pieces:
@@ -256,21 +413,14 @@ def _pieces(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pieces:
   return out
 
 
-def _made_after(serial: int, t: Any) -> bool:
-  base = base_of(t.lazydata)
+def _made_after(serial: int, a: Alias) -> bool:
+  base = base_of(a.node)
   return base.op is Ops.BUFFER and base.arg.storage.serial > serial
 
 
 def _giver(tensors: list[Any]) -> Callable[[], Any]:
   given = iter(tensors)
   return lambda: next(given)
-
-
-def _stand_in(t: Any, b: Buffer) -> Any:
-  """What the function gets for an argument while it is recorded."""
-  x = type(t)._from_node(buffer_node(b))
-  x._state = 2 if t._state > 0 else t._state
-  return x
 
 
 def _hole(t: Any) -> Any:

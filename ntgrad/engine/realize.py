@@ -5,24 +5,26 @@ import math
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Iterable, Sequence
-from weakref import WeakSet
+from typing import Any, Collection, Iterable, Sequence
+from weakref import WeakSet, ref
 
 import numpy as np
 
+from ntgrad.alias import Alias, live_aliases, pending, waiting, whole
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.spec import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.device import Device
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
 
 from . import memory, plan_cache, report
 from .buffer import Buffer, Storage
 from .compile import programs
-from .device import default_device, get_device
+from .device import get_device
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Plan:
   inputs: int
   made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
-  outputs: tuple[tuple[int, bool], ...]                  # for each sink: slot, and whether it is an input written in place
+  outputs: tuple[int, ...]                               # the slot of each sink
 
 
 _plans: dict[Any, Plan] = {}
@@ -51,14 +53,25 @@ captures: list[Any] = []     # functions that are told of every step run (ntgrad
 
 
 def resolved(u: UOp) -> UOp:
-  """The BUFFER that already holds a node's value, or the node."""
+  """The memory that already holds a node's value, or the node."""
   found: UOp | None = u.__dict__.get("_realized")
   return u if found is None else found
 
 
+def rebased(u: UOp) -> UOp:
+  """A node upon the memory that holds what it is a view of, where that has been computed."""
+  chain: list[UOp] = []
+  while (r := resolved(u)) is u and (u.op in MOVEMENT or u.op is Ops.DETACH):
+    if u.op in MOVEMENT: chain.append(u)
+    u = u.src[0]
+  u = r
+  for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
+  return u
+
+
 def is_view(u: UOp) -> bool:
-  """Whether a node is a BUFFER, or movement of one: nothing is left to compute."""
-  return resolved(_base(resolved(u))).op is Ops.BUFFER
+  """Whether a node is memory, or movement of it: nothing is left to compute."""
+  return base_of(u).op is Ops.BUFFER
 
 
 def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
@@ -83,98 +96,150 @@ def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp
   return out
 
 
-def realize(tensors: Sequence[Any]) -> None:
-  """Compute everything that ``tensors`` need, in one schedule, and point each at its buffer.
+class _Wanted:
+  """What a schedule is to compute: values of Aliases, and parts of values."""
 
-  A schedule that writes a buffer in place also computes every live tensor that still needs the old contents.
+  def __init__(self) -> None:
+    self.sinks: dict[tuple[UOp, UOp | None], list[Alias]] = {}   # a value and the BUFFER it is written to; who waits for it
+    self.aliases: dict[Alias, None] = {}
+
+  def add(self, a: Alias) -> None:
+    """The newest value of an Alias."""
+    if a in self.aliases: return
+    self.aliases[a] = None
+    if a.pending:
+      self.sinks.setdefault((a.node, a.memory.node), []).append(a)
+      return
+    base = base_of(a.node)
+    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)):
+      node = rebased(a.node)
+      if node is not a.node: a.settle(node, None)
+      if node.op is Ops.BUFFER and a.memory is None: a.claim()
+      return
+    if base.op is Ops.BUFFER or a.node.device is None:   # numbers alone, and what others may write: not the interned node that every use shares
+      a.settle(UOp.fresh(Ops.CONTIGUOUS, a.node.dtype, (a.node,)), None)
+    self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+
+  def keep(self, a: Alias) -> None:
+    """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
+    if not a.pending and is_view(a.node): a.settle(UOp.fresh(Ops.CONTIGUOUS, a.node.dtype, (a.node,)), None)
+    self.add(a)
+
+  def tensor(self, t: Any) -> None:
+    """A tensor's value: that of its Alias, or only the part that it shows where nothing else needs more."""
+    a: Alias = t._alias
+    if not whole(t._view) and not a.pending and not is_view(a.node):
+      if len(a.tensors) > 1:
+        part = _to_compute(t.lazydata)
+        if part.device is None: self.add(a)
+        elif not is_view(part): self.sinks.setdefault((part, None), [])
+        return
+      a.node, t._view = t.lazydata, ()
+    self.add(a)
+
+
+def _mine(a: Alias, buffer: Buffer) -> bool:
+  owner = buffer.storage.writer
+  return owner is not None and owner() is a
+
+
+def realize(tensors: Sequence[Any]) -> None:
+  """Compute everything that ``tensors`` need, in one schedule.
+
+  Memory that is written to and still has an older value is written, if what is computed needs the newer one. Whoever needs what is written
+  over is computed before.
   """
   started = time.perf_counter()
-  wanted = [t for t in dict.fromkeys(tensors)]
-  sinks: dict[UOp, None] = {}
-  bases: list[tuple[Any, UOp]] = []
-  def want(t: Any, node: UOp) -> None:
-    base = resolved(node)
-    while base.op in (Ops.RESHAPE, Ops.DETACH) or (base.op in MOVEMENT and _base(base).op in (Ops.BUFFER, Ops.ASSIGN)): base = resolved(base.src[0])
-    if base.device is None:   # made of numbers alone: memory of its own, not for the interned node that every use, on any device, shares
-      t.lazydata = base = UOp.fresh(Ops.CONTIGUOUS, node.dtype, (node.src[0] if node.op is Ops.CONTIGUOUS else node,))
-    bases.append((t, base))
-    if base.op is not Ops.BUFFER: sinks[base] = None
-  for t in wanted: want(t, t.lazydata)
-  if not sinks:
-    for t, _ in bases: _repoint(t)
+  wanted = _Wanted()
+  for t in tensors: wanted.tensor(t)
+  _compute(wanted, started)
+
+
+def compute(aliases: Iterable[Alias]) -> None:
+  """Compute the newest values of Aliases, in one schedule."""
+  wanted = _Wanted()
+  for a in aliases: wanted.add(a)
+  _compute(wanted, time.perf_counter())
+
+
+def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> None:
+  """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
+  buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
+  buffers |= {u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale}
+  wanted = _Wanted()
+  for a in _readers(buffers, set(), set(but)): wanted.keep(a)
+  _compute(wanted, time.perf_counter())
+
+
+def _compute(wanted: _Wanted, started: float) -> None:
+  sinks = wanted.sinks
+  if not sinks: return
+  while True:
+    order = walk([n for s in sinks for n in s if n is not None])
+    count = len(sinks)
+    if pending:   # writes that what is computed comes after
+      there = set(order)
+      ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
+      for a in waiting():
+        if a.node in there or a.memory.storage in ends: wanted.add(a)
+    written = {target for _, target in sinks if target is not None and target.arg.allocated}
+    if written:
+      for a in _readers(written, {s for s, _ in sinks}, wanted.aliases): wanted.keep(a)
+    if len(sinks) == count: break
+  buffers = _run_graph(list(sinks), order, started, [a[0].place if a else "" for a in sinks.values()])
+  for ((sink, target), aliases), buffer in zip(sinks.items(), buffers):
+    for a in aliases: _settle(a, sink, None if target is None else buffer)
+
+
+def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
+  """An Alias's value has been computed, into its ``memory`` if it had some."""
+  if memory is not None:
+    a.settle(memory.node, memory)
     return
-  order = walk(sinks)
-  assigns: list[UOp] = []
-  while len(found := [u for u in order if u.op is Ops.ASSIGN]) > len(assigns):   # readers may bring assignments of their own
-    assigns = found
-    order = _with_readers({id(t) for t, _ in bases}, sinks, assigns, want)
-    sinks.update(dict.fromkeys(assigns))
-  _run_graph(list(sinks), order, started)
-  for t, _ in bases: _repoint(t)
-  if assigns:
-    from ntgrad.core import live_tensors
-    for t in live_tensors:
-      if t.lazydata.op is not Ops.BUFFER: _repoint(t)
+  node = rebased(a.node)
+  if node.op is not Ops.BUFFER:   # a reshape of what was computed: the memory is this Alias's, in its shape
+    made = base_of(node).arg
+    if made.storage.writer is None and node.op is Ops.RESHAPE and node.src[0].op is Ops.BUFFER:
+      b = Buffer(made.device, node.shape, made.dtype, made.storage)
+      b.is_value_of(sink, UOp(Ops.RESHAPE, sink.dtype, (b.node,), sink.shape))
+      node = b.node
+  a.settle(node, None)
+  if node.op is Ops.BUFFER: a.claim()
 
 
-def _repoint(t: Any) -> None:
-  """Make a tensor a view of the memory that holds its value; one that needs a gradient remembers its graph."""
-  node = _rebase(t.lazydata)
-  if node is not t.lazydata: getattr(t, "_become", lambda n: setattr(t, "lazydata", n))(node)
-
-
-def _base(u: UOp) -> UOp:
-  """What a view is a view of."""
+def base_of(u: UOp) -> UOp:
+  """What a view is of: memory, or what has to be computed."""
+  u = resolved(u)
   while u.op in MOVEMENT or u.op is Ops.DETACH: u = resolved(u.src[0])
   return u
 
 
-def _with_readers(have: set[int], sinks: dict[UOp, None], assigns: list[UOp], want: Any) -> list[UOp]:
-  """Add every live tensor that reads the old contents of a buffer that is about to be written."""
-  from ntgrad.core import live_tensors
-  # the BUFFERs that are written, and values of assignments that later ones write over
-  written = {storage_node(a) for a in assigns} | {b for a in assigns if (b := _base(a.src[0])).op is Ops.ASSIGN}
-  done = {*sinks, *assigns} - written
+def _to_compute(u: UOp) -> UOp:
+  """A node without reshapes on top: what is computed has its elements in the same order."""
+  u = resolved(u)
+  while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
+  return u
+
+
+def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
+  """The Aliases (but those in ``have``) that still need the contents of BUFFERs about to be written; what is ``done`` will be there
+  afterwards."""
+  found = []
+  done = done - written
   known: dict[UOp, None] = {}
   touches: dict[UOp, bool] = {}
-  for t in live_tensors:
-    if id(t) in have: continue
-    u = t.lazydata
-    if u.op is Ops.CONST: continue
-    if u.op is Ops.BUFFER and u not in written: continue
+  for a in live_aliases:
+    u = a.node
+    if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg): continue
     for n in walk((u,), known):
-      # what this schedule computes (ASSIGNs among it) will be there afterwards
       touches[n] = n in written or (n not in done and any([touches[s.__dict__.get("_realized", s)] for s in n.src]))
-    if touches[resolved(u)]:
-      if _base(u).op in (Ops.BUFFER, Ops.ASSIGN):
-        t.lazydata = UOp(Ops.CONTIGUOUS, u.dtype, (u,))   # a view keeps the value it showed
-      want(t, t.lazydata)
-  return walk(sinks)
+    if touches[resolved(u)]: found.append(a)
+  return found
 
 
-def storage_node(a: UOp) -> UOp:
-  """The BUFFER that an ASSIGN writes."""
-  u = a
-  while u.op is not Ops.BUFFER: u = resolved(u.src[0])
-  return u
-
-
-def _rebase(u: UOp) -> UOp:
-  """A node whose realised base is replaced by its BUFFER, its movement kept."""
-  chain: list[UOp] = []
-  while True:
-    r = resolved(u)
-    if r is not u or not (u.op in MOVEMENT or u.op is Ops.DETACH):
-      u = r
-      break
-    if u.op in MOVEMENT: chain.append(u)
-    u = u.src[0]
-  for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
-  return u
-
-
-def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
-  """Find or make the plan of a graph, run it, and note on each sink where its value is."""
+def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float, places: list[str]) -> list[Buffer]:
+  """Find or make the plan of a graph, run it, and note on each sink where its value is; ``places`` say where each write stands. Gives the
+  memory of each sink."""
   number: dict[UOp, int] = {}
   inputs: list[UOp] = []
   key: list[Any] = []
@@ -182,19 +247,19 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
     number[u] = i
     if u.op is Ops.BUFFER:
       b = u.arg
-      if b.stale: raise DeviceError(f"{b} was overwritten by an assignment; this value was not computed before that")
+      if b.stale: raise DeviceError(f"{b} was overwritten by {b.gone or 'an assignment'}; this value was not computed before that")
       key.append((len(inputs), b.shape, u.dtype, b.device))
       inputs.append(u)
     else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
                       tuple([number[s.__dict__.get("_realized", s)] for s in u.src])))
-  full = (tuple(key), tuple([number[s] for s in sinks]), config.key(), default_device())
+  full = (tuple(key), tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]), config.key(), Device.DEFAULT)
   plan = _plans.get(full)
   hit = plan is not None
   if plan is None and (numbers := [i for i, u in enumerate(order) if _varies(u)]):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
     general = (tuple([("number", order[i].dtype) if _varies(order[i]) else k for i, k in enumerate(key)]), *full[1:])
     if general in _general:
-      device = next((u.device for u in order if u.device is not None), None) or default_device()
+      device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
       stand_ins = {order[i]: number_buffer(device, order[i].dtype, order[i].arg).node for i in numbers}
       inputs = [*inputs, *(stand_ins[order[i]] for i in numbers)]
       plan = _general[general]
@@ -202,7 +267,7 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
       if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
     else: _general[general] = None
   if plan is None:
-    name = plan_cache.key_of(full, [default_device(), *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
+    name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
     plan = plan_cache.load(name) if name is not None else None
     if plan is None:
       plan = make_plan(sinks, order, inputs)
@@ -210,28 +275,11 @@ def _run_graph(sinks: list[UOp], order: list[UOp], started: float) -> None:
     _plans[full] = plan
   report.scheduled(plan.steps, hit, time.perf_counter() - started)
   made = run_plan(plan, [u.arg for u in inputs])
-  current = {u.arg for u in inputs}
-  for sink, (slot, in_place) in zip(sinks, plan.outputs):
-    if in_place:
-      old = inputs[slot].arg
-      if old in current:
-        old.storage.version += 1
-        current.discard(old)
-        inputs[slot] = old.again().node
-      node = inputs[slot]
-      for m in _target_views(sink): node = UOp(m.op, m.dtype, (node,), m.arg)
-      sink.__dict__["_realized"] = node
-    else: sink.__dict__["_realized"] = made[slot - plan.inputs].node
-
-
-def _target_views(a: UOp) -> list[UOp]:
-  """Movement between an ASSIGN's BUFFER and its value, innermost first."""
-  out: list[UOp] = []
-  u = a.src[0]
-  while u.op in MOVEMENT or u.op is Ops.ASSIGN:
-    if u.op in MOVEMENT: out.append(u)
-    u = resolved(u.src[0])
-  return out[::-1]
+  out = []
+  for (sink, target), slot, place in zip(sinks, plan.outputs, places):
+    out.append(made[slot - plan.inputs] if target is None else target.arg.overwritten(place))
+    if resolved(sink) is sink and (sink.lone or sink.device is not None) and not is_view(sink): out[-1].is_value_of(sink)
+  return out
 
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)
@@ -242,6 +290,11 @@ def _varies(u: UOp) -> bool:
   return u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON
 
 
+class _Nobody:
+  """The owner of memory that no tensor may write."""
+
+
+_nobody = _Nobody()
 constants: WeakSet[Storage] = WeakSet()   # memory of numbers, which no tensor has and nobody writes
 
 
@@ -250,19 +303,21 @@ def number_buffer(device: str, dtype: DType, value: float) -> Buffer:
   """A number as a buffer of shape ()."""
   made = Buffer.from_numpy(device, np.array(value, dtype.np))
   constants.add(made.storage)
+  made.storage.writer = ref(_nobody)
   return made
 
 
-def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:
+def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean: dict[UOp, UOp] = dict(stand_ins or {})   # values that exist stand as their BUFFERs
   for u in order:
     if u in clean: continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
-  device = next((u.device for u in order if u.device is not None), None) or default_device()
+  device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
   target = get_device(device).renderer.target
-  if config.verify: verify_graph([clean[s] for s in sinks])
-  ready, items = schedule_graph([clean[s] for s in sinks], target.cores, target.blocks)
+  asked = [(clean[resolved(s)], t) for s, t in sinks]
+  if config.verify: verify_graph([s for s, _ in asked])
+  ready, items = schedule_graph(asked, target.cores, target.blocks)
   if config.verify: verify_graph(ready)
   items = frugal(items, {*inputs, *(storage(r) for r in ready)})
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
@@ -274,11 +329,8 @@ def make_plan(sinks: list[UOp], order: list[UOp], inputs: list[UOp], stand_ins: 
     return slots[u]
   placed = [tuple(slot(n) for n in item.nodes) for item in items]
   outputs = []
-  for s, r in zip(sinks, ready):
-    base = storage(r)
-    at = slot(base)
-    outputs.append((at, s.op is Ops.ASSIGN))
-  keep = {s for s, _ in outputs}
+  for (_, t), r in zip(sinks, ready): outputs.append(slot(storage(r) if t is None else t))
+  keep = set(outputs)
   last: dict[int, int] = {}
   for i, ss in enumerate(placed): last.update(dict.fromkeys(ss, i))
   by_device: dict[str, list[int]] = {}

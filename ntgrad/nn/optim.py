@@ -14,12 +14,16 @@ _ALIGN = 64  # bytes: every parameter starts at a cache line (and a vector regis
 
 
 class _Group:
-  """The parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0."""
+  """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
 
-  def __init__(self, params: list[Tensor]):
-    self.params, self.dtype, self.device = params, params[0].dtype, params[0].device
+  A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees it, or it is
+  a part of something larger) is a group of its own, whose ``flat`` is a view of it.
+  """
+
+  def __init__(self, params: list[Tensor], moves: bool):
+    self.params, self.moves, self.dtype, self.device = params, moves, params[0].dtype, params[0].device
     self.wide = promote(self.dtype, dtypes.float32)  # what the update is computed in, and the state kept in
-    step = max(1, _ALIGN // self.dtype.itemsize)
+    step = max(1, _ALIGN // self.dtype.itemsize) if moves else 1
     self.slices: list[tuple[int, int]] = []
     at = 0
     for p in params:
@@ -27,32 +31,29 @@ class _Group:
       self.slices.append((at, at + n))
       at += -(-n // step) * step
     self.size = at
-    self.flat = _own(self.join([_pending(p) for p in params]))
+    self.flat = _own(self.join(params)) if moves else params[0].detach().reshape(-1)
     self.states: dict[str, Tensor] = {}
     self.masks: dict[tuple[bool, ...], Tensor] = {}
 
   def join(self, parts: Sequence[Tensor]) -> Tensor:
-    """One flat tensor of the parts (each the shape of its parameter), zeros between them: (size,)."""
+    """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
     padded = []
     for (begin, end), after, part in zip(self.slices, [b for b, _ in self.slices[1:]] + [self.size], parts):
       part = part.detach().reshape(end - begin)
       padded.append(part.pad(((0, after - end),)) if after > end else part)
     return padded[0] if len(padded) == 1 else Tensor.cat(*padded, dim=0)
 
-  def view(self, flat: Tensor, i: int) -> Any:
-    """The node of parameter ``i`` as a slice of ``flat``."""
-    begin, end = self.slices[i]
-    return flat.shrink(((begin, end),)).reshape(self.params[i].shape).lazydata
+  def view(self, flat: Tensor, i: int) -> Tensor:
+    """Parameter ``i`` as a slice of ``flat``."""
+    return flat.shrink((self.slices[i],)).reshape(self.params[i].shape)
 
-  def point(self) -> None:
-    """Make every parameter a view of ``flat`` as it is now (a view of what it was would read the old values)."""
-    for i, p in enumerate(self.params): p.lazydata = self.view(self.flat, i)
-
-  def current(self) -> Tensor:
-    """The parameters as they are now, flat. They need not be slices of ``flat`` any more: they may have been given other values."""
-    # equal nodes are one object
-    as_they_were = all(p.lazydata is self.view(self.flat, i) for i, p in enumerate(self.params))
-    return self.flat if as_they_were else self.join(self.params)
+  def move(self, given: bool = True) -> None:
+    """Make the parameters, with all that shares their memory, views of ``flat``; those that left it give it their new values."""
+    for i, p in enumerate(self.params) if self.moves else ():
+      if p._alias is self.flat._alias: continue
+      part = self.view(self.flat, i)
+      if given: part.assign(p.detach())
+      show(p, part)
 
   def zeros(self) -> Tensor:
     return _own(Tensor.zeros(self.size, dtype=self.wide, device=self.device))
@@ -71,7 +72,7 @@ class _Group:
       grads.append(g.cast(self.dtype))
     flat = self.join(grads).contiguous()
     for i, p in enumerate(self.params):
-      if p.grad is not None: p.grad.lazydata = self.view(flat, i)
+      if p.grad is not None and p.grad.dtype is self.dtype and moves(p.grad): show(p.grad, self.view(flat, i))
     if all(have): return flat, None
     if have not in self.masks:
       ones = [Tensor.full(tuple(p.shape), h, dtype=dtypes.bool, device=self.device) for h, p in zip(have, self.params)]
@@ -79,10 +80,23 @@ class _Group:
     return flat, self.masks[have]
 
 
+def moves(t: Tensor) -> bool:
+  """Whether a tensor's memory may be given another place: no other library sees it, and it is no part of something larger."""
+  memory = t._alias.memory
+  return (memory is None or not memory.storage.foreign) and (len(t._alias.tensors) == 1 or all(op is Ops.DETACH for op, _ in t._view))
+
+
+def show(t: Tensor, part: Tensor) -> None:
+  """Make a tensor, with all that shares its memory, views of ``part``, which has its value."""
+  if not all(op is Ops.DETACH for op, _ in t._view): t._view = ()   # it is alone
+  for x in list(t._alias.seen()): x._rehome(part._alias, part._view + x._view)
+
+
 class Optimizer:
   """Base of the optimizers: takes ``params``, steps them against their ``.grad``.
 
-  Parameters become views of one flat buffer a dtype and device. Those with ``requires_grad=False`` (running statistics) are not
+  Parameters become views of one flat buffer a dtype and device, with everything that shares their memory; those that another library sees, or
+  that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running statistics) are not
   trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its value and state.
 
   Raises ArgumentError for no parameter to train, one given twice, or a learning rate that is not a positive number, and
@@ -102,19 +116,19 @@ class Optimizer:
     self.buffers = [p for p in params if p.requires_grad is False]
     if not self.params:
       raise ArgumentError(f"{name}: none of the {len(params)} params has requires_grad; set it on those to train")
-    groups: dict[tuple[DType, Any], list[Tensor]] = {}
+    groups: dict[tuple[DType, Any, int | None], list[Tensor]] = {}
     for p in self.params:
       if not dtypes.is_float(p.dtype):
         raise DTypeError(f"{name}: a parameter of shape {tuple(p.shape)} is {p.dtype.name}, only floats can be trained")
       p.requires_grad = True
-      if math.prod(p.shape): groups.setdefault((p.dtype, p.device), []).append(p)
+      if math.prod(p.shape): groups.setdefault((p.dtype, p.device, None if moves(p) else id(p)), []).append(p)
     self._device = self.params[0].device
-    self._groups = [_Group(ps) for ps in groups.values()]
+    self._groups = [_Group(ps, alone is None) for (_, _, alone), ps in groups.items()]
     # a buffer, not a number in the kernels: changing it compiles nothing
     self._lr = Tensor([_positive(name, "lr", lr)], dtype=promote(dtypes.float32, *(g.wide for g in self._groups)), device=self._device)
     self._make_state()
     Tensor.realize(self._lr, *self._state_tensors(), *self.buffers)
-    for g in self._groups: g.point()
+    for g in self._groups: g.move(given=False)
 
   # ---- what an optimizer defines
   def _make_state(self) -> None:
@@ -165,14 +179,14 @@ class Optimizer:
     for group, grads in zip(self._groups, found):
       if grads is None: continue
       flat, mask = grads
-      old, lr = group.current(), self._lr.to(group.device).cast(group.wide)
+      group.move()
+      old, lr = group.flat, self._lr.to(group.device).cast(group.wide)
       new, states = self._update(group, old.cast(group.wide), flat.cast(group.wide), lr)
       if mask is not None:
         new = mask.where(new, old.cast(group.wide))
         states = {k: mask.where(s, group.states[k]) for k, s in states.items()}
       for k, s in states.items(): group.states[k].assign(s)
       group.flat.assign(new.cast(group.dtype))
-      group.point()
       out.append(flat)
     return [*out, *self._state_tensors(), self._lr, *self.buffers]
 
@@ -180,15 +194,8 @@ class Optimizer:
     return [t for g in self._groups for t in (g.flat, *g.states.values())] + self._extra_state()
 
 
-def _pending(p: Tensor) -> Tensor:
-  """What a new parameter is about to be filled with, so that it is computed right into its slice; any other parameter as it is."""
-  node = p.lazydata
-  new = node.op is Ops.ASSIGN and "_realized" not in node.__dict__ and node.src[0].op is Ops.BUFFER and not node.src[0].arg.allocated
-  return Tensor(node.src[1]) if new else p
-
-
 def _own(value: Tensor) -> Tensor:
-  """A value in memory of its own: equal values are one node, and would be one buffer."""
+  """A value as a tensor of its own."""
   return value.detach().clone()
 
 

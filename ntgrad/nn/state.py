@@ -19,7 +19,6 @@ import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import StateError
-from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.tensor import Tensor
 
 # what files call the dtypes; the format has no others that ntgrad could hold
@@ -96,13 +95,9 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
                        f"cast it first: state_dict[{name!r}].cast({target.dtype.name!r})")
     if value is not target: pairs[id(target)] = (target, value)
   _realize(value for _, value in pairs.values())
-  # an assignment to one tensor must not change what another is about to get
-  written = {_memory(target) for target, _ in pairs.values()}
-  values = [value.detach().clone() if _memory(value) in written else value.detach() for _, value in pairs.values()]
-  _realize(values)
-  targets = [target for target, _ in pairs.values()]
-  for target, value in zip(targets, values): target.assign(value.to(target.device))
-  _realize(targets)
+  values = [value.detach().to(target.device) for target, value in pairs.values()]   # what they are now: a target may be another one's value
+  for (target, _), value in zip(pairs.values(), values): target.assign(value)
+  _realize([target for target, _ in pairs.values()])
   if verbose:
     print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {_names(missing)}" if missing else "")
           + (f", ignored {_names(extra)}" if extra else ""))
@@ -111,13 +106,6 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
 def _realize(tensors: Iterable[Tensor]) -> None:
   tensors = list(tensors)
   if tensors: tensors[0].realize(*tensors[1:])
-
-
-def _memory(t: Tensor) -> UOp:
-  """The node whose memory a tensor is a view of."""
-  node = t.lazydata
-  while node.op in MOVEMENT: node = node.src[0]
-  return node
 
 
 def _names(names: list[str]) -> str:

@@ -7,40 +7,48 @@ from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.uop import Ops, UOp, prod
 
 from .lower import Lowering, ScheduleItem
-from .order import Conflict, in_order, write_later
+from .order import Conflict, in_order
 from .partition import Partition
 from .prepare import prepare
 from .storage import storage
+from .writes import Placing, Sink
 
 
-def schedule_graph(sinks: Iterable[UOp], cores: int = 2, blocks: bool = False) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
-  """The prepared sinks (one for each given) and the kernels that compute them, in an order that may run.
+def schedule_graph(sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = False) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+  """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that compute them, in
+  an order that may run.
 
   ``cores`` programs run at a time; with ``blocks`` each makes a block of outputs.
   """
-  given = tuple(sinks)
-  ready = prepare(given, cores, blocks)
-  alone: set[UOp] = set()   # ASSIGNs that share no kernel
+  given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
+  # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
+  alone: set[int] = set()
+  late: set[int] = set()
+  apart: set[int] = set()
   while True:
+    ready = prepare(Placing(given, late, apart).place(), cores, blocks)
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], alone)
     lowering = Lowering(part)
     items = [lowering.item(g) for g in part.groups if g.stores]
     items += lowering.copies.values()
     for u in part.order:
       if u.op is Ops.COPY and prod(u.shape): items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
-    try:
-      return ready[:len(given)], in_order(items)
+    try: return ready, in_order(items)
     except Conflict as c:
-      # first without sharing kernels, then by way of a buffer of their own
-      before = ready
-      if c.assigns <= alone: ready = write_later(ready, c.assigns)
-      if c.assigns <= alone and ready == before: raise VerifyError("the kernels of a schedule wait for each other") from None
-      alone |= c.assigns
+      stage = next((s for s in (alone, late, apart) if not c.effects <= s), None)
+      if stage is None: raise VerifyError("the kernels of a schedule wait for each other") from None
+      stage |= c.effects
 
 
 def create_schedule(outputs: Iterable[Any]) -> list[ScheduleItem]:
-  """The kernels that compute ``outputs`` (Tensors or their ``lazydata``), in order; the last one's ``.ast`` goes to a Linearizer. Runs nothing."""
-  return schedule_graph([getattr(o, "lazydata", o) for o in outputs])[1]
+  """The kernels that compute ``outputs`` (Tensors, or nodes), in order; the last one's ``.ast`` goes to a Linearizer. Runs nothing."""
+  return schedule_graph([sink_of(o) for o in outputs])[1]
 
 
-__all__ = ["create_schedule", "schedule_graph", "ScheduleItem"]
+def sink_of(o: Any) -> UOp | Sink:
+  """What is to be computed for a Tensor: its value, or the newest value of its memory, which is then written."""
+  if isinstance(o, UOp): return o
+  return (o._alias.node, o._alias.memory.node) if o._alias.pending else o.lazydata
+
+
+__all__ = ["create_schedule", "schedule_graph", "sink_of", "ScheduleItem"]

@@ -42,7 +42,7 @@ class Lowering:
 
   def _value(self, u: UOp, d: Demand) -> UOp | None:
     g, idx, valid = d
-    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER): return None
+    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.AFTER): return None
     if u.op is Ops.CONST: return u
     if u.op is Ops.IOTA: return UOp(Ops.CAST, u.dtype, (idx[0],))
     if u.op in MOVEMENT:
@@ -78,13 +78,12 @@ class Lowering:
       value = self.get(node, g, g.at, ix.TRUE) if d is None else self.get(node, *d)
       where = storage_index(root, at) or (ix.const(0),)
       src = (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
-      mode = (root.arg, tuple(r.arg[0] for r in g.at[0].ranges)) if root.op is Ops.SCATTER else None
+      mode = (root.arg[0], tuple(r.arg[0] for r in g.at[0].ranges)) if root.op is Ops.SCATTER else None
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
-    final, copies = pad_inputs(tuple(body))
-    for copy, (source, copy_body) in copies.items():
-      origin = {r for r in reads if storage(r) is source}
-      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset(origin)))
+    final, copies = pad_inputs(tuple(body), {storage(r): r for r in reads})
+    for copy, (version, copy_body) in copies.items():
+      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,))))
       reads.add(copy)
     return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
 

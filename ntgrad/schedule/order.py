@@ -1,18 +1,24 @@
 """Putting kernels in order: after what they read, and before what overwrites it (DESIGN section 6, rule 5)."""
 from __future__ import annotations
 
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.codegen.uop import Ops, UOp
 
 from .lower import ScheduleItem
 from .storage import storage
+from .writes import EFFECTS, memory_of, number_of
 
 
 class Conflict(Exception):
-  """ASSIGNs that cannot write in place: their new contents are needed while the old are still read."""
+  """Effects (by number) that cannot write in place as they are: their new contents are needed while the old are still read."""
 
-  def __init__(self, assigns: set[UOp]):
+  def __init__(self, effects: set[UOp]):
     super().__init__()
-    self.assigns = assigns
+    self.effects = {number_of(u) for u in effects}
+
+
+def made_by(version: UOp) -> UOp:
+  """What a version of memory comes from: an effect, or a root."""
+  return version.src[1] if version.op is Ops.AFTER else version
 
 
 def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
@@ -22,15 +28,14 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
   for i, item in enumerate(items):
     for w in item.writes: writers.setdefault(w, []).append(i)
     for r in item.reads: readers.setdefault(r, []).append(i)
-  after: list[set[int]] = [{j for r in item.reads for j in writers.get(r, ())} - {i} for i, item in enumerate(items)]
+  after: list[set[int]] = [{j for r in item.reads for j in writers.get(made_by(r), ())} - {i} for i, item in enumerate(items)]
   clashing: set[UOp] = set()
   for i, item in enumerate(items):
     for w in item.writes:
-      if w.op is not Ops.ASSIGN: continue
+      if w.op not in EFFECTS: continue
       if _loads_elsewhere(item, w): clashing.add(w)
-      base = w.src[0]
-      while base.op in MOVEMENT: base = base.src[0]
-      after[i] |= {j for j in (*readers.get(base, ()), *writers.get(base, ())) if j != i}
+      base = memory_of(w.src[0])
+      after[i] |= {j for j in (*readers.get(base, ()), *writers.get(made_by(base), ())) if j != i}
   if clashing: raise Conflict(clashing)
   # items were found consumers first: a depth-first walk from the given order's end keeps sources early and the sinks last
   order: list[int] = []
@@ -49,31 +54,15 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
         stack.pop()
         continue
       if state[i] == 1 and any(state[j] == 1 for j in waiting):
-        raise Conflict({w for k, item in enumerate(items) if state[k] != 2 for w in item.writes if w.op is Ops.ASSIGN})
+        raise Conflict({w for k, item in enumerate(items) if state[k] != 2 for w in item.writes if w.op in EFFECTS})
       state[i] = 1
       stack.extend(sorted(waiting))
   return [items[i] for i in order]
 
 
-def _loads_elsewhere(item: ScheduleItem, assign: UOp) -> bool:
+def _loads_elsewhere(item: ScheduleItem, effect: UOp) -> bool:
   """Whether a kernel that writes a buffer in place also reads it at another index than it writes."""
   if item.ast is None: return False
-  slot = item.nodes.index(storage(assign))
+  slot = item.nodes.index(storage(effect))
   written = {s.src[1] for s in item.ast.body if s.src[0].arg[0] == slot}
   return any(u.op is Ops.LOAD and u.src[0].arg[0] == slot and u.src[1] not in written for u in item.ast.nodes)
-
-
-def write_later(sinks: tuple[UOp, ...], assigns: set[UOp]) -> tuple[UOp, ...]:
-  """The graph with ``assigns`` made in two steps: a new buffer for the value, which readers use, and a copy of it at the end."""
-  value: dict[UOp, UOp] = {}
-  target: dict[UOp, UOp] = {}
-  for u in toposort(sinks):
-    if u.op is Ops.ASSIGN:
-      new = value[u.src[1]]
-      if u in assigns and new.op is not Ops.CONTIGUOUS: new = UOp(Ops.CONTIGUOUS, u.dtype, (new,))
-      target[u] = UOp(Ops.ASSIGN, u.dtype, (target[u.src[0]], new))
-      value[u] = new if u in assigns else target[u]
-      continue
-    value[u] = u.replace(tuple(value[s] for s in u.src))
-    target[u] = u.replace(tuple(target[s] for s in u.src)) if u.op in MOVEMENT else value[u]
-  return tuple(target[s] for s in sinks) + tuple(target[a] for a in assigns if a not in sinks)

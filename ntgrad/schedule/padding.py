@@ -12,8 +12,11 @@ from .storage import stand_in
 REUSE = 4    # reads of an element from which on a padded copy pays
 
 
-def pad_inputs(body: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
-  """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its body)."""
+def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
+  """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its body).
+
+  ``versions`` has, for the storage of what the body reads, the version that it reads.
+  """
   nodes = toposort(body)
   bound = {i for u in nodes if u.op is Ops.REDUCE for i in u.arg[1]}
   new: dict[UOp, UOp] = {}
@@ -22,7 +25,7 @@ def pad_inputs(body: tuple[UOp, ...]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[
   for u in nodes:
     m = u.replace(tuple(new[s] for s in u.src))
     if u.op is Ops.LOAD and len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges):
-      made = _padded(u)
+      made = _padded(u, versions)
       if made is not None:
         m, copy, source, copy_body = made
         copies[copy] = (source, copy_body)
@@ -54,7 +57,7 @@ def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
   return frozenset()
 
 
-def _padded(u: UOp) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
+def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
   source: UOp = u.src[0].arg
   shape = tuple(source.shape) or (1,)
   index = u.src[1].src
@@ -63,11 +66,12 @@ def _padded(u: UOp) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
   pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(i) - (n - 1))) for i, n in zip(index, shape))
   size = prod(n + lo + hi for n, (lo, hi) in zip(shape, pads))
   if prod(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * prod(shape) + 4096: return None
-  copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (source,), pads),))
+  version = versions.get(source, source)
+  copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (version,), pads),))
   at = tuple(ix.rng(d, n + lo + hi) for d, (n, (lo, hi)) in enumerate(zip(shape, pads)))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
   gate = ix.both(*(c for i, n in zip(there, shape) for c in (ix.ge(i, 0), ix.lt(i, n))))
   value = UOp(Ops.LOAD, u.dtype, (u.src[0], UOp(Ops.INDEX, ix.INT, there), gate))
   store = UOp(Ops.STORE, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value))
   moved = tuple(ix.add(i, lo) for i, (lo, _) in zip(index, pads))
-  return UOp(Ops.LOAD, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, source, (store,)
+  return UOp(Ops.LOAD, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, version, (store,)

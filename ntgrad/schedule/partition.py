@@ -16,6 +16,7 @@ from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, prod, to
 from ntgrad.codegen.view import pull
 
 from .storage import Idx, load, storage
+from .writes import EFFECTS, memory_of, number_of
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
@@ -26,7 +27,7 @@ NEVER = 1 << 40
 _COSTLY = {UnaryOps.EXP: 6, UnaryOps.EXP2: 6, UnaryOps.LOG: 6, UnaryOps.LOG2: 6, UnaryOps.SIN: 10, UnaryOps.COS: 10, UnaryOps.TAN: 12,
            UnaryOps.TANH: 10, UnaryOps.ERF: 12, UnaryOps.SQRT: 3, UnaryOps.RSQRT: 3, BinaryOps.POW: 20, BinaryOps.THREEFRY: 80,
            BinaryOps.DIV: 2, BinaryOps.IDIV: 4, BinaryOps.MOD: 4}
-LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER})
+LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.AFTER})
 
 Demand = tuple["Group", Idx, UOp]     # kernel, index, condition under which the element exists
 
@@ -60,11 +61,11 @@ def own_cost(u: UOp) -> int:
 
 
 class Partition:
-  """Groups of a graph. ``sinks`` are the nodes that must have buffers."""
+  """Groups of a graph. ``sinks`` are the nodes that must have buffers; effects with a number in ``alone`` share no kernel."""
 
-  def __init__(self, sinks: list[UOp], alone: Collection[UOp] = ()):
-    self.alone = alone
+  def __init__(self, sinks: list[UOp], alone: Collection[int] = ()):
     self.order = toposort(sinks)
+    self.alone = {u for u in self.order if alone and u.op in EFFECTS and number_of(u) in alone}
     self.position = {u: i for i, u in enumerate(self.order)}
     self.beneath: dict[UOp, int] = {}  # bit set of everything a node reads, itself included
     self.cost: dict[UOp, int] = {}
@@ -231,8 +232,8 @@ class Partition:
 
   def _make_root(self, u: UOp, ds: list[Demand]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
-    if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER):
-      for g, _, _ in ds: g.reads[u] = None
+    if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.AFTER):
+      for g, _, _ in ds: g.reads.update({u: None, u.src[1]: None} if u.op is Ops.AFTER else {u: None})   # waits for the effect
       s = u
       while s.op is Ops.COPY:   # no kernel: who reads the copy waits for who stores what is copied
         s = s.src[0]
@@ -251,6 +252,7 @@ class Partition:
     host.roots.append(u)
     for g, _, _ in ds:
       if g is not host: g.reads[u] = None
+    if u.op is Ops.ASSIGN: host.reads[memory_of(u.src[0])] = None   # the memory has to be there
     self.demands[u] = {here: None}  # the host computes it; every other demand loads
     host.stores.append((u, u, here[1], ix.TRUE))
 
@@ -314,12 +316,12 @@ class Partition:
 
   def _scatter(self, u: UOp) -> None:
     """Values are stored where their indices say, one index after another, by a kernel of its own."""
-    base, index, value = u.src
+    rows, index, value = u.src
     g = self.new_group(value.shape)
     g.roots.append(u)
-    g.reads.update({base: None, index: None} | ({value: None} if value.op is Ops.BUFFER else {}))
+    g.reads.update({memory_of(rows): None, index: None} | ({value: None} if value.op is Ops.BUFFER else {}))
     where = UOp(Ops.CAST, ix.INT, (load(index, g.at[:1], ix.TRUE),))
-    g.stores.append((u, value, (where, *g.at[1:]), ix.both(ix.ge(where, 0), ix.lt(where, base.shape[0]))))
+    g.stores.append((u, value, (where, *g.at[1:]), ix.both(ix.ge(where, 0), ix.lt(where, rows.shape[0]))))
     self.demands[value][(g, g.at, ix.TRUE)] = None
 
   def _cat(self, u: UOp) -> None:

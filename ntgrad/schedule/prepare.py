@@ -12,8 +12,7 @@ def prepare(sinks: tuple[UOp, ...], cores: int, blocks: bool = False) -> tuple[U
   def step(u: UOp) -> UOp | None:
     if u.op is Ops.DETACH: return u.src[0]
     if u.op in MOVEMENT: return empty_source(u) or merge_movement(u)
-    if u.op is Ops.CONTIGUOUS and u.src[0].op is Ops.CONTIGUOUS and u.src[0].arg is None: return u.src[0]
-    if u.op is Ops.SCATTER: return flat_scatter(u)
+    if u.op is Ops.CONTIGUOUS and u.arg is None and u.src[0].op is Ops.CONTIGUOUS: return u.src[0]
     if u.op is Ops.REDUCE_AXIS: return empty_reduce(u) or (split_blocks if blocks else split_reduce)(u, cores)
     return None
   return rewrite(sinks, step)
@@ -126,17 +125,3 @@ def in_parts(u: UOp, x: UOp, axis: int, parts: int) -> UOp:
   inner = tuple(sorted((*(a + (a > axis) for a in axes if a != axis), axis + 1)))
   partial = UOp(Ops.CONTIGUOUS, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, inner)),))
   return UOp(Ops.RESHAPE, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))),), u.shape)
-
-
-def flat_scatter(u: UOp) -> UOp:
-  """base[index[n]] op= value[n] with one index dimension, into a copy of the base that nothing else sees.
-
-  One program goes through n in order, so the same bits each time; what an element is made of is spread over programs.
-  """
-  base, index, value = u.src
-  n = prod(index.shape)
-  if n == 0 or prod(base.shape) == 0: return base
-  own = UOp(Ops.CONTIGUOUS, base.dtype, (base,), ("scatter", index, value))   # the arg keeps it apart from base.contiguous()
-  flat = UOp(Ops.RESHAPE, index.dtype, (index,), (n,)) if index.shape != (n,) else index
-  values = UOp(Ops.RESHAPE, value.dtype, (value,), (n, *base.shape[1:])) if len(index.shape) != 1 else value
-  return UOp(Ops.SCATTER, u.dtype, (own, flat, values), u.arg)

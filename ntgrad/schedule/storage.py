@@ -8,20 +8,22 @@ from ntgrad.codegen.view import pull
 Idx = tuple[UOp, ...]
 
 
+_WRITES = frozenset({Ops.ASSIGN, Ops.SCATTER, Ops.AFTER})
+
+
 def storage(u: UOp) -> UOp:
-  """The node whose buffer holds ``u``'s value: an ASSIGN's is its target's BUFFER."""
-  if u.op is Ops.SCATTER: return storage(u.src[0])
-  if u.op is not Ops.ASSIGN: return u
-  while u.op is Ops.ASSIGN or u.op in MOVEMENT: u = u.src[0]
+  """The node whose buffer holds ``u``'s value: of a write that of the memory that it writes."""
+  if u.op not in _WRITES: return u
+  while u.op in _WRITES or u.op in MOVEMENT: u = u.src[0]
   return u
 
 
 def storage_index(u: UOp, idx: Idx) -> Idx:
   """Where element ``idx`` of root ``u`` lies in its storage."""
-  if u.op is not Ops.ASSIGN: return idx
+  if u.op is not Ops.ASSIGN and u.op is not Ops.SCATTER: return idx
   t = u.src[0]
-  while t.op in MOVEMENT or t.op is Ops.ASSIGN:
-    if t.op in MOVEMENT: idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
+  while t.op in MOVEMENT:
+    idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
     t = t.src[0]
   return idx
 

@@ -30,6 +30,10 @@ class Call:
   def gradients(self, number: int, g: UOp, sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
     """The gradients at the inputs from that at an output."""
     name = list(self.outputs)[number]
+    for n, b in self.outputs.items():
+      if b.stale:
+        raise GradientError(f"{self.function.__name__}: its gradient needs the output {n} of shape {b.shape}, which was overwritten by "
+                            f"{b.gone or 'a kernel'}; call backward before that, or write to a .clone()")
     known = dict(self.inputs) | {n: Tensor._from_node(b.node) for n, b in self.outputs.items()}
     for n, b in self.outputs.items():
       known[f"grad_{n}"] = Tensor._from_node(g if n == name else graph.const(0.0, b.dtype, b.shape)).contiguous().realize()
@@ -73,11 +77,11 @@ class Function:
     self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
     if needs:
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
-      call = Call(self, plain, {n: t.lazydata.arg for n, t in made.items()}, given, sources)
+      call = Call(self, plain, {n: t._alias.memory for n, t in made.items()}, given, sources)
       for i, t in enumerate(made.values()):
         node = graph.make(Ops.CUSTOM, t.dtype, tuple(named[n].lazydata for n in sources), (call, i), t.shape, device)
-        t.lazydata.__dict__["origin"] = node
-        t._state = 1
+        t._alias.memory.is_value_of(node)
+        t._state, t._node = 1, node
     out = tuple(made.values())
     return out[0] if len(out) == 1 else out
 

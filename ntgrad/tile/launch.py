@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Mapping, NamedT
 
 import numpy as np
 
+from ntgrad.alias import caller, watchers
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import live_tensors, mode
+from ntgrad.core import mode
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.realize import Step, captures, number_buffer, realize, run_step, walk
+from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step
 from ntgrad.tensor import Tensor
 
 from .jagged import Jagged
@@ -68,7 +69,8 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
     except AttributeError: nodes = with_numbers(args)
     found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items()))
   except AttributeError: found = None
-  if found is not None and len(nodes) == len(args): return run(found, args, nodes)
+  if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
+    return run(found, args, nodes)
   if all(isinstance(a, _PLAIN) for a in args): return prepare(kernel, args, given)
   with lent(args) as mine:
     if all(a is b for a, b in zip(args, mine)): prepare(kernel, args, given)
@@ -103,27 +105,38 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
   if len(devices) > 1: raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
   device = devices.pop() if devices else default_device()
-  back: list[tuple[Any, Tensor]] = []
+  back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
   def settle(s: Specialised) -> None:
     if not tensors: tensors.extend(settled(kernel, s, args, device, back))
   def memory(s: Specialised) -> tuple[Any, list[Buffer]]:
     settle(s)
-    return get_device(device), [t.lazydata.arg for t in tensors]
+    return get_device(device), [memory_of(t) for t in tensors]
   specialised = kernel._specialise([describe(a) for a in args], args, given, memory)
   if specialised is None: return   # no programs: some argument is empty
   kernel.last = specialised
   settle(specialised)
-  nodes = [t.lazydata for t in tensors]
+  nodes = [memory_of(t).node for t in tensors]
   check_overlap(kernel.name, specialised, nodes)
   launcher = launcher_of(specialised, device)
-  if len(nodes) == len(args) and all(type(a) in _NUMBERS or isinstance(a, Tensor) for a in args):
+  if len(nodes) == len(args) and all(type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)):
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
   run(launcher, tensors, nodes)
-  for write, t in back: write(t.numpy())
+  for write_back in back: write_back()
 
 
-def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str, back: list[tuple[Any, Tensor]]) -> list[Tensor]:
+def memory_of(t: Tensor) -> Buffer:
+  """The memory of a tensor that is computed and lies there whole, in its shape."""
+  u = rebased(t.lazydata)
+  while u.op is Ops.RESHAPE: u = u.src[0]
+  b: Buffer = u.arg
+  if b.shape == t.shape: return b
+  shaped = Buffer(b.device, t.shape, b.dtype, b.storage)
+  shaped.version = b.version
+  return shaped
+
+
+def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str, back: list[Callable[[], None]]) -> list[Tensor]:
   """The arguments as tensors in memory, by slot; ``back`` gets how results go back to where they came from."""
   name = kernel.name
   out: list[Tensor] = []
@@ -134,13 +147,17 @@ def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str
     t, write_back = as_tensor(name, p.name, a, device, p.written)
     if t._state > 0 and mode.grad:
       raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
-    if not in_memory(t):
-      if p.written: raise ArgumentError(f"{name}: {p.name} is written, so it is a whole tensor; got a view of another")
-      t = t.contiguous()
-    elif p.written and t.lazydata.arg.storage.read_only:
-      raise ArgumentError(f"{name}: {p.name} is written, and its memory is another library's and read-only; give it a copy (.clone())")
+    if p.written:
+      t.realize()
+      if t._alias.memory is None and base_of(t.lazydata).arg.storage.read_only:
+        raise ArgumentError(f"{name}: {p.name} is written, and its memory is another library's and read-only; give it a copy (.clone())")
+      if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
+        shown, t = t, t.detach().contiguous()
+        back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
+      elif t._alias.memory is None: t._alias.settle(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t._alias.node,)), None)   # memory of its own
+    elif not in_memory(t): t = t.contiguous()
     out.append(t)
-    if write_back is not None: back.append((write_back, t))
+    if write_back is not None: back.append(lambda write_back=write_back, t=t: write_back(t.numpy()))   # type: ignore[misc]
   realize([t for t in out if not in_memory(t)])
   return out
 
@@ -159,18 +176,22 @@ def launcher_of(s: Specialised, device: str) -> Launcher:
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
   """Launch; what was written is the next version of its memory."""
   for i in launcher.writes:
-    if holders(nodes, i) > _ALONE: before_writing(nodes[i], tensors)   # a node that only its tensor holds is read by nobody else
+    if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
+      before_writing([nodes[i].arg.storage], [tensors[i]._alias])
   buffers: list[Buffer] = [n.arg for n in nodes]
   for b in buffers:
-    if b.version != b.storage.version: raise DeviceError(f"{b} was overwritten; this tensor holds an older version of it")
+    if b.version != b.storage.version: raise DeviceError(f"{b} was overwritten by {b.gone or 'a kernel'}; this tensor holds an older version of it")
   if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
   else: launcher.program([raw if (raw := b.storage._raw) is not None else b.raw for b in buffers])
   for i in launcher.writes:
-    storage = buffers[i].storage
-    storage.version += 1
+    alias = tensors[i]._alias
     # nobody else can ask for the old contents: the buffer goes on as the new version of itself
-    if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE: buffers[i].version = storage.version
-    else: tensors[i].lazydata = buffers[i].again().node
+    if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE:
+      storage = buffers[i].storage
+      storage.version += 1
+      buffers[i].version = storage.version
+    else: alias.overwritten(f"a kernel called at {caller()}")
+    for note in watchers: note(alias)
 
 
 def holders(things: Sequence[Any], i: int) -> int:
@@ -179,38 +200,25 @@ def holders(things: Sequence[Any], i: int) -> int:
 
 
 def _alone() -> int:
-  """``holders`` of what a list and one other object hold."""
-  other = [object()]
-  return holders([*other], 0)
+  """``holders`` of what a list and two other objects hold (an Alias and its tensor, or its node)."""
+  x = object()
+  other = [x]
+  return holders([x, other], 0)
 
 
 _ALONE = _alone()
 
 
-def before_writing(node: UOp, tensors: Sequence[Tensor]) -> None:
-  """Values that are not computed yet and read a buffer which is about to be written are computed now."""
-  mine = {id(t) for t in tensors}
-  late = []
-  for t in live_tensors:
-    u = t.lazydata
-    if id(t) in mine and u is node: continue
-    if u is node:
-      raise ArgumentError("a tensor is written by a kernel while another tensor object is the same memory; give the kernel a copy (.clone())")
-    if u.op is not Ops.CONST and u.op is not Ops.BUFFER and node in walk((u,)): late.append(t)
-  for t in late:
-    if t.lazydata.op is not Ops.BUFFER: t.lazydata = UOp(Ops.CONTIGUOUS, t.lazydata.dtype, (t.lazydata,))
-  if late: realize(late)
-
-
 def in_memory(t: Tensor) -> bool:
-  """Whether a tensor is a whole piece of memory."""
-  return t.lazydata.op is Ops.BUFFER
+  """Whether a tensor's value is computed and is a whole piece of memory in order."""
+  u = rebased(t.lazydata)
+  while u.op is Ops.RESHAPE: u = u.src[0]
+  return u.op is Ops.BUFFER and not t._alias.pending
 
 
 def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
   """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from."""
   if isinstance(a, Tensor):
-    if written: a.realize()
     return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")

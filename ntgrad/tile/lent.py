@@ -65,7 +65,7 @@ class Lent:
     return known
 
   def _adopted(self, f: Foreign) -> Any:
-    t = Tensor._from_node(adopt(f))
+    t = object.__new__(Tensor)._hold_memory(adopt(f))
     if t.lazydata.op is Ops.BUFFER and not shared(t): self.copies.append((t.lazydata.arg, f))
     return t
 

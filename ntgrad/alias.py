@@ -1,0 +1,180 @@
+"""What shares memory. An *Alias* is one value that several tensors see, each through a view; a write gives it its next version.
+
+The graph stays pure: a write changes no node, it makes a new one, the value after it. Whether that value then lies where the old one lay is
+decided when it is computed (``engine/realize.py``): an Alias that has memory of its own is written in place, and whoever still needs the old
+value is computed before. One that only reads another's memory (a copy, say) gets memory of its own when it is written. As PyTorch/XLA's
+functionalisation has it: https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
+"""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Iterator
+from weakref import ref
+
+from ntgrad import graph
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
+
+Move = tuple[Ops, Any]
+View = tuple[Move, ...]   # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH
+
+_ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Alias:
+  """A value that tensors share.
+
+  ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there; None where
+  there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
+  """
+  __slots__ = ("node", "memory", "tensors", "place", "__weakref__")
+  node: UOp
+  memory: Any
+  tensors: dict[ref[Any], None]
+  place: str   # where the last write stands, in the user's code
+
+  def __init__(self, node: UOp) -> None:
+    self.node, self.memory, self.tensors, self.place = node, None, {}, ""
+    if node.op is Ops.BUFFER: self.claim()
+    _add(ref(self, _drop))
+
+  def claim(self) -> bool:
+    """Take the memory that the value lies in for this Alias's own. False where it is another's, or nobody may write it."""
+    buffer, storage = self.node.arg, self.node.arg.storage
+    if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
+    storage.writer = ref(self)
+    if storage.read_only: return False
+    self.memory = buffer
+    return True
+
+  @property
+  def pending(self) -> bool:
+    """Whether memory of its own still has an older value."""
+    return self.memory is not None and self.node is not self.memory.node
+
+  def seen(self) -> Iterator[Any]:
+    """The tensors that see it."""
+    for r in list(self.tensors):
+      t = r()
+      if t is not None: yield t
+
+  def write(self, node: UOp, what: str) -> None:
+    """``node`` is the value from now on."""
+    if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
+    self.node = node
+    self.place = f"{what} at {caller()}"
+    for t in self.seen(): t._node = None
+    if self.memory is not None: pending[id(self)] = ref(self)
+    for note in watchers: note(self)
+
+  def settle(self, node: UOp, memory: Any) -> None:
+    """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""
+    if node is self.node: return
+    for t in self.seen():
+      if t._state != 1: t._node = None
+      elif t._node is None: t._read()
+    self.node = node
+    self.memory = memory
+    pending.pop(id(self), None)
+
+  def overwritten(self, what: str) -> None:
+    """A kernel that is not of the graph (``what``) has written over its memory: tensors see that."""
+    self.memory = self.memory.overwritten(what)
+    self.node = self.memory.node
+    for t in self.seen(): t._node = None
+
+  @property
+  def history(self) -> UOp:
+    """The newest version with the graph that gradients go through, if a tensor that needs it is alive."""
+    found: Any = None
+    for t in self.seen():
+      if t._state == 2: return self.node   # the graph ends at a leaf
+      if t._state == 1 and t._node is not None and found is None: found = t
+    if found is None: return self.node
+    u: UOp = found._node
+    for _ in found._view: u = u.src[0]
+    return u
+
+
+class LiveAliases:
+  """Every Alias that is alive, weakly held. Iterating gives them in the order of their making, so that schedules that take in several of them
+  have the same structure every time."""
+  __slots__ = ("refs",)
+
+  def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
+  def __iter__(self) -> Iterator[Alias]:
+    for r in list(self.refs):
+      a = r()
+      if a is not None: yield a
+  def __len__(self) -> int: return len(self.refs)
+
+
+live_aliases = LiveAliases()
+_add: Callable[[Any], Any] = live_aliases.refs.setdefault
+_drop: Callable[[Any], Any] = live_aliases.refs.pop
+pending: dict[int, ref[Alias]] = {}                    # those written since their memory was; dead ones are dropped when met
+watchers: list[Callable[[Alias], None]] = []           # told of every write: ntgrad.jit while a function runs
+
+
+def waiting() -> list[Alias]:
+  """The Aliases whose memory has an older value than they have."""
+  found = []
+  for key, r in list(pending.items()):
+    a = r()
+    if a is None or not a.pending: pending.pop(key, None)
+    else: found.append(a)
+  return found
+
+
+def onto(node: UOp, view: View) -> UOp:
+  """What a view shows of a node."""
+  for op, arg in view: node = graph.detach(node) if op is Ops.DETACH else UOp(op, node.dtype, (node,), arg)
+  return node
+
+
+def through(view: View) -> View:
+  """A view without its DETACHs."""
+  return tuple([m for m in view if m[0] is not Ops.DETACH])
+
+
+def repeats(view: View) -> bool:
+  """Whether a view may show an element several times: then it cannot be written."""
+  return any([op is Ops.EXPAND for op, _ in view])
+
+
+def whole(view: View) -> bool:
+  """Whether a view shows every element once."""
+  return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
+
+
+def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
+  """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node.
+
+  Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]).
+  """
+  view = through(view)
+  if index is not None or not whole(view): return graph.update(base, value, view, index)
+  shapes = [base.shape]
+  for op, arg in view: shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
+  for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
+    if op is Ops.RESHAPE: value = graph.reshape(value, shape)
+    elif op is Ops.PERMUTE: value = graph.permute(value, tuple([arg.index(i) for i in range(len(arg))]))
+    else: value = graph.flip(value, arg)
+  return value
+
+
+def memory_of(u: UOp) -> UOp:
+  """What movement and DETACH are upon."""
+  while u.op in MOVEMENT or u.op is Ops.DETACH: u = u.src[0]
+  return u
+
+
+def caller() -> str:
+  """File and line of the code that called into ntgrad."""
+  f = sys._getframe(1)
+  while f.f_back is not None and f.f_code.co_filename.startswith(_HERE): f = f.f_back
+  return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+
+
+__all__ = ["Alias", "live_aliases", "onto", "written"]

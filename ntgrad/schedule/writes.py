@@ -1,0 +1,131 @@
+"""Where the results of writes lie. In the tensor graph UPDATE and SCATTER are pure; here they become effects on memory.
+
+  UPDATE(base, value, view)   ->  AFTER(memory, ASSIGN(view(memory), value))       what lies in the memory afterwards
+  UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value))
+  a value for a BUFFER        ->  ASSIGN(BUFFER, value)
+
+The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees: no two nodes write one memory unless one
+comes after the other. ``order`` puts readers before what writes over them; where that cannot be (``Conflict``), values or copies come first.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod, toposort
+
+from .storage import storage
+
+Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
+EFFECTS = (Ops.ASSIGN, Ops.SCATTER)
+
+
+def number_of(effect: UOp) -> int:
+  """Which write an effect is: the same number each time that the same sinks are placed."""
+  number: int = effect.arg[1] if effect.op is Ops.SCATTER else effect.arg
+  return number
+
+
+def memory_of(target: UOp) -> UOp:
+  """The version of memory that a view is of."""
+  while target.op in MOVEMENT: target = target.src[0]
+  return target
+
+
+def is_write(u: UOp) -> bool:
+  """Whether a node is a value with a part replaced."""
+  return u.op is Ops.UPDATE or u.op is Ops.SCATTER
+
+
+def past_empty(u: UOp) -> UOp:
+  """The node without writes of no elements on top of it."""
+  while is_write(u) and prod((u.src[1] if u.op is Ops.UPDATE else u.src[2]).shape) == 0: u = u.src[0]
+  return u
+
+
+class Placing:
+  """Gives every write its memory. ``late`` writes get their values from a buffer, ``apart`` ones a copy of what they write to."""
+
+  def __init__(self, sinks: Sequence[Sink], late: Collection[int] = (), apart: Collection[int] = ()):
+    self.late, self.apart = late, apart
+    self.sinks = [(past_empty(s), target) for s, target in sinks]
+    self.order = toposort([s for s, _ in self.sinks])
+    self.number = {u: i for i, u in enumerate(self.order)}
+    self.over: dict[UOp, UOp] = {}     # a write -> the one that writes over its result
+    self.target: dict[UOp, UOp] = {}   # a write -> the BUFFER that it is on the way to
+    self.inside: set[UOp] = set()      # writes whose result lies in that BUFFER
+    self.first: dict[UOp, UOp] = {}    # a value that is no write -> the BUFFER that it is written to, from which others read it
+    self.stored: dict[UOp, UOp] = {}   # the same -> its ASSIGN
+    self.new: dict[UOp, UOp] = {}
+    self._chains()
+
+  def _chains(self) -> None:
+    asked = {s for s, _ in self.sinks}
+    for s, target in self.sinks:
+      if target is not None and not is_write(s) and memory_of(s).op not in (Ops.BUFFER, Ops.CONST): self.first.setdefault(s, target)
+    ends: list[Sink] = [(s, target) for s, target in self.sinks if target is not None and is_write(s)]
+    ends += [(u, None) for u in reversed(self.order) if is_write(u)]
+    seen: set[UOp] = set()
+    for u, target in ends:
+      while u not in seen:
+        seen.add(u)
+        if target is not None: self.target[u] = target
+        below = past_empty(u.src[0])
+        if not is_write(below) or below in asked or below in self.over: break
+        self.over[below] = u
+        u = below
+
+  def place(self) -> tuple[UOp, ...]:
+    """The graph with effects: one node for each sink."""
+    for u in self.order:
+      if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
+      else: self.new[u] = u.replace(tuple([self.new[s] for s in u.src]))
+      if u in self.first: self.new[u], self.stored[u] = self._assign(self.first[u], self.new[u], self.number[u])
+    return tuple([self._sink(s, target, len(self.order) + i) for i, (s, target) in enumerate(self.sinks)])
+
+  def _sink(self, s: UOp, target: UOp | None, number: int) -> UOp:
+    u = self.new[s]
+    if target is None: return self._own(u, number) if u.op in (Ops.ASSIGN, Ops.AFTER) and storage(u).op is Ops.BUFFER else u
+    if s in self.inside and self.target[s] is target: return u
+    if self.first.get(s) is target: return self.stored[s]
+    return self._assign(target, u, number)[1]
+
+  def _own(self, value: UOp, number: int) -> UOp:
+    """A value in a buffer that nothing else sees."""
+    return UOp(Ops.CONTIGUOUS, value.dtype, (value,), ("own", number))
+
+  def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
+    """Write a whole value: the node that others read it from, and the ASSIGN."""
+    if number in self.late:
+      value = self._own(value, number)
+      return value, UOp(Ops.ASSIGN, value.dtype, (target, value), number)
+    if value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
+    a = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
+    return a, a
+
+  def _write(self, u: UOp) -> UOp:
+    """A value after a write."""
+    base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
+    if number in self.apart: memory = self._own(self.new[base], number)
+    elif self.over.get(base) is u:
+      memory = self.new[base]
+      if base in self.inside: self.inside.add(u)
+    elif target is not None:
+      memory = base if base is target else self._assign(target, self.new[base], -1 - number)[1]
+      self.inside.add(u)
+    else: memory = self._own(self.new[base], number)
+    value, index = (u.src[1], u.src[2] if len(u.src) > 2 else None) if u.op is Ops.UPDATE else (u.src[2], u.src[1])
+    part, new = memory, self.new[value]
+    if u.op is Ops.UPDATE:
+      for op, arg in u.arg: part = UOp(op, u.dtype, (part,), arg)
+    if index is None:
+      if number in self.late: new = self._own(new, number)
+      return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
+    n = prod(index.shape)
+    at = self.new[index]
+    if at.shape != (n,): at, new = UOp(Ops.RESHAPE, at.dtype, (at,), (n,)), UOp(Ops.RESHAPE, u.dtype, (new,), (n, *part.shape[1:]))
+    if number in self.late: new = self._own(new, number)
+    mode = u.arg if u.op is Ops.SCATTER else "set"
+    return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (part, at, new), (mode, number))))
+
+
+__all__ = ["Placing", "Sink", "EFFECTS", "memory_of", "number_of"]
