@@ -106,7 +106,7 @@ class Job(threading.Thread):
       self.seed = last["seed"] + a.jobs
 
 
-def crash(kind: str, seed: int, device: str, seconds: float = 60) -> str:
+def crash(kind: str, seed: int, device: str, seconds: float) -> str:
   """The shortest program that ends the process, each tried in a process of its own."""
   from support.fuzz_generate import generate
   from support.fuzz_program import minimise, source
@@ -119,7 +119,8 @@ def crash(kind: str, seed: int, device: str, seconds: float = 60) -> str:
   return source(minimise(program, fails, seconds) if fails(program) else program, kind != "gradient", None, device)
 
 
-def environment() -> dict[str, str]: return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+def environment() -> dict[str, str]:
+  return {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "tests")])}
 
 
 def report(args: argparse.Namespace, jobs: list[Job], seconds: float) -> int:
@@ -127,10 +128,10 @@ def report(args: argparse.Namespace, jobs: list[Job], seconds: float) -> int:
   ran = sum((j.ran for j in jobs), Counter[str]())
   groups: dict[str, list[dict[str, Any]]] = {}
   for f in [f for j in jobs for f in j.findings]:
-    if f.get("crash") and sum("crash" in g[0] for g in groups.values()) < 3: f["code"] = crash(f["kind"], f["seed"], args.device)
     shape = re.sub(r"\d+|#.*", "", f["code"].split("DEFAULT")[-1]) if f["problem"] == "wrong value" else ""
     groups.setdefault(f"{f['kind']}: {f['problem']} {shape}", []).append(f)
   for found in sorted(groups.values(), key=len):
+    if "crash" in found[0]: found[0]["code"] = crash(found[0]["kind"], found[0]["seed"], args.device, args.shorten)
     best = min(found, key=lambda f: (not f["code"], len(f["code"])))
     if not best["code"] and best["problem"] == "wrong value": continue   # of which others were shortened
     seeds = ", ".join(str(f["seed"]) for f in found[:8]) + ", .." * (len(found) > 8)
@@ -149,6 +150,7 @@ def main() -> int:
   parser.add_argument("--kind", default="all", choices=["eager", "gradient", "capture", "all"])
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--jobs", type=int, default=1)
+  parser.add_argument("--shorten", type=float, default=60, help="seconds for shortening a program that crashes")
   parser.add_argument("--verbose", action="store_true", help="print findings as they come")
   parser.add_argument("--show", nargs=2, metavar=("KIND", "SEED"), help="print the program of a seed")
   parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -142,7 +142,7 @@ class Generator:
       elif k == 2: items.append(self.rng.choice(["::-1", "::2", "1::2", "::-2", "-2::-1"]))
       elif k == 3: items.append(":")
       else: items.append(self.rng.choice(["1:", ":-1", ":2", "1:3", "-2:", ":"]))
-    if items and self.exact and self.chance(0.12):
+    if items and self.exact and self.chance(0.2):
       k = self.rng.randrange(len(items))
       if n := t.shape[k]:
         rows = [self.rng.randrange(-n, n) for _ in range(self.rng.randint(1, 4))]
@@ -255,7 +255,8 @@ class Generator:
   def write(self) -> None:
     """One of the ways of writing."""
     name, r = self.pick(), self.rng
-    if not self.exact and self.ask(name).is_leaf and not self.chance(0.1): return
+    if not self.exact and not self.chance(0.1):
+      name = r.choice([n for n in self.scope if not self.env[n].is_leaf][-4:] or [name])
     k = r.random()
     if k < 0.45:
       target = self.views(name, 2)
@@ -338,7 +339,8 @@ class Generator:
     if "-=" not in how or hasattr(Tensor, "__isub__"): self.add(how)
 
   def gradient(self) -> None:
-    leaves = [self.name() for _ in range(self.rng.choice([1, 1, 2]))]
+    r = self.rng
+    leaves = [self.name() for _ in range(r.choice([1, 1, 2]))]
     for name in leaves:
       shape = self.rng.choice([(2,), (3,), (2, 2), (2, 3), (1,), ()])
       self.add(f"{name} = {self.host(shape, 'float64')[:-1]}, requires_grad=True)")
@@ -348,7 +350,7 @@ class Generator:
     for _ in range(self.rng.randint(2, 9)): self.step(outer=False)
     terms = [f"({leaves[0]} * {leaves[0]}).sum()"] if self.chance(0.5) else []
     for _ in range(self.rng.choice([1, 2, 3])):
-      x = self.pick()
+      x = r.choice([n for n in self.scope if not self.env[n].is_leaf and self.env[n].needs] or leaves) if self.chance(0.8) else self.pick()
       terms.append(f"({x}{self.rng.choice([f' * {x}', '.sin()', ''])}).sum()")
     names = []
     for t in terms:
@@ -384,12 +386,12 @@ class Generator:
     self.prefix, self.count, self.expressions, self.scope = "x", count, expressions, outer
     self.lines.append(Function(name, params, body, results))
     self.restart()
-    recipe = self.recipe(len(params))
+    recipe, varied = self.recipe(len(params)), self.chance(0.4)
     for _ in range(r.randint(4, 6)):
-      self.call(name, kinds, len(results), self.recipe(len(params)) if self.chance(0.2) else recipe)
+      self.call(name, kinds, len(results), self.recipe(len(params)) if varied and self.chance(0.4) else recipe)
       for _ in range(r.choice([0, 0, 1])): self.step()
       if self.chance(0.6):
-        for n in self.scope: self.add(f"check({n}.numpy())")
+        for n in r.sample(self.scope, min(len(self.scope), 8)): self.add(f"check({n}.numpy())")
 
   def recipe(self, n: int) -> list[str]: return [self.rng.choice(["new", "new", "live", "part", "part", "same", "expanded"]) for _ in range(n)]
 

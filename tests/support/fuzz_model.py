@@ -201,7 +201,7 @@ class Tensor:
     dtype = promote(self.dtype, b)
     if dtype.kind == "b": raise Undefined
     wide = "float64" if dtype.kind == "f" else "int64"
-    return fn(self.value().astype(wide), np.asarray(_value(other)).astype(wide)), dtype
+    with np.errstate(all="ignore"): return fn(self.value().astype(wide), np.asarray(_value(other)).astype(wide)), dtype
   def _with(self, fn: Any, other: Any) -> Tensor:
     wide, dtype = self._arithmetic(fn, other)
     return self._own(wide, self, other, dtype=dtype)
