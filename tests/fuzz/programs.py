@@ -1,4 +1,4 @@
-"""Random programs of in-place writes, views, gradients and captured functions, each compared with a model in numpy (``support.fuzz_model``).
+"""Random programs of in-place writes, views, gradients and captured functions, compared with a model in numpy (``support.fuzz_model``).
 
   python tests/fuzz/programs.py --minutes 5 [--device CPU|NUMPY] [--kind eager|gradient|capture|all] [--seed S] [--jobs J]
   python tests/fuzz/programs.py --show capture 17      # the program of a seed, as code
@@ -138,7 +138,8 @@ def report(args: argparse.Namespace, jobs: list[Job], seconds: float) -> int:
     print(f"# ---- {best['kind']} {best['seed']} on {args.device}: {best['problem']} ({len(found)} programs: seeds {seeds})")
     print(best["code"])
   total = sum(len(g) for g in groups.values())
-  for kind in kinds(args.kind): print(f"{kind}: {ran[kind]} programs, {sum(f['kind'] == kind for j in jobs for f in j.findings)} of them failed")
+  failed = Counter(f["kind"] for j in jobs for f in j.findings)
+  for kind in kinds(args.kind): print(f"{kind}: {ran[kind]} programs, {failed[kind]} of them failed")
   print(f"{sum(ran.values()) / max(seconds, 1e-9):.1f} programs a second on {args.device}, {args.jobs} jobs")
   return 1 if total else 0
 

@@ -1,4 +1,4 @@
-"""In-place writes, views, gradients and captured functions mean what the model in numpy says: random programs, and tests of the fuzzer itself."""
+"""In-place writes, views, gradients and captures mean what the model in numpy says: random programs, and tests of the fuzzer itself."""
 from __future__ import annotations
 
 import os
@@ -84,7 +84,8 @@ def test_model_has_no_rule() -> None:
     with pytest.raises(Undefined): values(A, text)
 
 
-CAPTURED = (Line("s = Tensor(np.arange(3))"), Line("v = s[1:]"), Function("f", ("a", "b"), ("a[0] = b[0]", "t = s + a", "s[0] = 9"), ("t", "v", "a")),
+CAPTURED = (Line("s = Tensor(np.arange(3))"), Line("v = s[1:]"),
+            Function("f", ("a", "b"), ("a[0] = b[0]", "t = s + a", "s[0] = 9"), ("t", "v", "a")),
             Line("x = Tensor(np.arange(10, 14))"), Line("r, p, q = f(x[:3], x[1:])"), Line("s[2] = 7"), Line("check(p.numpy())"),
             Line("check(r.numpy())"), Line("check(q.numpy())"), Line("y = f(x[:3], x[:3])"))
 
@@ -191,6 +192,6 @@ def test_crash(tmp_path: Path) -> None:
   """A process that dies is a finding: its program is shown, and the seeds after it run."""
   (tmp_path / "sitecustomize.py").write_text("import os, signal\nfrom ntgrad import Tensor\n"
                                              "def flip(*_): os.kill(os.getpid(), signal.SIGSEGV)\nTensor.flip = flip\n")
-  out = script("--minutes", "0.12", "--kind", "eager", "--device", "NUMPY", "--shorten", "8", path=str(tmp_path)).stdout
+  out = script("--minutes", "0.08", "--kind", "eager", "--device", "NUMPY", "--shorten", "3", path=str(tmp_path)).stdout
   part = next(p for p in out.split("# ---- ") if "ended with -11" in p.split("\n")[0])
-  assert ".flip(" in part and int(re.search(r"eager: (\d+) programs", out)[1]) > 10
+  assert ".flip(" in part and int(re.search(r"eager: (\d+) programs", out)[1]) > 3

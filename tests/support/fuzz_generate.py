@@ -35,7 +35,7 @@ class Function:
   def text(self) -> str:
     params = ", ".join(self.params)
     own = {s.split(" = ")[0] for s in self.body} | set(self.params)
-    changed = sorted({w for s in self.body if (w := s.split()[0]).isidentifier() and w not in own and re.match(r" [-+*/]= ", s[len(w):])})
+    changed = sorted({m[1] for s in self.body if (m := re.match(r"(\w+) [-+*/]= ", s))} - own)
     lines = [f"global {', '.join(changed)}"] if changed else []
     result = self.results[0] if len(self.results) == 1 else f"({', '.join(self.results)})"
     return "\n  ".join([f"@jit\ndef {self.name}({params}):", *lines, *self.body, f"return {result}"])
@@ -59,8 +59,8 @@ class raises:
 
 def namespace(check: Callable[..., Any] = lambda got: None) -> dict[str, Any]:
   """What programs run in, with the model."""
-  return {"np": np, "Tensor": model.Tensor, "jit": model.jit, "no_grad": model.no_grad, "grad": model.grad, "raises": raises, "check": check,
-          **{n: getattr(errors, n) for n in errors.__all__}}
+  return {"np": np, "Tensor": model.Tensor, "jit": model.jit, "no_grad": model.no_grad, "grad": model.grad, "raises": raises,
+          "check": check, **{n: getattr(errors, n) for n in errors.__all__}}
 
 
 class Generator:
@@ -133,7 +133,11 @@ class Generator:
 
   def host(self, shape: Shape, dtype: str) -> str: return f"Tensor({self.array(shape, dtype)})"
 
-  def index(self, t: Any, writing: bool = False) -> str:
+  def filled(self, shape: Shape, dtype: str) -> str:
+    """A constant, which has no memory before it is written."""
+    return f"Tensor.{self.rng.choice(['zeros', 'ones'])}({', '.join(map(str, shape))}, dtype='{dtype}')"
+
+  def index(self, t: Any) -> str:
     """A basic index, seldom with one array of ints."""
     items = []
     for n in t.shape[:self.rng.randint(0 if t.ndim > 1 else 1, t.ndim)]:
@@ -210,7 +214,8 @@ class Generator:
     if kind == "repeat": return f"{text}.repeat{tuple(r.choice([1, 1, 2]) for _ in range(max(t.ndim, 1)))}"
     if kind in ("sum", "max"): return f"{text}.{kind}({d if t.ndim else ''}{', keepdim=True' if t.ndim and self.chance(0.5) else ''})"
     if kind == "where": return f"({text} > {r.choice([0, 1, 2])}).where({text}, {r.choice([0, self.other(t) or 1])})"
-    if kind in ("stack", "cat"): return f"{text}.{kind}({self.other(t) or text}, dim={d})" if self.chance(0.8) else f"{text}.{kind}(dim={d})"
+    if kind in ("stack", "cat"):
+      return f"{text}.{kind}({self.other(t) or text}, dim={d})" if self.chance(0.8) else f"{text}.{kind}(dim={d})"
     if kind == "pad": return f"{text}.pad({tuple((r.choice([0, 0, 1]), r.choice([0, 0, 2])) for _ in t.shape)})"
     if kind == "unfold": return f"{text}.unfold({d}, {r.choice([1, 2])}, {r.choice([1, 2])})"
     if kind == "interleave": return f"{text}.repeat_interleave({r.choice([1, 2])}, {d})"
@@ -296,6 +301,7 @@ class Generator:
       name = self.name()
       if self.add(f"h{name} = {self.array(shape, dtype)}") and self.add(f"{name} = Tensor(h{name})"): self.scope.append(name)
       self.add(f"h{name}[...] = 0")
+    elif shape and self.kind != "capture" and self.chance(0.12): self.define(self.filled(shape, dtype))
     else: self.define(self.host(shape, dtype))
 
   def copy_out(self) -> None:
@@ -393,7 +399,9 @@ class Generator:
       if self.chance(0.6):
         for n in r.sample(self.scope, min(len(self.scope), 8)): self.add(f"check({n}.numpy())")
 
-  def recipe(self, n: int) -> list[str]: return [self.rng.choice(["new", "new", "live", "part", "part", "same", "expanded"]) for _ in range(n)]
+  def recipe(self, n: int) -> list[str]:
+    """What each argument is: a new tensor, one that is there, a part of one (which others may be too), the same as another."""
+    return [self.rng.choice(["new", "new", "live", "part", "part", "same", "expanded"]) for _ in range(n)]
 
   def call(self, name: str, kinds: list[tuple[Shape, str]], results: int, recipe: list[str]) -> None:
     args: list[str] = []

@@ -1,7 +1,8 @@
 """What in-place writes mean, in numpy: a value is a piece of flat memory and the index of each of its elements in it.
 
-A view is another index into the same memory, so that every reshape is a view; a write sets memory at those elements. ``Tensor``, ``jit`` and
-``no_grad`` here stand for those of ntgrad in the programs of ``fuzz_program``. ``Undefined`` is raised where the model takes no side.
+A view is another index into the same memory, so that every reshape is a view; a write sets memory at those elements. ``Tensor``,
+``jit`` and ``no_grad`` here stand for those of ntgrad in the programs of ``fuzz_program``. ``Undefined`` is raised where the model
+takes no side.
 """
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def fit(wide: Any, dtype: Any) -> Array:
   """A result in its dtype; only small ones are compared."""
   wide, dtype = np.asarray(wide), np.dtype(dtype)
   low, high = LIMIT.get(dtype.name, (-4000, 4000))
-  if wide.size > MOST or wide.ndim > 5 or not np.isfinite(wide).all() or (wide.size and (wide.min() < low or wide.max() > high)): raise Undefined
+  if wide.size > MOST or wide.ndim > 5 or not np.isfinite(wide).all(): raise Undefined
+  if wide.size and (wide.min() < low or wide.max() > high): raise Undefined
   if session.exact and dtype.kind == "f" and (wide * 8 != np.round(wide * 8)).any(): raise Undefined
   return np.array(np.trunc(wide) if dtype.kind in "iu" else wide).astype(dtype)
 
@@ -103,6 +105,11 @@ class Tensor:
     self.memory, self.index, self.constant = Memory(value.flatten(), leaf), np.arange(value.size).reshape(value.shape), False
     self.memory.flat = self.memory.flat + self.memory.moves().astype(value.dtype) if leaf is not None else self.memory.flat
     self.memory.needs = leaf is not None or (needs and session.grad)
+
+  @classmethod
+  def zeros(cls, *shape: int, dtype: str) -> Tensor: return cls(np.zeros(shape, dtype))
+  @classmethod
+  def ones(cls, *shape: int, dtype: str) -> Tensor: return cls(np.ones(shape, dtype))
 
   # ---- what it is
   shape = property(lambda self: self.index.shape)
@@ -127,7 +134,8 @@ class Tensor:
   def __getitem__(self, index: Any) -> Tensor:
     index, plain = host_index(index)
     return self._view(self.index[index]) if plain else self._own(self.value()[index], self)
-  def reshape(self, *shape: Any) -> Tensor: return self._view(self.index.reshape(shape[0] if shape and isinstance(shape[0], tuple) else shape))
+  def reshape(self, *shape: Any) -> Tensor:
+    return self._view(self.index.reshape(shape[0] if shape and isinstance(shape[0], tuple) else shape))
   view = reshape
   def flatten(self, start: int = 0, end: int = -1) -> Tensor:
     if not self.ndim: return self.reshape(1)
@@ -246,7 +254,7 @@ class Tensor:
 
   def assign(self, value: Any) -> Tensor:
     v = _value(value)
-    if self.is_leaf and isinstance(value, Tensor) and value.memory is self.memory and np.array_equal(value.index, self.index): raise Undefined
+    if self.is_leaf and isinstance(value, Tensor) and value.memory is self.memory: raise Undefined
     if not isinstance(value, Tensor): v = np.broadcast_to(v, self.shape)
     elif v.shape != self.shape or v.dtype != self.dtype: raise AssignError("another shape or dtype")
     self._write(self.index, np.array(v), isinstance(value, Tensor) and value.needs, True)
@@ -318,8 +326,8 @@ class no_grad:
 
 
 class jit:
-  """A captured function of the model: the plain call, its results copied. A call with arguments that overlap in another way, where one of them
-  is written, may be refused, and so may a function that launches nothing."""
+  """A captured function of the model: the plain call, its results copied. A call with arguments that overlap in another
+  way, where one of them is written, may be refused, and so may a function that launches nothing."""
 
   def __init__(self, fn: Callable[..., Any]):
     self.fn, self.patterns, self.kinds = fn, list[tuple[Any, ...]](), set[Any]()
