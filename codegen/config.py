@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 from .errors import ConfigError
 
 
-def _setting(env: str, default: Any, help: str, key: bool = False) -> Any:
+def _setting(env: str, default: Any, help: str, key: bool = False, values: Sequence[Any] = ()) -> Any:
   kind = type(default)
   raw = os.environ.get(env)
   value = default
@@ -22,7 +22,11 @@ def _setting(env: str, default: Any, help: str, key: bool = False) -> Any:
       value = kind(raw)
     except ValueError:
       raise ConfigError(f"environment variable {env}={raw!r}: expected {kind.__name__}") from None
-  return field(default=value, metadata={"env": env, "help": help, "key": key, "kind": kind})
+    if values and value not in values: raise ConfigError(f"environment variable {env}={raw!r}: expected {_either(values)}")
+  return field(default=value, metadata={"env": env, "help": help, "key": key, "kind": kind, "values": values})
+
+
+def _either(values: Sequence[Any]) -> str: return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
 
 @dataclass
@@ -38,6 +42,9 @@ class Config:
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk")
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
+  vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
+                              key=True, values=(0, 128, 256, 512))
+  cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True)
   workers: int = _setting("WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core")
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal")
 
@@ -51,6 +58,8 @@ class Config:
       kind = known[name].metadata["kind"]
       if not isinstance(value, kind):
         raise ConfigError(f"config.{name} takes {kind.__name__}, got {value!r}")
+      values = known[name].metadata["values"]
+      if values and value not in values: raise ConfigError(f"config.{name} is {_either(values)}, got {value!r}")
     before = {name: getattr(self, name) for name in changes}
     try:
       for name, value in changes.items():

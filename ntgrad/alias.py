@@ -71,12 +71,26 @@ class Alias:
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""
     if node is self.node: return
-    for t in self.seen():
-      if t._state != 1: t._node = None
-      elif t._node is None: t._read()
+    leaf = any([t._state == 2 for t in self.seen()])   # its views find their way to it by themselves
+    attached = [] if leaf else [t for t in self.seen() if t._state == 1]
+    if attached:
+      for t in attached: t.lazydata  # noqa: B018 - known from here on
+      history = self.history
+      if memory is not None and history.__dict__.get("_realized") is not node:   # the value lies elsewhere too, and may change there
+        history = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))
+        memory.is_value_of(history)
+    for t in self.seen(): t._node = None
+    for t in attached: t._node = onto(history, t._view)
     self.node = node
     self.memory = memory
     pending.pop(id(self), None)
+
+  def renew(self) -> None:
+    """The same value, to be computed into memory of its own."""
+    history = self.history
+    self.node = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))
+    self.memory = None
+    for t in self.seen(): t._node = None
 
   def overwritten(self, what: str) -> None:
     """A kernel that is not of the graph (``what``) has written over its memory: tensors see that."""

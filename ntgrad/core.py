@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.alias import Alias, Move, View, onto, repeats, whole, written
+from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, whole, written
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
@@ -285,6 +285,9 @@ class Base:
     if attached and (not mode.grad or (Ops.DETACH, None) in view): value, attached = graph.detach(value), False
     if attached and leaf:
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value")
+    if 0 in value.shape or (index is None and value is self.lazydata):   # nothing changes
+      for note in watchers: note(alias)
+      return self
     part = index is not None or not whole(view)
     alias.write(written(alias.history, view, value, index), name)
     attached = attached or (part and any([t._state == 1 for t in alias.seen()]))
@@ -312,7 +315,7 @@ class Base:
     u = self.lazydata
     make: Any = type(self)
     v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
-    if v is u: return self
+    self._check_writable("assign")
     if v.shape != u.shape:
       raise AssignError(f"assign: a value of shape {v.shape} does not fit a tensor of shape {u.shape}; give that shape")
     if v.dtype is not u.dtype:

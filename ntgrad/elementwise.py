@@ -240,7 +240,6 @@ class Elementwise(Base):
   # ---- writing: the result goes to this tensor's memory, where all that share it see it
   def _in_place(self, name: str, make: Callable[[], Base]) -> Self:
     """Write a result of this shape, in a dtype that this one holds. Raises ShapeError, DTypeError, AssignError, GradientError."""
-    self._check_leaf(name)
     self._check_writable(name)
     result, shape, dtype = make(), self.shape, self.dtype
     if result.shape != shape:
@@ -249,6 +248,7 @@ class Elementwise(Base):
     if promote(result.dtype, dtype) is not dtype:
       raise DTypeError(f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
                        "cast the operand, or write it without assignment (a = a + b)")
+    self._check_leaf(name)
     return self._write(name, graph.cast(result.lazydata, dtype), result._state > 0)
 
   def __iadd__(self, x: Any) -> Self: return self._in_place("+=", lambda: self + x)

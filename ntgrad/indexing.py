@@ -174,7 +174,6 @@ class Indexing(Random):
 
     Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that requires a gradient.
     """
-    self._check_leaf("setitem")
     self._check_writable("setitem")
     items, ints = self._parse("setitem", index)
     make: Any = type(self)
@@ -188,11 +187,13 @@ class Indexing(Random):
     if arrays:
       if None in [i if i is None else 0 for i in items]:
         raise ArgumentError(f"setitem: None together with integer tensors in the index of shape {self.shape}; reshape the value instead")
+      self._check_leaf("setitem")
       self._seen(*self._boxed(items))._set_rows(items, ints, arrays, vu, v._state > 0)
       return
     part = self[index]
     vu = self._fit(vu, part.shape)
-    if part.numel() and vu is not part.lazydata: part._write("setitem", vu, v._state > 0)
+    self._check_leaf("setitem")
+    part._write("setitem", vu, v._state > 0)
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])

@@ -347,7 +347,7 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
     at = (0, _contiguous(t.shape))
   alias = t._alias
   if alias.memory is None and rebased(t.lazydata).device is not None:   # it lies in memory that another tensor writes
-    alias.settle(UOp.fresh(Ops.CONTIGUOUS, alias.node.dtype, (alias.node,)), None)
+    alias.renew()
     t.realize()
     at = _layout(rebased(t.lazydata)) or at
   start, strides = at

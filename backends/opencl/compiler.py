@@ -28,6 +28,16 @@ OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved
+# a kernel whose name tells the width of the vector registers that the compiler uses
+_WIDEST = """
+#if defined(__AVX512F__) || !defined(__x86_64__)
+__kernel void bits_512(void) {}
+#elif defined(__AVX__)
+__kernel void bits_256(void) {}
+#else
+__kernel void bits_128(void) {}
+#endif
+"""
 # what C or OpenCL C calls something already: PoCL does not find a kernel of such a name
 RESERVED = frozenset("""
 auto break case const constant continue default do else enum extern for goto if inline register restrict return signed sizeof static
@@ -110,6 +120,21 @@ class Compiler:
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
     atexit.register(self.save)
+
+  def vector_bits(self) -> int:
+    """Width of the vector registers that compiled code uses.
+
+    PoCL tells the CPU's own width, but its LLVM may not know a new CPU: it takes Zen 4, which has AVX-512, for Zen 3.
+    """
+    native = max(int(self.device.native_vector_width_float), 1)*32
+    if native <= 128 or "portable computing" not in self.device.platform.name.lower(): return native
+    k = cache.key("vector-bits", self.identity)
+    raw = cache.load("opencl-bits", k)
+    if raw is None:
+      with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
+      raw = str(names).removeprefix("bits_").encode()
+      cache.store("opencl-bits", k, raw)
+    return min(native, int(raw))
 
   def key(self, spec: ProgramSpec) -> str:
     """What a kernel is kept under: its source and launch, the device with its driver, the options."""

@@ -18,12 +18,14 @@ from ntgrad.backends.base import Program, ProgramSpec, Target
 from ntgrad.backends.memory import Pooled, bucket as bucket_of
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
-from ntgrad.backends.opencl.renderer import OpenCLRenderer
+from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError
 
 _ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
+_MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
 
 
 @cache
@@ -51,10 +53,8 @@ def find(name: str) -> Any:
   CPU is the first CPU, PoCL before others; CL the first device that is no CPU, or else the first; CL:n the n-th of all.
   Raises DeviceError where there is none.
   """
-  cl = import_opencl()
   devices = _cl_devices()
-  cpus = [d for d in devices if d.type & cl.device_type.CPU]
-  cpus.sort(key=lambda d: "portable computing" not in d.platform.name.lower())
+  cpus = sorted((d for d in devices if is_cpu(d)), key=lambda d: not is_pocl(d))
   kind, _, number = name.partition(":")
   if kind == "CPU": pick = cpus
   elif kind == "CL": pick = devices if number else [d for d in devices if d not in cpus] or devices
@@ -73,16 +73,17 @@ def available(name: str = "CPU") -> tuple[bool, str]:
     return False, str(e)
 
 
-def target_of(d: Any) -> Target:
-  """What the optimiser needs to know of a pyopencl device."""
-  cl = import_opencl()
-  cpu = bool(d.type & cl.device_type.CPU)
-  # AVX-512 has 32 registers of 16 floats, AVX2 16 of 8; the width that PoCL reports is the machine's
-  lanes = max(int(d.native_vector_width_float), 1) if cpu else 1
-  wide = lanes >= 16
+def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
+def is_pocl(d: Any) -> bool: return "portable computing" in d.platform.name.lower()
+
+
+def target_of(d: Any, vector_bits: int) -> Target:
+  """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
-  return Target("opencl", lanes=lanes, registers=32 if wide or not cpu else 16, cores=int(d.max_compute_units), locals=not cpu,
-                local_memory=int(d.local_mem_size), dtypes=have)
+  cores, memory = int(d.max_compute_units), int(d.local_mem_size)
+  if not is_cpu(d): return Target("opencl", registers=32, cores=cores, locals=True, local_memory=memory, dtypes=have)
+  # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
+  return pretended(Target("opencl", lanes=max(vector_bits // 32, 1), cores=cores, local_memory=min(memory, _MOST_LOCAL), dtypes=have))
 
 
 class OpenCLProgram(Program):
@@ -152,14 +153,23 @@ class OpenCLDevice(Pooled):
     self.device = find(name)
     self.context = self.cl.Context([self.device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
-    self.renderer = OpenCLRenderer(target_of(self.device))
+    self._renderers: dict[tuple[int, int], OpenCLRenderer] = {}
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.compiler.finish = self.queue.finish
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
-    self.on_host = bool(self.device.type & self.cl.device_type.CPU) and "portable computing" in self.device.platform.name.lower()
+    self.on_host = is_cpu(self.device) and is_pocl(self.device)
+
+  @property
+  def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
+    """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
+    key = (config.vector_bits, config.cores)
+    if key not in self._renderers:
+      bits = config.vector_bits or self.compiler.vector_bits()
+      self._renderers[key] = OpenCLRenderer(target_of(self.device, bits))
+    return self._renderers[key]
 
   @staticmethod
   def available(name: str = "CPU") -> tuple[bool, str]:

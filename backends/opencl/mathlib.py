@@ -6,7 +6,7 @@ compiler contracts to fused multiply-adds (the errors rely on it). Comparisons a
 """
 from __future__ import annotations
 
-from ntgrad.backends.opencl.prelude import Type, helper
+from ntgrad.backends.opencl.prelude import Type, helper, helper_of
 
 
 def horner(x: str, *coefficients: str) -> str:
@@ -29,7 +29,7 @@ def _scaled(t: Type) -> str:
   return p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};"""
 
 
-@helper
+@helper_of("float")
 def _exp(t: Type) -> str:
   return f"""
 static {t} exp_{t}({t} x) {{
@@ -42,7 +42,7 @@ static {t} exp_{t}({t} x) {{
 }}"""
 
 
-@helper
+@helper_of("float")
 def _exp2(t: Type) -> str:
   return f"""
 static {t} exp2_{t}({t} x) {{
@@ -72,19 +72,19 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper
+@helper_of("float")
 def _log_natural(t: Type) -> str:
   return _log(t, "log", f"""{t} y = p*(f*z) + k*-2.12194440e-4f - 0.5f*z;
   {t} r = f + y + k*0.693359375f;""")
 
 
-@helper
+@helper_of("float")
 def _log2(t: Type) -> str:
   return _log(t, "log2", f"""{t} y = p*(f*z) - 0.5f*z, m = f + y;
   {t} r = m*0.442695041f + m + k;""")
 
 
-@helper
+@helper_of("float")
 def _tanh(t: Type) -> str:
   p = horner("s", "-2.76076847742355e-16f", "2.00018790482477e-13f", "-8.60467152213735e-11f", "5.12229709037114e-08f",
              "1.48572235717979e-05f", "6.37261928875436e-04f", "4.89352455891786e-03f")
@@ -100,7 +100,7 @@ static {t} tanh_{t}({t} x) {{
 }}"""
 
 
-@helper
+@helper_of("float")
 def _erf(t: Type) -> str:
   near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
   return f"""
@@ -135,20 +135,20 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper
+@helper_of("float")
 def _sin(t: Type) -> str: return _wave(t, "sin", "", "")
-@helper
+@helper_of("float")
 def _cos(t: Type) -> str: return _wave(t, "cos", " - 0.5f", " + 1")
-@helper
+@helper_of("float")
 def _tan(t: Type) -> str: return f"static {t} tan_{t}({t} x) {{ return @sin(x)/@cos(x); }}"
 
 
-@helper
+@helper_of("float")
 def _sqrt(t: Type) -> str:
   if t.n == 1: return f"static float sqrt_{t}(float x) {{ return __builtin_sqrtf(x); }}"
-  if t.n == 16: return "static float16 sqrt_float16(float16 x) { return (float16)(@sqrt:float8(x.lo), @sqrt:float8(x.hi)); }"
   hard = {4: "__builtin_ia32_sqrtps(x)", 8: "__builtin_ia32_sqrtps256(x)"}.get(t.n)
   soft = f"static {t} sqrt_{t}({t} x) {{ return sqrt(x); }}"
+  if t.n > 4: soft = f"static {t} sqrt_{t}({t} x) {{ return ({t})(@sqrt:float{t.n//2}(x.lo), @sqrt:float{t.n//2}(x.hi)); }}"
   if hard is None: return soft
   return f"""
 #ifdef __AVX__

@@ -33,6 +33,8 @@ class Type:
 
   @property
   def size(self) -> int: return SIZES[self.base]
+  @property
+  def bits_wide(self) -> int: return 8*self.size*(4 if self.n == 3 else self.n)
 
   @staticmethod
   def parse(text: str) -> Type:
@@ -47,13 +49,49 @@ SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "u
 SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
 UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 
-_templates: dict[str, Callable[[Type], str]] = {}
+Template = Callable[[Type], str]
+_templates: dict[str, Template] = {}
+_bases: dict[str, tuple[str, ...]] = {}   # of templates that are not for all
 
 
-def helper(fn: Callable[[Type], str]) -> Callable[[Type], str]:
+def helper(fn: Template) -> Template:
   """Register a template under its name without the leading underscore; ``_log_natural`` is ``log``."""
   _templates[fn.__name__.strip("_").replace("_natural", "")] = fn
   return fn
+
+
+def helper_of(*bases: str) -> Callable[[Template], Template]:
+  """Register a template for these elements only."""
+  def register(fn: Template) -> Template:
+    _bases[fn.__name__.strip("_").replace("_natural", "")] = bases
+    return helper(fn)
+  return register
+
+
+# ---- the device's own functions
+# name → number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a new CPU with AVX-512, which its LLVM does not
+# know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are handed over only up to the kernel's registers: a function
+# of anything wider gives wrong numbers or ends the process. So wider vectors go in pieces.
+LIBRARY = {"sqrt": 1, "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sin": 1, "cos": 1, "tan": 1, "tanh": 1, "erf": 1, "pow": 2, "fmod": 2,
+           "copysign": 2}
+_ALL = 128                                # bits that every CPU's vector registers have
+_SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
+
+
+def library(name: str, t: Type, *args: str) -> str:
+  """C text of a call of the device's own function, for a template; vectors that not every CPU takes by way of a helper."""
+  return f"{name}({', '.join(args)})" if t.bits_wide <= _ALL else f"@{name}:{t}({', '.join(args)})"
+
+
+def _pieces(name: str, t: Type) -> str:
+  """A helper that calls the device's own function with vectors that fit its registers."""
+  args = "ab"[:LIBRARY[name]]
+  parts = [f"s{i}" for i in range(3)] if t.n == 3 else ["lo", "hi"]
+  part = Type(t.base, 1 if t.n == 3 else t.n//2)
+  head = f"static {t} {name}_{t}({', '.join(f'{t} {a}' for a in args)}) "
+  split = f"{head}{{ return ({t})({', '.join(library(name, part, *(f'{a}.{p}' for a in args)) for p in parts)}); }}"
+  if t.bits_wide not in _SOME: return split
+  return f"#ifdef {_SOME[t.bits_wide]}\n{head}{{ return {name}({', '.join(args)}); }}\n#else\n{split}\n#endif"
 
 
 # what a template calls: `@name` is the helper of the template's own type, `@name:float8` of another
@@ -63,16 +101,17 @@ _CALL = re.compile(r"@(\w+)(?::(\w+))?")
 @cache
 def source(name: str, ctype: str) -> tuple[tuple[str, str], ...]:
   """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs."""
-  text = _templates[name](Type.parse(ctype)).strip("\n")
+  t = Type.parse(ctype)
+  text = (_templates[name](t) if has(name, t) else _pieces(name, t)).strip("\n")
   out: dict[str, str] = {}
   for m in _CALL.finditer(text): out.update(source(m[1], m[2] or ctype))
   out[f"{name}_{ctype}"] = _CALL.sub(lambda m: f"{m[1]}_{m[2] or ctype}", text)
   return tuple(out.items())
 
 
-def has(name: str) -> bool:
-  """Whether there is a helper of this name."""
-  return name in _templates
+def has(name: str, t: Type) -> bool:
+  """Whether there is a template of this name for a type."""
+  return name in _templates and t.base in _bases.get(name, (t.base,))
 
 
 # ---- MAX and MIN
@@ -93,11 +132,11 @@ def _min(t: Type) -> str:
 def _idiv(t: Type) -> str:
   if t.base in ("float", "double"): return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
-  {t} m = fmod(a, b), q = (a - m) / b;
+  {t} m = {library('fmod', t, 'a', 'b')}, q = (a - m) / b;
   q = (m != 0) & ((m < 0) != (b < 0)) ? q - 1 : q;
-  {t} f = floor(q);
+  {t} f = {'floor' if t.n == 1 else '@floor'}(q);
   f = q - f > ({t})(0.5) ? f + 1 : f;
-  return b == 0 ? a / b : (q == 0 ? copysign(({t})(0), a / b) : f);
+  return b == 0 ? a / b : (q == 0 ? {library('copysign', t, f'({t})(0)', 'a / b')} : f);
 }}"""
   if t.base.startswith("u"): return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
@@ -117,8 +156,8 @@ static {t} idiv_{t}({t} a, {t} b) {{
 def _mod(t: Type) -> str:
   if t.base in ("float", "double"): return f"""
 static {t} mod_{t}({t} a, {t} b) {{
-  {t} m = fmod(a, b);
-  return m == 0 ? copysign(m, b) : ((m < 0) != (b < 0) ? m + b : m);
+  {t} m = {library('fmod', t, 'a', 'b')};
+  return m == 0 ? {library('copysign', t, 'm', 'b')} : ((m < 0) != (b < 0) ? m + b : m);
 }}"""
   if t.base.startswith("u"): return f"""
 static {t} mod_{t}({t} a, {t} b) {{
@@ -132,7 +171,7 @@ static {t} mod_{t}({t} a, {t} b) {{
 }}"""
 
 
-@helper
+@helper_of(*SIGNED.values(), *UNSIGNED.values())
 def _pow(t: Type) -> str:
   """Integer powers by squaring; a negative exponent gives what 1 / a**-b truncates to."""
   signed = not t.base.startswith("u")

@@ -6,19 +6,21 @@ CAST and BITCAST round them to nearest even; ALU results between are not rounded
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Sequence
 
 import numpy as np
 
 from ntgrad.backends.base import Renderer, Target
-from ntgrad.backends.opencl import atomics, mathlib, prelude
+from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
-DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2)
+DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2)   # where no device and no setting says otherwise
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 WIDTHS = (1, 2, 3, 4, 8, 16)
 _BASE = {"bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int", "uint32": "uint",
@@ -45,11 +47,18 @@ _BUILTIN = {
 Text = tuple[str, int]  # C and its precedence
 
 
+def pretended(machine: Target) -> Target:
+  """A CPU's target with what ``config.vector_bits`` and ``config.cores`` say in place of the machine's."""
+  lanes = config.vector_bits // 32 or machine.lanes
+  # AVX-512 has 32 registers of 16 floats, AVX2 16 of 8
+  return replace(machine, lanes=lanes, registers=32 if lanes >= 16 else 16, cores=config.cores or machine.cores)
+
+
 class OpenCLRenderer(Renderer):
   """OpenCL C for a target. Needs no device."""
 
   def __init__(self, target: Target | None = None):
-    self.target = target or DEFAULT_TARGET
+    self.target = target or pretended(DEFAULT_TARGET)
 
   def render(self, name: str, uops: Sequence[UOp]) -> str:
     """The source of a kernel called ``name``: the helper functions that it uses, then the kernel, blank lines between.
@@ -440,8 +449,13 @@ class _Kernel:
 
   def math(self, name: str, t: Type, x: str) -> Text:
     """A function of floats: the prelude's where that is faster or more accurate than the device's."""
-    if not self.native and prelude.has(name) and (t.base == "float" or name in mathlib.ROUNDINGS): return self.call(name, t, x)
-    return (f"{name}({x})", ATOM)
+    if not self.native and prelude.has(name, t): return self.call(name, t, x)
+    return self.library(name, t, x)
+
+  def library(self, name: str, t: Type, *args: str) -> Text:
+    """A function of the device's own."""
+    text = prelude.library(name, t, *args)
+    return self.call(name, t, *args) if text.startswith("@") else (text, ATOM)
 
   def exposed(self, u: UOp) -> bool:
     """Whether signed overflow here could be seen, so that it must wrap by way of unsigned (C leaves it undefined)."""
@@ -467,7 +481,7 @@ class _Kernel:
         sign, prec = table[_LOGIC[fn]]
         most, least = (UNARY, UNARY) if _LOGIC[fn] == "xor" else (prec, prec - 1)
         return (f"{self.wide(a, n, most)}{sign}{self.wide(b, n, least)}", prec)
-    if fn is BinaryOps.POW and kind == "f": return (f"pow({self.wide(a, n, force=True)}, {self.wide(b, n, force=True)})", ATOM)
+    if fn is BinaryOps.POW and kind == "f": return self.library("pow", t, self.wide(a, n, force=True), self.wide(b, n, force=True))
     plain = fn in _INFIX and (fn not in (BinaryOps.IDIV, BinaryOps.MOD) or (kind in "iu" and self.facts.plain_division(a, b)))
     if not plain: return self.call(fn.name.lower(), t, self.wide(a, n, force=True), self.wide(b, n, force=True))
     sign, prec = _INFIX[fn]

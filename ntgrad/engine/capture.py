@@ -151,6 +151,7 @@ def nothing_known() -> Iterator[None]:
   Those stay whose sources have been overwritten since: nothing could compute them again.
   """
   for a in live_aliases:   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
+    engine.settle(a)
     history = a.history
     if history is a.node or "_realized" not in history.__dict__: continue
     own = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))

@@ -167,7 +167,6 @@ class TinyJit:
     """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the arguments
     share memory otherwise than when it was captured."""
     assert self._replay is not None
-    self._refuse_constants(pieces)
     engine.realize(pieces.tensors)
     out: list[tuple[Buffer, Alias | None]] = []
     read: list[Any] = []
@@ -193,13 +192,6 @@ class TinyJit:
         done.add(g.group)
         out.append((groups[g.group].memory, groups[g.group]))
     return out
-
-  def _refuse_constants(self, pieces: Pieces) -> None:
-    for t, place in zip(pieces.tensors, pieces.places):
-      base = base_of(t.lazydata)
-      if base.op is Ops.CONST:
-        raise CaptureError(f"jit {self.name}: {place} is a constant ({base.arg}, shape {t.shape}) without memory, which kernels have inside them; "
-                           "pass .contiguous().realize() of it, or a Tensor made from a list")
 
   def _stand_ins(self, pieces: Pieces) -> tuple[list[Any], list[Buffer], list[tuple[Buffer, Alias]]]:
     """What the function gets for its arguments while it is recorded; the copies among them that it may read, and those that it may write,
@@ -228,7 +220,7 @@ class TinyJit:
       else:
         self._given.append(Given("read"))
         given = next(reads)
-        b = Buffer(given.device, given.shape, given.dtype)   # what is computed from a copy is new
+        b = Buffer(given.device, t.shape, given.dtype)   # what is computed from a copy is new
         b.take(given)
         read.append(b)
         x = type(t)._from_node(b.node)
@@ -241,12 +233,14 @@ class TinyJit:
     from ntgrad import random
     name = self.name
     engine.compute(waiting())   # written before the call: not the function's to repeat
-    self._refuse_constants(pieces)
+    mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]
+    engine.before_writing([a.memory.storage for a in mine], mine)
     engine.realize(pieces.tensors)
     signature = Signature(name, args, kwargs, pieces)
     recorder = Recorder(name)
     stand_ins, read, written = self._stand_ins(pieces)
-    unrealised = [ref(a) for a in live_aliases if base_of(a.node).op not in (Ops.BUFFER, Ops.CONST)]
+    elsewhere = [ref(a) for a in live_aliases if a.memory is None and a.node.device is not None]   # values not computed, or in another's memory
+    where = [None if t._alias.memory is None else t._alias.memory.storage.serial for t in pieces.tensors]
     seed, count = random.place()
     serials = [b.storage.serial for b in read]
     theirs = [b.storage.serial for b, _ in written]
@@ -257,7 +251,7 @@ class TinyJit:
         call: Any = put((args, kwargs), lambda: next(given))
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
     finally: _recording.remove(recorder)
-    if not recorder.launches:
+    if not recorder.launches and not outputs and not recorder.writes:
       raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")
     rng = [b for b, _ in recorder.host if b.rng_count]
     if random.place() != (seed, (count + sum([b.rng_count for b in rng])) % 2 ** 64):
@@ -267,12 +261,12 @@ class TinyJit:
       raise CaptureError(f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each call; "
                          "pass it as an argument")
     writes = {k for x in recorder.launches for k in x.writes}
-    for x, t, g, place in zip(stand_ins, pieces.tensors, self._given, pieces.places):
+    for x, k, g, place in zip(stand_ins, where, self._given, pieces.places):
       if x.grad is not None:
         raise CaptureError(f"jit {name}: {place} gets a gradient (.grad) inside, which replays do not give it; return gradients "
                            "(loss.gradient(x)), or detach() the argument")
       if (g.kind == "read" and x._alias.memory is not None and x._alias.memory.storage.serial in writes) or \
-         (g.kind != "state" and t._alias.memory is not None and t._alias.memory.storage.serial in writes):
+         (g.kind != "state" and k in writes):
         raise CaptureError(f"jit {name}: {place} is written in the second call and was not in the first, so it is not known what shares its memory; "
                            "reset() the jit, or call it plainly before with such arguments")
     copied = [p for p, g in zip(pieces.places, self._given) if g.kind == "read"]
@@ -282,7 +276,7 @@ class TinyJit:
       engine.before_writing([a.memory.storage], [a])
       a.memory.take(b)
       a.overwritten(f"a call of {name}")
-    given = call = x = t = b = a = None  # type: ignore[assignment]
+    given = call = x = b = a = None  # type: ignore[assignment]
     stand_ins.clear()
     read.clear()
     written.clear()
@@ -291,7 +285,7 @@ class TinyJit:
         for t in a.seen():
           if t._state == 1: t._node = None
     a = t = None  # type: ignore[assignment]
-    late = [x for x in (r() for r in unrealised) if x is not None and _made_after(recorder.start, x)]
+    late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because its sources were about to be overwritten: this call is right as it ran, the next one is captured
       self._late += 1
@@ -331,7 +325,7 @@ class TinyJit:
       s = base_of(t._alias.node).arg.storage
       seen = s.writer is not None and s.writer() not in (None, t._alias)
       if seen or s.serial in taken or s.serial in inputs or s.serial not in writes or s.serial in made_by_host or s.serial < recorder.start:
-        t._alias.settle(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t._alias.node,)), None)
+        t._alias.renew()
         again.append(t._alias)
       else: taken.add(s.serial)
     engine.compute(again)
@@ -369,7 +363,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
 
 def _make_own(a: Alias) -> None:
   """Give an Alias whose value lies in another's memory its own."""
-  a.settle(UOp.fresh(Ops.CONTIGUOUS, a.node.dtype, (a.node,)), None)
+  a.renew()
   engine.compute([a])
 
 

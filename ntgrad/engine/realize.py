@@ -101,28 +101,25 @@ class _Wanted:
 
   def __init__(self) -> None:
     self.sinks: dict[tuple[UOp, UOp | None], list[Alias]] = {}   # a value and the BUFFER it is written to; who waits for it
-    self.aliases: dict[Alias, None] = {}
+    self.aliases: dict[Alias, None] = {}   # of those that wait
 
   def add(self, a: Alias) -> None:
     """The newest value of an Alias."""
     if a in self.aliases: return
-    self.aliases[a] = None
     if a.pending:
+      self.aliases[a] = None
       self.sinks.setdefault((a.node, a.memory.node), []).append(a)
       return
     base = base_of(a.node)
-    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)):
-      node = rebased(a.node)
-      if node is not a.node: a.settle(node, None)
-      if node.op is Ops.BUFFER and a.memory is None: a.claim()
-      return
+    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)): return settle(a)
     if base.op is Ops.BUFFER or a.node.device is None:   # numbers alone, and what others may write: not the interned node that every use shares
-      a.settle(UOp.fresh(Ops.CONTIGUOUS, a.node.dtype, (a.node,)), None)
+      a.renew()
+    self.aliases[a] = None
     self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
-    if not a.pending and is_view(a.node): a.settle(UOp.fresh(Ops.CONTIGUOUS, a.node.dtype, (a.node,)), None)
+    if not a.pending and is_view(a.node): a.renew()
     self.add(a)
 
   def tensor(self, t: Any) -> None:
@@ -136,6 +133,14 @@ class _Wanted:
         return
       a.node, t._view = t.lazydata, ()
     self.add(a)
+
+
+def settle(a: Alias) -> None:
+  """See that an Alias whose value has been computed, for whomever, knows where it is."""
+  if a.pending or not is_view(a.node): return
+  node = rebased(a.node)
+  if node is not a.node: a.settle(node, None)
+  if node.op is Ops.BUFFER and a.memory is None: a.claim()
 
 
 def _mine(a: Alias, buffer: Buffer) -> bool:
@@ -182,9 +187,9 @@ def _compute(wanted: _Wanted, started: float) -> None:
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)
-    written = {target for _, target in sinks if target is not None and target.arg.allocated}
+    written = {target for _, target in sinks if target is not None}
     if written:
-      for a in _readers(written, {s for s, _ in sinks}, wanted.aliases): wanted.keep(a)
+      for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
   buffers = _run_graph(list(sinks), order, started, [a[0].place if a else "" for a in sinks.values()])
   for ((sink, target), aliases), buffer in zip(sinks.items(), buffers):
@@ -219,6 +224,11 @@ def _to_compute(u: UOp) -> UOp:
   u = resolved(u)
   while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
   return u
+
+
+def _known_by_node(u: UOp) -> bool:
+  """Whether whoever asks for a node finds its value once it is computed: not so for memory itself, and for numbers, which are everybody's."""
+  return (u.lone or u.device is not None) and not is_view(u)
 
 
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
@@ -278,7 +288,7 @@ def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: f
   out = []
   for (sink, target), slot, place in zip(sinks, plan.outputs, places):
     out.append(made[slot - plan.inputs] if target is None else target.arg.overwritten(place))
-    if resolved(sink) is sink and (sink.lone or sink.device is not None) and not is_view(sink): out[-1].is_value_of(sink)
+    if resolved(sink) is sink and _known_by_node(sink): out[-1].is_value_of(sink)
   return out
 
 

@@ -84,7 +84,7 @@ class Placing:
 
   def _sink(self, s: UOp, target: UOp | None, number: int) -> UOp:
     u = self.new[s]
-    if target is None: return self._own(u, number) if u.op in (Ops.ASSIGN, Ops.AFTER) and storage(u).op is Ops.BUFFER else u
+    if target is None: return self._own(u, number) if storage(memory_of(u)).op is Ops.BUFFER else u
     if s in self.inside and self.target[s] is target: return u
     if self.first.get(s) is target: return self.stored[s]
     return self._assign(target, u, number)[1]

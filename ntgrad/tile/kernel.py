@@ -20,7 +20,7 @@ from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
@@ -317,10 +317,8 @@ class TileKernel:
     return self.last
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target, for these arguments or those of the last call."""
-    from ntgrad.backends import renderer
-    s = self._seen(args, given)
-    return s.spec(types.SimpleNamespace(renderer=renderer(target), name=target)).source  # type: ignore[arg-type]
+    """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the target."""
+    return self._seen(args, given).spec(device_for(target)).source
 
   def uops(self, *args: Any, **given: Any) -> UOpList:
     """The linear UOps, for these arguments or those of the last call."""
@@ -329,6 +327,16 @@ class TileKernel:
   def arrangements(self, *args: Any, **given: Any) -> str:
     """The meta-operations that arrange each parameter, with numbers."""
     return self._seen(args, given).arrangements()
+
+
+def device_for(target: str) -> Device:
+  """The default device, or else the CPU, where that is such a target; something with the renderer of one where it is not."""
+  from ntgrad.backends import renderer
+  for name in (default_device(), "CPU"):
+    try: device = get_device(name)
+    except DeviceError: continue
+    if device.renderer.target.name == target: return device
+  return types.SimpleNamespace(renderer=renderer(target), name=target)  # type: ignore[return-value]
 
 
 def source_of(fn: Any) -> str:

@@ -154,7 +154,7 @@ def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str
       if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
-      elif t._alias.memory is None: t._alias.settle(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t._alias.node,)), None)   # memory of its own
+      elif t._alias.memory is None: t._alias.renew()   # memory of its own
     elif not in_memory(t): t = t.contiguous()
     out.append(t)
     if write_back is not None: back.append(lambda write_back=write_back, t=t: write_back(t.numpy()))   # type: ignore[misc]

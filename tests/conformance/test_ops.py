@@ -11,9 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, dtypes
+from ntgrad import Tensor, config, dtypes
 from ntgrad.codegen.dtype import DType
 from support.devices import DEVICES, missing
+from support.machines import MACHINES
 from support.ops import FAMILIES, ROWS, Row, values
 
 COPIES = ("movement", "join", "index")  # what these move is not looked at: one dtype a size, and those that are stored in another
@@ -96,7 +97,22 @@ def report(title: str, wrong: dict[Row, str]) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype, family", FORWARD, ids=lambda x: x if isinstance(x, str) else x.name)
-def test_forward(device: str, dtype: DType, family: str) -> None:
+def test_forward(device: str, dtype: DType, family: str) -> None: forward(device, dtype, family)
+
+
+# the CPU's code for other machines than this one: every operation, and of other dtypes what is most different
+ELSEWHERE = [("CPU", d, f) for d, f in FORWARD if d is dtypes.float32 or (d, f) == (dtypes.int8, "reduce")
+             or (d in (dtypes.float64, dtypes.float16) and f in ("unary", "power"))]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("device, dtype, family", ELSEWHERE, ids=lambda x: x if isinstance(x, str) else x.name)
+def test_forward_elsewhere(device: str, dtype: DType, family: str, machine: str) -> None:
+  with config(**MACHINES[machine]): forward(device, dtype, family)
+
+
+def forward(device: str, dtype: DType, family: str) -> None:
+  """The rows of a family against numpy."""
   rows = [r for r in ROWS if r.family == family and r.takes(dtype)]
   def make(row: Row) -> list[Tensor]:
     out = several(row.fn(*[Tensor(a, device=device) for a in inputs(row, dtype)]))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ntgrad.backends.base import Device, Target
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
@@ -25,6 +26,7 @@ from ntgrad.schedule import create_schedule
 from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS, Array, contents, kernels, launch, spec
+from support.machines import MACHINES
 from support.programs import Program
 
 NAMES = ["split", "upcast", "unroll", "lane", "local", "tile", "loop", "grid", "merge", "pad", "overlap", "first", "last"]
@@ -189,6 +191,15 @@ TARGETS = {"avx2": Target("opencl", lanes=8, registers=16, cores=2, local_memory
 def test_heuristics_on_the_oracle(name: str, target: Target) -> None:
   """What the optimiser chooses for OpenCL machines, evaluated with numpy: bounds, races and values."""
   chosen(get_device("NUMPY"), name, target)
+
+
+@pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_heuristics_opencl(name: str, machine: str) -> None:
+  """What the optimiser chooses for different CPUs, run."""
+  device = get_device("CPU")
+  with config(**MACHINES[machine]): chosen(device, name, device.renderer.target)
 
 
 @triton.needs_triton

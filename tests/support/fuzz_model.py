@@ -102,6 +102,7 @@ class Tensor:
       if value.dtype != "float64": raise Undefined
       leaf = len(session.leaves)
       session.leaves.append(self)
+    self.overlaps = False
     self.memory, self.index, self.constant = Memory(value.flatten(), leaf), np.arange(value.size).reshape(value.shape), False
     self.memory.flat = self.memory.flat + self.memory.moves().astype(value.dtype) if leaf is not None else self.memory.flat
     self.memory.needs = leaf is not None or (needs and session.grad)
@@ -116,7 +117,6 @@ class Tensor:
   ndim = property(lambda self: self.index.ndim)
   dtype = property(lambda self: self.memory.flat.dtype)
   needs = property(lambda self: self.memory.needs and not self.constant)
-  overlaps = property(lambda self: len(np.unique(self.index)) < self.index.size)
   is_leaf = property(lambda self: any(self is t for t in session.leaves))
 
   def value(self) -> Array:
@@ -124,8 +124,9 @@ class Tensor:
     v = self.memory.flat[self.index]
     return session.constant(v) if self.constant and not session.exact else v
 
-  def _view(self, index: Any, constant: bool = False) -> Tensor:
+  def _view(self, index: Any, constant: bool = False, expanded: bool = False) -> Tensor:
     t = object.__new__(Tensor)
+    t.overlaps = self.overlaps or expanded   # a view through expand is read-only, whatever is left of it
     t.memory, t.index, t.constant = self.memory, np.array(index), self.constant or constant or not session.grad
     if t.index.ndim > 5 or t.index.size > MOST: raise Undefined
     return t
@@ -156,7 +157,9 @@ class Tensor:
   def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]: return self.split(max(-(-self.shape[dim] // chunks), 1), dim)
   def unbind(self, dim: int = 0) -> tuple[Tensor, ...]: return tuple(self._view(i) for i in np.moveaxis(self.index, dim, 0))
   def diagonal(self) -> Tensor: return self._view(np.diagonal(self.index))
-  def expand(self, *shape: int) -> Tensor: return self._view(np.broadcast_to(self.index, shape))
+  def expand(self, *shape: int) -> Tensor:
+    old = (1,) * (len(shape) - self.index.ndim) + self.index.shape
+    return self._view(np.broadcast_to(self.index, shape), expanded=old != tuple(shape))
   broadcast_to = expand
   def detach(self) -> Tensor: return self._view(self.index, True)
 
@@ -222,7 +225,6 @@ class Tensor:
     """Memory at ``index`` becomes ``value``, which was computed before."""
     m = self.memory
     value = fit(np.broadcast_to(value, index.shape), self.dtype)
-    if not index.size and self.overlaps: raise Undefined
     if self.overlaps: raise AssignError("a write to an expanded tensor")
     if m.leaf is not None and session.grad:
       if assign and self.is_leaf:

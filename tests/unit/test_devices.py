@@ -10,7 +10,7 @@ import pytest
 
 from ntgrad import Tensor, config
 from ntgrad.backends.opencl.device import available
-from ntgrad.errors import DeviceError
+from ntgrad.errors import ConfigError, DeviceError
 from support.devices import HAS_CUDA
 
 
@@ -41,3 +41,11 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
     for t, other in kept:
       got = Tensor(np.zeros((2, 3), np.int32), device=dev) + other
       assert got.device == dev and got.tolist() == (np.zeros((2, 3)) + t.numpy()).tolist()
+
+
+@pytest.mark.parametrize("bits", [64, 1, -128])
+def test_a_width_that_no_cpu_has_is_refused(bits: int) -> None:
+  with pytest.raises(ConfigError, match="0, 128, 256 or 512, got"), config(vector_bits=bits): pass
+  env = {**os.environ, "VECTOR_BITS": str(bits)}
+  done = subprocess.run([sys.executable, "-c", "import ntgrad"], env=env, capture_output=True, text=True, timeout=120)
+  assert done.returncode and f"environment variable VECTOR_BITS='{bits}': expected 0, 128, 256 or 512" in done.stderr

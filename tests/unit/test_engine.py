@@ -20,6 +20,7 @@ from ntgrad.backends.opencl.device import available
 from ntgrad.engine import memory, plan_cache, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
+from support.machines import MACHINES
 
 OPENCL = available()[0]
 DEVICES = ["NUMPY", *(["CPU"] if OPENCL else [])]
@@ -315,6 +316,34 @@ def test_what_is_no_plan_is_removed(tmp_path: Path) -> None:
     for data in (b"junk", pickle.dumps(5), pickle.dumps((1, (), (), [(0,)], {}))):
       cache.store(plan_cache.TABLE, "ab" * 32, data)
       assert plan_cache.load("ab" * 32) is None and cache.load(plan_cache.TABLE, "ab" * 32) is None
+
+
+@needs_opencl
+def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Plans in memory and on disk: each machine has its own, and finds it again."""
+  data = array(4096)
+  x = Tensor(data, device="CPU").realize()
+  ran: list[str] = []
+  made: dict[int, list[str]] = {}
+  monkeypatch.setattr(engine, "captures", [lambda step, buffers: ran.append(step.program.spec.source)])
+  def look() -> None:
+    for machine in MACHINES.values():
+      ran.clear()
+      with config(**machine): np.testing.assert_array_equal(((x + 2) * x).numpy(), (data + 2)*data)
+      assert made.setdefault(machine["vector_bits"], ran[:]) == ran
+    assert "float8" in made[128][0] and "float16" in made[512][0]   # two registers, and one
+  def never(*_: Any) -> Any: raise AssertionError("scheduled again")
+  with config(dev="CPU", cache_dir=str(tmp_path), cache=1, debug=0, verify=0):
+    look()
+    keys = {plan_cache.key_of((), ["CPU"])}
+    for bits, cores in ((128, 1), (128, 3), (512, 1)):
+      with config(vector_bits=bits, cores=cores): keys.add(plan_cache.key_of((), ["CPU"]))
+    monkeypatch.setattr(engine, "make_plan", never)
+    look()
+    if plan_cache.version() is None: return   # a source file has changed since this process began: nothing is kept
+    monkeypatch.setattr(engine, "_plans", {})
+    look()
+    assert len(keys) == 4
 
 
 def test_keys() -> None:

@@ -1,95 +1,30 @@
 """The OpenCL backend on a real device: every dtype and operation against numpy, control flow, memory, compiling, caching."""
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice, available, bucket
+from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+from support.elementwise import I32, N, check, const, elementwise, load, loop_over, param, run, samples, store
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
-I32 = dtypes.int32
-N = 64
 
 
 @pytest.fixture(scope="module")
 def device() -> OpenCLDevice: return OpenCLDevice("CPU")
-
-
-def const(x: Any, dtype: DType = I32) -> UOp: return UOp.const(dtype, x)
-def param(slot: int, dtype: DType, written: bool = False) -> UOp: return UOp(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
-def load(buffer: UOp, index: UOp, n: int = 1, *gate: UOp) -> UOp: return UOp(Ops.LOAD, buffer.dtype.vec(n), (buffer, index, *gate))
-def store(*src: UOp, arg: Any = None) -> UOp: return UOp(Ops.STORE, src[2].dtype, src, arg)
-
-
-def loop_over(n: int, size: int, body: Callable[[UOp], list[UOp]]) -> list[UOp]:
-  """A program that runs ``body(index)`` (STOREs) for every n-th index below ``size``."""
-  loop = UOp(Ops.LOOP, I32, (const(0), const(size//n)))
-  nodes = toposort(body(UOp.alu(BinaryOps.MUL, loop, const(n))))
-  outer = [u for u in nodes if u.op in (Ops.DEFINE_GLOBAL, Ops.CONST)]
-  inner = [u for u in nodes if u not in outer and u not in loop.src and u is not loop]
-  return [*outer, *(s for s in loop.src if s not in outer), loop, *inner, UOp(Ops.ENDLOOP, I32, (loop,))]
-
-
-def run(device: OpenCLDevice, uops: list[UOp], arrays: list[np.ndarray], grid: tuple[int, ...] = (1,),
-        local: tuple[int, ...] = (1,)) -> list[np.ndarray]:
-  """Compile and launch; the arrays as they are afterwards."""
-  spec = ProgramSpec("program", device.renderer.render("program", uops), grid, local, len(arrays))
-  with config(cache=0): program, = device.compile([spec])
-  raws = [device.alloc(max(a.nbytes, 1)) for a in arrays]
-  for raw, a in zip(raws, arrays): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
-  program(raws)
-  out = [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape) for raw, a in zip(raws, arrays)]
-  for raw, a in zip(raws, arrays): device.free(raw, max(a.nbytes, 1))
-  return out
-
-
-def elementwise(device: OpenCLDevice, n: int, inputs: list[np.ndarray], fns: list[Callable[..., UOp]]) -> list[np.ndarray]:
-  """One kernel that stores each of ``fns`` of the inputs, n lanes at a time."""
-  params = [param(i, dtypes.of(a.dtype)) for i, a in enumerate(inputs)]
-  probe = [load(p, const(0), n) for p in params]
-  outs = [param(len(params) + i, f(*probe).dtype.scalar(), True) for i, f in enumerate(fns)]
-  def body(i: UOp) -> list[UOp]:
-    values = [load(p, i, n) for p in params]
-    return [store(o, i, f(*values)) for o, f in zip(outs, fns)]
-  size = len(inputs[0])
-  got = run(device, loop_over(n, size, body), [*inputs, *(np.zeros(size, o.dtype.np) for o in outs)])
-  return got[len(inputs):]
-
-
-def samples(dtype: DType, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-  """Two arrays of N values with the awkward ones in all pairs."""
-  rng = np.random.default_rng(seed)
-  if dtype.kind == "f": hard = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.5]
-  elif dtype.kind == "b": hard = [False, True]
-  else: hard = [0, 1, 2, 7, dtypes.min(dtype), dtypes.max(dtype), -1 if dtype.kind == "i" else 3]
-  a, b = [x for x in hard for _ in hard], [y for _ in hard for y in hard]
-  rest = N - len(a)
-  if dtype.kind == "f": more = (rng.standard_normal((2, rest))*3).astype(dtype.np)
-  elif dtype.kind == "b": more = rng.integers(0, 2, (2, rest)).astype(np.bool_)
-  else: more = rng.integers(dtypes.min(dtype), dtypes.max(dtype), (2, rest), dtype.np, endpoint=True) >> np.array([[1], [3]], dtype.np)
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    return np.concatenate([np.array(a).astype(dtype.np), more[0]]), np.concatenate([np.array(b).astype(dtype.np), more[1]])
-
-
-def check(got: np.ndarray, want: np.ndarray, what: str, rtol: float = 0.0) -> None:
-  assert got.dtype == want.dtype, what
-  if want.dtype.kind in "biu": np.testing.assert_array_equal(got, want, err_msg=what)
-  else:
-    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=0, equal_nan=True, err_msg=what)
 
 
 COMMON = [(BinaryOps.ADD, np.add), (BinaryOps.SUB, np.subtract), (BinaryOps.MUL, np.multiply), (BinaryOps.MAX, np.maximum),
@@ -249,31 +184,17 @@ def test_broadcast(device: OpenCLDevice) -> None:
   for g, w in zip(got, [a*3, 3 - f, f + 2, a > 7, np.ones(N, np.float32)]): check(g, w.astype(g.dtype), "broadcast")
 
 
-def test_math_within_ulps(device: OpenCLDevice) -> None:
-  rng = np.random.default_rng(1)
-  special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 1e38, 88.7, 88.8, -87.4, -103.9, -104.1, 0.5, 1.5, 2.5, -0.5, 8, 128,
-             -149.2, 1e6, 3.1415927, 1.5707964, 0.625, 0.92774]
-  x = np.resize(np.concatenate([special, rng.standard_normal(3000)*4, np.exp(rng.uniform(-80, 80, 1000))]), 4096).astype(np.float32)
-  erf = np.vectorize(math.erf, otypes=[np.float64])
-  table: list[tuple[UnaryOps, Any, float]] = [
-    (UnaryOps.EXP, np.exp, 1.5), (UnaryOps.EXP2, np.exp2, 1.5), (UnaryOps.LOG, np.log, 1.5), (UnaryOps.LOG2, np.log2, 2),
-    (UnaryOps.SIN, np.sin, 2.5), (UnaryOps.COS, np.cos, 2.5), (UnaryOps.TAN, np.tan, 4.5), (UnaryOps.TANH, np.tanh, 5),
-    (UnaryOps.ERF, erf, 1.5), (UnaryOps.SQRT, np.sqrt, 0.5), (UnaryOps.RSQRT, lambda v: 1/np.sqrt(v), 2),
-    (UnaryOps.RECIP, lambda v: 1/v, 0.5), (UnaryOps.FLOOR, np.floor, 0), (UnaryOps.CEIL, np.ceil, 0), (UnaryOps.TRUNC, np.trunc, 0),
-    (UnaryOps.ROUND, np.round, 0), (UnaryOps.ABS, np.abs, 0), (UnaryOps.NEG, np.negative, 0)]
-  for n in (1, 4, 8, 16):
-    got = elementwise(device, n, [x], [lambda v, op=op: UOp.alu(op, v) for op, _, _ in table])
-    with np.errstate(all="ignore"):
-      for (op, ref, most), g in zip(table, got):
-        want = ref(x.astype(np.float64))
-        same = (g == want.astype(np.float32)) | (np.isnan(g) & np.isnan(want))
-        ulps = np.where(same, 0, np.abs(g - want)/np.spacing(np.abs(want.astype(np.float32))).astype(np.float64))
-        assert (ulps <= max(most, 0.51)).all(), f"{op} width {n}: {np.nanmax(ulps)} ulp at {x[np.nanargmax(ulps)]}"
-  for n in (1, 4):
-    y = x.astype(np.float64)
-    got = elementwise(device, n, [y], [lambda v, op=op: UOp.alu(op, v) for op, _, _ in table])
-    with np.errstate(all="ignore"):
-      for (op, ref, _), g in zip(table, got): np.testing.assert_allclose(g, ref(y), rtol=1e-13, atol=1e-300, err_msg=f"{op} in double")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_functions_at_every_width(dtype: str) -> None:
+  """The library's functions and our own. In another process: a vector that is handed over wrongly may end it."""
+  tests = Path(__file__).resolve().parents[1]
+  done = subprocess.run([sys.executable, "-m", "support.opencl_functions", dtype], capture_output=True, text=True, timeout=300,
+                        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests.parent, tests)))})
+  assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
+
+
+def test_isnan(device: OpenCLDevice) -> None:
+  x = samples(dtypes.float32)[0]
   for n in (1, 8):
     isnan, = elementwise(device, n, [x], [lambda v: UOp.alu(UnaryOps.ISNAN, v)])
     check(isnan, np.isnan(x), "isnan")
@@ -428,8 +349,24 @@ def test_unknown_devices_are_refused() -> None:
 
 
 def test_target(device: OpenCLDevice) -> None:
-  t = device.renderer.target
-  assert t.lanes in (4, 8, 16) and t.cores >= 1 and not t.locals and t.local_memory > 0 and dtypes.float64 in t.dtypes
+  with config(vector_bits=0, cores=0):
+    t = device.renderer.target
+    assert t.lanes in (4, 8, 16) and t.cores >= 1 and not t.locals and t.local_memory > 0 and dtypes.float64 in t.dtypes
+  for bits, lanes, registers in ((128, 4, 16), (256, 8, 16), (512, 16, 32)):
+    with config(vector_bits=bits, cores=5):
+      assert (device.renderer.target.lanes, device.renderer.target.registers, device.renderer.target.cores) == (lanes, registers, 5)
+      assert OpenCLRenderer().target.lanes == lanes
+  with config(vector_bits=0, cores=0): assert device.renderer.target == t
+
+
+def test_vectors_are_as_wide_as_compiled_code_has_them(tmp_path: Path) -> None:
+  """Asked of the compiler once, then read from the disk: a CPU's own width is not what a compiler makes that does not know the CPU."""
+  with config(cache=1, cache_dir=str(tmp_path)):
+    found = OpenCLDevice().compiler.vector_bits()
+    assert found in (128, 256, 512) and found <= 32*max(OpenCLDevice().device.native_vector_width_float, 1)
+    other = OpenCLDevice().compiler
+    other.load_source = None  # type: ignore[assignment, method-assign]
+    assert other.vector_bits() == found
 
 
 # ---- compiling

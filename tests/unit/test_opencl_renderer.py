@@ -1,6 +1,7 @@
 """The text of rendered OpenCL C: what a reader sees with DEBUG=4. Needs no device."""
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -8,11 +9,13 @@ import pytest
 
 from ntgrad.backends import render
 from ntgrad.backends.base import Target
-from ntgrad.backends.opencl.prelude import source
+from ntgrad.backends.opencl.prelude import LIBRARY, Type, has, library, source
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, constant
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+from support.machines import MACHINES
 
 I32, F32 = dtypes.int32, dtypes.float32
 
@@ -169,6 +172,28 @@ def test_refusals() -> None:
   with pytest.raises(CompileError, match="4,000,000 bytes of local arrays"):
     text(store(out, const(0), load(UOp(Ops.DEFINE_LOCAL, F32, (), ("big", 1_000_000, "local")), const(0))))
   with pytest.raises(CompileError, match="takes floats"): text(store(param(0, I32, True), const(0), UOp.alu(UnaryOps.EXP, const(1))))
+
+
+@pytest.mark.parametrize("base", ["float", "double"])
+@pytest.mark.parametrize("name", LIBRARY)
+def test_functions_take_vectors_that_registers_hold(name: str, base: str) -> None:
+  """The device's own are called at 128 bits, at 256 where the compiler has AVX, and never wider."""
+  for n in (1, 2, 3, 4, 8, 16):
+    t = Type(base, n)
+    whole = library(name, t, *"ab"[:LIBRARY[name]])
+    assert (f"{name}({', '.join('ab'[:LIBRARY[name]])})" == whole) is (t.bits_wide <= 128)
+    if t.bits_wide <= 128 or has(name, t): continue
+    own = source(name, str(t))[-1][1]
+    plain, guarded = rf"\b{name}\(", own.startswith("#ifdef __AVX__\n")
+    assert guarded is (t.bits_wide == 256)
+    if guarded: assert len(re.findall(plain, own.split("#else")[0])) == 1
+    elif t.bits_wide > 256: assert not re.search(plain, own)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_default_target_is_what_the_settings_say(machine: str) -> None:
+  with config(**MACHINES[machine]): target = OpenCLRenderer().target
+  assert (target.lanes*32, target.cores) == tuple(MACHINES[machine].values())
 
 
 def test_gpus_do_not_fuse_what_is_no_sum() -> None:

@@ -1,22 +1,27 @@
 """Kernels whose body is a sequence of statements: on both backends, as plain loops and with Opts, against numpy."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ntgrad.backends.base import Device
+from ntgrad.backends.base import Device, Target
 from ntgrad.backends.numpy.device import NumpyDevice
+from ntgrad.backends.opencl.renderer import OpenCLRenderer
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from tests.support.machines import MACHINES
 from tests.support.statements import F32, I32, Array, Builder, E, at, for_, if_, lines, run, value, while_
 
 ADD, MAX = BinaryOps.ADD, BinaryOps.MAX
+AVX2 = Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10)
 
 
 @cache
@@ -28,8 +33,11 @@ def device(name: str) -> Device:
   return OpenCLDevice("CPU")
 
 
-@pytest.fixture(params=["numpy", "opencl"])
-def dev(request: Any) -> Device: return device(request.param)
+@pytest.fixture(params=["numpy", *(f"opencl {name}" for name in MACHINES)])
+def dev(request: Any) -> Iterator[Device]:
+  """numpy, and OpenCL as different CPUs have it."""
+  name, *machine = request.param.split()
+  with config(**MACHINES[machine[0]] if machine else {}): yield device(name)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "opts"])
@@ -408,17 +416,12 @@ def test_whole_tiles_have_no_masks(dev: Device, opts: bool) -> None:
   x, y = ints(20, 37), ints(37, 41, seed=1)
   kernel = ragged(20, 41, 37, 16)
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((20, 41), np.float32), x, y], opts)[0], x @ y)
-  from ntgrad.backends.opencl.renderer import DEFAULT_TARGET
-  uops = lines(kernel, DEFAULT_TARGET)
+  uops = lines(kernel, AVX2)
   assert sum(u.op is Ops.ELSE for u in uops) == 2 and any(u.op is Ops.LOAD and u.dtype.count > 1 and len(u.src) == 2 for u in uops)
 
 
 def test_a_product_stages_what_it_reads_again() -> None:
   """Rows far apart are copied to local memory first, anew each time round; the numpy evaluator runs that too."""
-  from ntgrad.backends.opencl.device import OpenCLDevice
-  from ntgrad.backends.opencl.renderer import OpenCLRenderer
-  target = device("opencl").renderer.target
-  assert isinstance(device("opencl"), OpenCLDevice) and target.local_memory
-  uops = lines(matmul(32, 256, 32, 32, 32, 16), target)
+  uops = lines(matmul(32, 256, 32, 32, 32, 16), AVX2)
   assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "stage0"]
-  assert "__local float stage0[512]" in OpenCLRenderer(target).render("k", uops)
+  assert "__local float stage0[512]" in OpenCLRenderer(AVX2).render("k", uops)

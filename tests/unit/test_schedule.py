@@ -12,6 +12,7 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import MOST_ADDITIONS, limit_additions
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
+from support.machines import MACHINES
 
 E = Tensor.empty
 
@@ -84,20 +85,25 @@ def test_several_outputs_share_their_reads() -> None:
 
 # ---- rule 1: parallelism before fusion
 
-@pytest.mark.parametrize("name, make", [
-  ("64M sum", lambda: E(8192, 8192).sum()), ("a 64M row", lambda: E(1, 1 << 26).sum(1)), ("a maximum", lambda: E(1 << 24).max()),
-  ("a prime", lambda: E(16777213).sum()), ("few columns", lambda: E(1 << 20, 4).sum(0)),
-  ("batch statistics", lambda: E(256, 3, 64, 64).mean((0, 2, 3))),
-  ("a weight gradient", lambda: E(1 << 18, 3).T @ E(1 << 18, 2))])
-def test_few_outputs_of_much_are_split(name: str, make: Callable[[], Tensor]) -> None:
-  ks = kernels(make(), cores=8)
-  assert len(ks) == 2, name
+CORES = (1, 2, 8, 16)
+
+
+@pytest.mark.parametrize("cores", CORES[1:])   # one core is busy anyway
+@pytest.mark.parametrize("name, outputs, make", [
+  ("64M sum", 1, lambda: E(8192, 8192).sum()), ("a 64M row", 1, lambda: E(1, 1 << 26).sum(1)), ("a maximum", 1, lambda: E(1 << 24).max()),
+  ("a prime", 1, lambda: E(16777213).sum()), ("few columns", 4, lambda: E(1 << 20, 4).sum(0)),
+  ("batch statistics", 3, lambda: E(256, 3, 64, 64).mean((0, 2, 3))),
+  ("a weight gradient", 6, lambda: E(1 << 18, 3).T @ E(1 << 18, 2))])
+def test_few_outputs_of_much_are_split(name: str, outputs: int, make: Callable[[], Tensor], cores: int) -> None:
+  ks = kernels(make(), cores=cores)
+  assert len(ks) == (2 if outputs < 4*cores else 1), name
   programs = [np.prod([a.size for a in k.of_kind(AxisKind.GRID)], dtype=np.int64) for k in ks]
-  assert programs[0] >= 8   # the partial sums keep every core busy
+  assert programs[0] >= cores   # the partial sums keep every core busy
 
 
+@pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("make", [lambda: E(64, 1024).sum(1), lambda: E(1024, 1024).sum(0), lambda: E(4096).sum()])
-def test_many_outputs_or_little_are_not_split(make: Callable[[], Tensor]) -> None: assert len(kernels(make(), cores=8)) == 1
+def test_many_outputs_or_little_are_not_split(make: Callable[[], Tensor], cores: int) -> None: assert len(kernels(make(), cores=cores)) == 1
 
 
 # ---- rule 2: accuracy
@@ -114,23 +120,25 @@ def chains(k: Kernel) -> list[int]:
 
 @pytest.mark.parametrize("make", [lambda: E(8192, 8192).sum(), lambda: E(64, 100_003).sum(1), lambda: E(3, 70_000, 5).sum((0, 1)),
                                   lambda: E(64, 8192) @ E(8192, 64), lambda: E(2, 64, 16, 16).conv2d(E(8, 64, 9, 9))])
-def test_no_accumulator_takes_more_than_4096_additions(make: Callable[[], Tensor]) -> None:
-  for k in kernels(make()):
+@pytest.mark.parametrize("cores", CORES)
+def test_no_accumulator_takes_more_than_4096_additions(make: Callable[[], Tensor], cores: int) -> None:
+  for k in kernels(make(), cores=cores):
     assert chains(k) and max(chains(k)) <= MOST_ADDITIONS
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("noopt", [0, 1])
-def test_long_float32_sums_are_accurate(noopt: int) -> None:
+def test_long_float32_sums_are_accurate(noopt: int, machine: str) -> None:
   """One fp32 chain of ones and small numbers loses the small ones long before 2^22 of them."""
   x = np.full(1 << 22, 1e-3, np.float32)
   x[::7] = 1.0
-  with config(noopt=noopt):
+  with config(noopt=noopt, **MACHINES[machine]):
     got = Tensor(x).sum().item()
     rows = Tensor(x.reshape(64, -1)).sum(1).numpy()
   exact = x.astype(np.float64).sum()
   naive = float(np.cumsum(x)[-1])   # one chain
-  assert abs(naive - exact) > 5e-3 * exact and abs(got - exact) <= 2e-5 * exact
-  assert np.allclose(rows, x.reshape(64, -1).astype(np.float64).sum(1), rtol=2e-5, atol=0)
+  assert abs(naive - exact) > 5e-3 * exact and abs(got - exact) <= 1e-4 * exact
+  assert np.allclose(rows, x.reshape(64, -1).astype(np.float64).sum(1), rtol=1e-4, atol=0)
 
 
 # ---- rule 3: recompute

@@ -17,6 +17,7 @@ from ntgrad.engine.device import default_device, get_device
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.tile import Symbol, Tensor, block_size
 from support.devices import missing
+from support.machines import MACHINES
 
 RNG = np.random.default_rng(1)
 BLOCK = Symbol("BLOCK", constexpr=True)
@@ -443,6 +444,21 @@ def test_source_names_the_lines_and_is_kept(tmp_path: Any) -> None:
   text = k.source("opencl")
   assert "// test_tile_kernel.py:" in text and "def add_tiles(x: Any, y: Any, z: Any) -> None: z = x + y" in text
   assert [p.read_text() for p in tmp_path.glob("sums_*.cl")] == [text]
+
+
+@pytest.mark.skipif(bool(missing("CPU")), reason="no OpenCL device")
+@pytest.mark.parametrize("machine", MACHINES)
+def test_source_is_what_runs(machine: str) -> None:
+  """On this machine and on another that is pretended, for the settings at the call."""
+  k = tile.make(triples, add_tiles, (Tensor(1), Tensor(1), Tensor(1)))
+  x, y = vectors()
+  for settings in ({}, MACHINES[machine]):
+    with config(dev="CPU", **settings):
+      k(x, y, np.empty_like(x), BLOCK=32)
+      program = next(reversed(k.last.launchers.values())).program
+      assert k.source() == program.spec.source
+      lanes = get_device("CPU").renderer.target.lanes
+      assert f"float{lanes}" in k.source()
 
 
 # ---- jagged tensors
