@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, whole, written
+from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
@@ -282,18 +282,18 @@ class Base:
     alias, view = self._alias, self._view
     self._check_writable(name)
     leaf = any([t._state == 2 for t in alias.seen()])
-    if attached and (not mode.grad or (Ops.DETACH, None) in view): value, attached = graph.detach(value), False
-    if attached and leaf:
+    constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
+    if attached and leaf and not constant:
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value")
     if 0 in value.shape or (index is None and value is self.lazydata):   # nothing changes
       for note in watchers: note(alias)
       return self
-    part = index is not None or not whole(view)
+    if attached and constant: value, attached = graph.detach(value), False
+    needs = attached or any([t._state == 1 for t in alias.seen()])
     alias.write(written(alias.history, view, value, index), name)
-    attached = attached or (part and any([t._state == 1 for t in alias.seen()]))
     if not leaf:
       for t in alias.seen():
-        if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(attached)
+        if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs)
     return self
 
   def _check_writable(self, name: str) -> None:

@@ -80,6 +80,10 @@ class Watch:
     return [(b.shape, b.dtype, d) for b, d in self.host if not b.rng_count]
 
 
+class Shared(CaptureError):
+  """An argument shares memory with what the function writes, as it did not in the call before."""
+
+
 class Recorder(Watch):
   """Records every launch of this thread in the ``with`` block. Memory is held weakly: what is gone at the end was an inner buffer."""
 
@@ -90,6 +94,8 @@ class Recorder(Watch):
     self.launches: list[Launch] = []
     self.storages: dict[int, ref[Storage]] = {}
     self.sizes: dict[int, tuple[str, int, Buffer | str]] = {}   # serial → device, bytes, how it prints
+    # memory that a copy stands for, or such a copy: which argument it is, and whether launches may read it
+    self.arguments: dict[int, tuple[str, bool]] = {}
 
   def __enter__(self) -> Any:
     engine.captures.append(self.note)
@@ -105,6 +111,10 @@ class Recorder(Watch):
       s = b.storage
       if s.serial not in self.storages: self.storages[s.serial], self.sizes[s.serial] = ref(s), (s.device, s.nbytes, f"{b.shape} {b.dtype}")
     serials = tuple([b.storage.serial for b in buffers])
+    for i, k in enumerate(serials):
+      if k in self.arguments and (i in step.writes or not self.arguments[k][1]):
+        raise Shared(f"jit {self.name}: {self.arguments[k][0]} shares memory that the function writes, which it did not in the call before; "
+                           "call the function again: it then runs plainly, and is captured at the call after that")
     self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes])))
 
   def wrote(self, buffer: Buffer, array: np.ndarray) -> None:
@@ -123,6 +133,12 @@ class Recorder(Watch):
 
 
 base_of = engine.base_of
+
+
+def storage_of(a: Alias) -> Storage | None:
+  """The memory that an Alias's value lies in, its own or another's; None where it is not computed."""
+  base = base_of(a.node)
+  return base.arg.storage if base.op is Ops.BUFFER else None
 
 
 Move = tuple[Ops, DType, Any]
@@ -179,7 +195,7 @@ class Output:
   def first(self) -> Any:
     """The tensor that the recording itself gives; the memory is its own from now on."""
     assert self.buffer is not None
-    node, self.buffer = self.buffer.again().node, None
+    node, self.buffer = self.buffer.node, None
     return self.kind._from_node(onto(node, self.movement))
 
 
@@ -223,6 +239,7 @@ class Replay:
   def _owners(self, alive: dict[int, Storage]) -> None:
     """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
     self.owners: list[tuple[ref[Alias], Storage]] = []
+    self.sharers = [(ref(a), s) for a in live_aliases if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start]
     # memory that only values not computed yet read (a random number generator's place): those stand for it
     self.readers: dict[Storage, list[ref[Alias]]] = {}
     for s in alive.values():
@@ -270,22 +287,26 @@ class Replay:
     return places
 
   # ---- at every run
-  def check(self) -> None:
-    """See that the memory which the function held when captured is still its tensors', with their newest values in it."""
+  def check(self) -> bool:
+    """See that the memory which the function held when captured is still its tensors', with their newest values in it. False where tensors
+    shared that memory, and no longer do: it is not known which of them the function means."""
     waiting = []
+    shared = {s: a for r, s in self.sharers if (a := r()) is not None}
+    if any([storage_of(a) is not s for s, a in shared.items()]): return False
     for r, s in self.owners:
       a = r()
       if s.serial >= self.start: continue   # made by the capture: nothing that the launches start from
+      if s in shared and (a is None or a.pending or a.memory is None or a.memory.storage is not s): return False
       if a is None: raise self._gone(s, "is gone or was replaced")
       if a.memory is None or a.memory.storage is not s: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
       if a.pending: waiting.append(a)
     if waiting: engine.compute(waiting)
     for s, refs in self.readers.items():
       if all([r() is None for r in refs]): raise self._gone(s, "is gone")
+    return True
 
   def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int], np.ndarray]) -> list[Any]:
     """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output."""
-    self.check()
     theirs = [a for _, a in inputs if a is not None]
     mine = [a for r, s in self.owners if s in self.written and (a := r()) is not None]
     storages = {*self.written, *(a.memory.storage for a in theirs)}

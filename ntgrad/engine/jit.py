@@ -18,7 +18,7 @@ from ntgrad.graph import const
 from . import realize as engine
 from .arguments import VALUES, Pieces, kept, put, same, take, text
 from .buffer import Buffer
-from .capture import Output, Recorder, Replay, Watch, base_of, nothing_known
+from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known, storage_of
 
 
 class Signature:
@@ -141,7 +141,7 @@ class TinyJit:
     if self._replay is not None:
       assert self._signature is not None
       self._signature.check(args, kwargs, pieces)
-      inputs = self._inputs(pieces)
+      inputs = self._inputs(pieces) if self._replay.check() else None
       if inputs is None: return self._plainly(args, kwargs, pieces)   # memory is shared otherwise than when it was captured
       from ntgrad.random import next_state
       return put(self._result, _giver(self._replay.run(inputs, next_state)))
@@ -158,6 +158,9 @@ class TinyJit:
     own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
     changed = watch.changed
     engine.compute([*changed, *(t._alias for t in own)])
+    shared = [a for a in changed if a.memory is None]   # what is written again and again has memory of its own
+    for a in shared: a.renew()
+    engine.compute(shared)
     self._writes = [ref(a) for a in changed]
     self._written = [t._alias in changed for t in pieces.tensors]
     self._shared, self._marks = sharing(pieces), pieces.marks
@@ -240,16 +243,23 @@ class TinyJit:
     recorder = Recorder(name)
     stand_ins, read, written = self._stand_ins(pieces)
     elsewhere = [ref(a) for a in live_aliases if a.memory is None and a.node.device is not None]   # values not computed, or in another's memory
-    where = [None if t._alias.memory is None else t._alias.memory.storage.serial for t in pieces.tensors]
     seed, count = random.place()
     serials = [b.storage.serial for b in read]
     theirs = [b.storage.serial for b, _ in written]
+    copies = iter(serials)
+    for t, g, place in zip(pieces.tensors, self._given, pieces.places):
+      if g.kind == "state": continue
+      if (s := storage_of(t._alias)) is not None: recorder.arguments[s.serial] = place, g.kind == "read"
+      if g.kind == "read": recorder.arguments[next(copies)] = place, True
     _recording.append(recorder)
     try:
       with recorder, nothing_known():
         given = iter(stand_ins)
         call: Any = put((args, kwargs), lambda: next(given))
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
+    except Shared:
+      self.calls = 0   # the next call runs plainly
+      raise
     finally: _recording.remove(recorder)
     if not recorder.launches and not outputs and not recorder.writes:
       raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")
@@ -260,15 +270,10 @@ class TinyJit:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
       raise CaptureError(f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each call; "
                          "pass it as an argument")
-    writes = {k for x in recorder.launches for k in x.writes}
-    for x, k, g, place in zip(stand_ins, where, self._given, pieces.places):
+    for x, place in zip(stand_ins, pieces.places):
       if x.grad is not None:
         raise CaptureError(f"jit {name}: {place} gets a gradient (.grad) inside, which replays do not give it; return gradients "
                            "(loss.gradient(x)), or detach() the argument")
-      if (g.kind == "read" and x._alias.memory is not None and x._alias.memory.storage.serial in writes) or \
-         (g.kind != "state" and k in writes):
-        raise CaptureError(f"jit {name}: {place} is written in the second call and was not in the first, so it is not known what shares its memory; "
-                           "reset() the jit, or call it plainly before with such arguments")
     copied = [p for p, g in zip(pieces.places, self._given) if g.kind == "read"]
     copied += [f"an argument of shape {b.shape} that is written" for b, _ in written]
     gone = [(ref(b.storage), p) for b, p in zip([*read, *(b for b, _ in written)], copied)]
@@ -276,7 +281,8 @@ class TinyJit:
       engine.before_writing([a.memory.storage], [a])
       a.memory.take(b)
       a.overwritten(f"a call of {name}")
-    given = call = x = b = a = None  # type: ignore[assignment]
+    del given, call
+    x = b = a = s = t = None  # type: ignore[assignment]
     stand_ins.clear()
     read.clear()
     written.clear()
@@ -284,11 +290,13 @@ class TinyJit:
       if _made_after(recorder.start, a):
         for t in a.seen():
           if t._state == 1: t._node = None
-    a = t = None  # type: ignore[assignment]
     late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because its sources were about to be overwritten: this call is right as it ran, the next one is captured
       self._late += 1
+      shared = [a for a in recorder.changed if a.memory is None]
+      for a in shared: a.renew()
+      engine.compute(shared)
       return put(result, _giver([o.first() for o in outputs]))
     if late:
       raise CaptureError(f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it before, "

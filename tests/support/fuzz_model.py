@@ -197,7 +197,7 @@ class Tensor:
     return self._own(v.sum(dim, keepdims=keepdim), self, dtype="int32" if v.dtype in (np.int16, np.bool_) else v.dtype)
   def max(self, dim: Any = None, keepdim: bool = False) -> Tensor: return self._own(self.value().max(dim, keepdims=keepdim), self)
   def where(self, yes: Tensor, no: Any) -> Tensor:
-    if self.dtype.kind != "b" or (isinstance(no, Tensor) and no.dtype != yes.dtype): raise Undefined
+    if self.dtype.kind != "b" or (no.dtype != yes.dtype if isinstance(no, Tensor) else yes.dtype.kind == "b"): raise Undefined
     return self._own(np.where(self.value(), yes.value(), _value(no)), yes, no, dtype=yes.dtype)
   def matmul(self, other: Tensor) -> Tensor: return self._own(self.value() @ other.value(), self, other)
   def sin(self) -> Tensor: return self._own(np.sin(self.value()), self)
