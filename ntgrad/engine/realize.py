@@ -5,7 +5,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Collection, Iterable, Sequence
+from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -13,13 +13,14 @@ import numpy as np
 from ntgrad.alias import Alias, live_aliases, pending, waiting, whole
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.spec import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.device import Device
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
+from ntgrad.schedule.writes import at_index, offset_of
 
 from . import memory, plan_cache, report
 from .buffer import Buffer, Storage
@@ -265,14 +266,14 @@ def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: f
   full = (tuple(key), tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]), config.key(), Device.DEFAULT)
   plan = _plans.get(full)
   hit = plan is not None
-  if plan is None and (numbers := [i for i, u in enumerate(order) if _varies(u)]):
+  if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u)) is not None}):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
-    general = (tuple([("number", order[i].dtype) if _varies(order[i]) else k for i, k in enumerate(key)]), *full[1:])
-    if general in _general:
+    general = (tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]), *full[1:])
+    if general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES:
       device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
-      stand_ins = {order[i]: number_buffer(device, order[i].dtype, order[i].arg).node for i in numbers}
-      inputs = [*inputs, *(stand_ins[order[i]] for i in numbers)]
-      plan = _general[general]
+      stand_ins = {order[i]: number_buffer(device, dtype, value).node for i, (_, dtype, value) in numbers.items()}
+      inputs = [*inputs, *stand_ins.values()]
+      plan = _general.get(general)
       hit = plan is not None
       if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
     else: _general[general] = None
@@ -295,9 +296,16 @@ def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: f
 _COMMON = (0.0, 0.5, 1.0, 2.0)
 
 
-def _varies(u: UOp) -> bool:
-  """Whether a node is a number that another call may well have otherwise (a learning rate, not the 0 of a relu)."""
-  return u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON
+MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels at once
+
+
+def _parameter(u: UOp) -> tuple[Hashable, DType, Any] | None:
+  """A number in a node that another call may well have otherwise (a learning rate, not the 0 of a relu; the place of a write): the node without
+  it, its dtype, and the number."""
+  if u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON: return ("number", u.dtype), u.dtype, u.arg
+  if u.op is not Ops.UPDATE: return None
+  found = offset_of(u)
+  return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
 
 
 class _Nobody:
@@ -321,6 +329,10 @@ def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: lis
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean: dict[UOp, UOp] = dict(stand_ins or {})   # values that exist stand as their BUFFERs
   for u in order:
+    if u.op is Ops.UPDATE and u in clean:
+      base, value = (clean[resolved(s)] for s in u.src)
+      clean[u] = at_index(u, base, value, UOp(Ops.RESHAPE, dtypes.int32, (clean[u],), (1,)))
+      continue
     if u in clean: continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
   device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT

@@ -9,8 +9,9 @@ comes after the other. ``order`` puts readers before what writes over them; wher
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
+from ntgrad.alias import written
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod, toposort
 
 from .storage import storage
@@ -40,6 +41,35 @@ def past_empty(u: UOp) -> UOp:
   """The node without writes of no elements on top of it."""
   while is_write(u) and prod((u.src[1] if u.op is Ops.UPDATE else u.src[2]).shape) == 0: u = u.src[0]
   return u
+
+
+def offset_of(u: UOp) -> tuple[Hashable, int] | None:
+  """For a write at numbers (``x[3, :, 5] = v``): what is the same at other numbers, and the numbers as one index of the joined dims. None for
+  other writes."""
+  if u.op is not Ops.UPDATE or len(u.src) != 2 or not u.arg or u.arg[0][0] is not Ops.SHRINK: return None
+  if any(op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP) for op, _ in u.arg[1:]): return None
+  box, shape, flat = u.arg[0][1], u.src[0].shape, 0
+  at = _single(box, shape)
+  if not at: return None
+  for d in at: flat = flat * shape[d] + box[d][0]
+  return (tuple(None if d in at else b for d, b in enumerate(box)), u.arg[1:]), flat
+
+
+def _single(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> list[int]:
+  return [d for d, ((b, e), n) in enumerate(zip(box, shape)) if e - b == 1 and n > 1]
+
+
+def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
+  """A write at numbers as one at an index in memory, so that one kernel serves all numbers: ``x[3] = v`` -> ``x[index] = v``."""
+  box, shape = u.arg[0][1], base.shape
+  at = _single(box, shape)
+  rest = [d for d in range(len(shape)) if d not in at]
+  sizes = [e - b for b, e in box]
+  part = written(UOp(Ops.SHRINK, base.dtype, (base,), box), u.arg[1:], value)   # the value as the box has it
+  part = UOp(Ops.RESHAPE, part.dtype, (UOp(Ops.PERMUTE, part.dtype, (part,), (*at, *rest)),), (1, *(sizes[d] for d in rest)))
+  view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),
+          (Ops.RESHAPE, (prod(shape[d] for d in at), *(sizes[d] for d in rest))))
+  return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
 
 
 class Placing:
