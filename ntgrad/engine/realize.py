@@ -271,7 +271,8 @@ def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: f
     general = (tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]), *full[1:])
     if general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES:
       device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
-      stand_ins = {order[i]: number_buffer(device, dtype, value).node for i, (_, dtype, value) in numbers.items()}
+      stand_ins = {order[i]: number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
+                   for i, (_, dtype, value) in numbers.items()}
       inputs = [*inputs, *stand_ins.values()]
       plan = _general.get(general)
       hit = plan is not None
@@ -317,9 +318,9 @@ constants: WeakSet[Storage] = WeakSet()   # memory of numbers, which no tensor h
 
 
 @lru_cache(maxsize=4096)
-def number_buffer(device: str, dtype: DType, value: float) -> Buffer:
-  """A number as a buffer of shape ()."""
-  made = Buffer.from_numpy(device, np.array(value, dtype.np))
+def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
+  """A number as a buffer of shape (), or (1,)."""
+  made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
   constants.add(made.storage)
   made.storage.writer = ref(_nobody)
   return made
@@ -331,7 +332,7 @@ def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: lis
   for u in order:
     if u.op is Ops.UPDATE and u in clean:
       base, value = (clean[resolved(s)] for s in u.src)
-      clean[u] = at_index(u, base, value, UOp(Ops.RESHAPE, dtypes.int32, (clean[u],), (1,)))
+      clean[u] = at_index(u, base, value, clean[u])
       continue
     if u in clean: continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))

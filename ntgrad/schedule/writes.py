@@ -77,6 +77,7 @@ class Placing:
 
   def __init__(self, sinks: Sequence[Sink], late: Collection[int] = (), apart: Collection[int] = ()):
     self.late, self.apart = late, apart
+    self.asked = [s for s, _ in sinks]
     self.sinks = [(past_empty(s), target) for s, target in sinks]
     self.order = toposort([s for s, _ in self.sinks])
     self.number = {u: i for i, u in enumerate(self.order)}
@@ -114,7 +115,9 @@ class Placing:
 
   def _sink(self, s: UOp, target: UOp | None, number: int) -> UOp:
     u = self.new[s]
-    if target is None: return self._own(u, number) if storage(memory_of(u)).op is Ops.BUFFER else u
+    if target is None:
+      there = storage(memory_of(u)).op is Ops.BUFFER and self.asked[number - len(self.order)].op is not Ops.BUFFER
+      return self._own(u, number) if there else u
     if s in self.inside and self.target[s] is target: return u
     if self.first.get(s) is target: return self.stored[s]
     return self._assign(target, u, number)[1]

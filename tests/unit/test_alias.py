@@ -381,7 +381,7 @@ def test_a_write_moves_the_bytes_of_the_view() -> None:
     with Launches() as ran:
       cache[:, p:p + 1] = k
       cache.realize()
-    assert [s[-1] for s in ran.steps] == [(4, 1, 8)] and ran.kernels == 1
+    assert ran.kernels == 1 and [s for s in ran.steps[0] if np.prod(s) > 1] == [cache.shape, (4, 1, 8)]
   reader, other = cache.sum(), k * 2
   with Launches() as ran:
     cache[:, 2:3] = k

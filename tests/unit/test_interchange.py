@@ -759,3 +759,55 @@ def test_two_gpus_with_torch() -> None:
   t = Tensor(x)
   assert t.device == "CUDA:1" and shared(t) and torch.equal(torch.from_dlpack(t + 1), x + 1)
   np.testing.assert_array_equal((t.to("CUDA") * 2).numpy(), np.arange(100) * 2)
+
+
+# ---- memory that others see is not shared by copy on write
+
+def test_before_an_address_is_given_out(cpu: str) -> None:
+  """Who shares the memory lazily gets a copy, who has to read it is computed; later writes of others are seen."""
+  x = Tensor(np.arange(4, dtype=np.float32)).realize()
+  y, copy, lazy, view = x.contiguous().realize(), x.clone(), x * 2, x[1:]
+  shared_with = np.from_dlpack(x)
+  shared_with[0] = 7
+  assert x.tolist() == [7, 1, 2, 3] and view.tolist() == [1, 2, 3]
+  assert y.tolist() == [0, 1, 2, 3] and copy.tolist() == [0, 1, 2, 3] and lazy.tolist() == [0, 2, 4, 6] and (x * 2).tolist() == [14, 2, 4, 6]
+  late = x.clone().realize()   # a real copy: the memory may change under it
+  Device.synchronize()
+  shared_with[1] = 8
+  assert late.tolist() == [7, 1, 2, 3] and x.tolist() == [7, 8, 2, 3]
+  x.assign(x + 1).realize()
+  Device.synchronize()
+  assert shared_with.tolist() == [8, 9, 3, 4]
+
+
+def test_a_copy_that_is_given_out_is_a_copy(cpu: str) -> None:
+  x = Tensor(np.arange(64, dtype=np.float32)).realize()
+  y = x.contiguous().realize()
+  out = np.from_dlpack(y)
+  out[0] = 7
+  assert y.tolist()[0] == 7 and x.tolist()[0] == 0
+  x[1] = 5
+  assert out[1] == 1
+
+
+def test_adopted_memory_is_copied_by_who_owns_a_copy(cpu: str) -> None:
+  a = aligned(8)
+  t = Tensor.from_dlpack(a)
+  own, lazy = t.clone().realize(), t.clone()
+  Device.synchronize()
+  a[0] = 9
+  assert own.tolist()[0] == 0 and lazy.tolist()[0] == 9 and t.tolist()[0] == 9
+  part = t[2:]
+  part.mul_(2).realize()
+  Device.synchronize()
+  assert a.tolist() == [9, 1, 4, 6, 8, 10, 12, 14]
+
+
+def test_a_parameter_that_others_see_stays_where_it_is(cpu: str) -> None:
+  a = aligned(4)
+  p, q = Tensor.from_dlpack(a).requires_grad_(), Tensor(np.ones(3, np.float32), requires_grad=True)
+  opt = ntgrad.nn.optim.SGD([p, q], lr=1.0)
+  (p.sum() + q.sum()).backward()
+  opt.step()
+  Device.synchronize()
+  assert a.tolist() == [-1, 0, 1, 2] and p.tolist() == a.tolist() and q.tolist() == [0, 0, 0]

@@ -590,3 +590,115 @@ def test_no_compiling_after_the_first_call(device: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(type(get_device(device)), "compile", never)
     for _ in range(3): j(x, y)
     step(x, y)
+
+
+# ---- a call means what the plain call means
+
+def test_writes_are_performed_by_every_call() -> None:
+  """(a) Nothing is realised in the function."""
+  st, part = Tensor(array(4)).realize(), Tensor(array(3, 4)).realize()
+  def f(x: Tensor) -> Tensor:
+    st.assign(st * 2)
+    part[1] = part[1] + x
+    return (x + 0).realize()
+  j = ntgrad.jit(f)
+  want, rows = array(4), array(3, 4)
+  for i in range(5):
+    x = array(4, seed=i)
+    np.testing.assert_array_equal(j(Tensor(x)).numpy(), x)
+    want = want * 2
+    rows[1] += x
+    np.testing.assert_array_equal(st.numpy(), want)
+    np.testing.assert_array_equal(part.numpy(), rows)
+  assert j.captured
+  def only(x: Tensor) -> None: st.assign(st - x)   # no result at all
+  j = ntgrad.jit(only)
+  for i in range(4):
+    j(Tensor(array(4, seed=i)))
+    want = want - array(4, seed=i)
+    np.testing.assert_array_equal(st.numpy(), want)
+
+
+def test_writes_to_arguments_reach_the_caller() -> None:
+  """(b) Whole arguments, views and overlapping ones, the same and other ones at each call."""
+  def f(x: Tensor, y: Tensor) -> Tensor:
+    x += y
+    return x * 10
+  def check(pairs: Any) -> Any:
+    j = ntgrad.jit(f)
+    for make in pairs:
+      t, a = Tensor(make[0]).realize(), make[0].copy()
+      of = make[1]
+      (x, y), (xa, ya) = of(t), of(a)
+      got = j(x, y)
+      xa += ya.copy()
+      np.testing.assert_array_equal(t.numpy(), a)
+      np.testing.assert_array_equal(got.numpy(), xa * 10)
+    return j
+  whole = lambda t: (t, Tensor(array(4, seed=9)) if isinstance(t, Tensor) else array(4, seed=9))
+  assert check([(array(4, seed=i), whole) for i in range(5)]).captured
+  rows = lambda t: (t[1], t[0])
+  check([(array(3, 4, seed=i), rows) for i in range(5)])
+  overlapping = lambda t: (t[1:], t[:-1])
+  check([(array(5, seed=i), overlapping) for i in range(5)])
+  check([(array(5, seed=0), overlapping), (array(3, 4), rows), (array(4), whole), (array(5, seed=1), overlapping), (array(5, seed=2), overlapping)])
+  cache, want = Tensor(array(4)).realize(), array(4)
+  j = ntgrad.jit(f)
+  for _ in range(5):   # the same memory at every call
+    j(cache, Tensor(np.ones(4, np.float32)))
+    want = want + 1
+  np.testing.assert_array_equal(cache.numpy(), want)
+
+
+def test_an_argument_that_views_what_is_written_sees_it() -> None:
+  """(c)"""
+  st, want = Tensor(array(4)).realize(), array(4)
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    st.assign(st * 2)
+    return (x + 0).realize()
+  for i in range(6):
+    x = st[1:3] if i != 4 else Tensor(array(2))
+    want = want * 2
+    np.testing.assert_array_equal(f(x).numpy(), want[1:3] if i != 4 else array(2))
+
+
+def test_results_are_tensors_of_their_own() -> None:
+  """(d) Read whenever."""
+  st = Tensor(np.ones(4, np.float32))
+  @ntgrad.jit
+  def f() -> tuple[Tensor, Tensor, Tensor]:
+    st.assign(st * 2)
+    y = st + 1
+    return st.reshape(2, 2), y, y.T
+  results = [f() for _ in range(5)]
+  for _, y, _ in results: y[0] = 0
+  assert [r[0, 0].item() for r, _, _ in results] == [2, 4, 8, 16, 32] and st.tolist() == [32] * 4
+  assert [z.tolist() for _, _, z in results] == [[n + 1] * 4 for n in (2, 4, 8, 16, 32)]
+
+
+def test_an_argument_that_is_kept_says_where() -> None:
+  class Model:
+    last: Any = None
+    @ntgrad.jit
+    def step(self, x: Tensor) -> Tensor:
+      self.last = x
+      return x + 1
+  m = Model()
+  m.step(Tensor(array(3)))
+  refused(lambda: m.step(Tensor(array(3))), "argument 0 is kept after the call", "'last' of a Model", "return it, or assign it")
+
+
+def test_state_that_others_share() -> None:
+  """A result of the first call shares memory with the state until one is written; then the function is captured again."""
+  st = Tensor(array(4)).realize()
+  @ntgrad.jit
+  def f(x: Tensor) -> tuple[Tensor, Tensor]: return st, st + x
+  kept = [f(Tensor(array(4, seed=i))) for i in range(3)]
+  kept[0][0].mul_(0)
+  st += 1
+  for i in range(4):
+    a, b = f(Tensor(array(4, seed=i)))
+    np.testing.assert_array_equal(a.numpy(), array(4) + 1)
+    np.testing.assert_array_equal(b.numpy(), array(4) + 1 + array(4, seed=i))
+  assert kept[0][0].tolist() == [0] * 4 and kept[1][0].tolist() == array(4).tolist()

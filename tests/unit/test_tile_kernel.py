@@ -531,3 +531,15 @@ def test_warps_and_stages_reach_the_compiler() -> None:
   k = tile.make(pairs, double, (Tensor(1), Tensor(1)), num_warps=8, num_stages=(2, 4))
   s = k.specialise(((64,), "float32"), ((64,), "float32"), BLOCK=32)
   assert s.spec(get_device("NUMPY")).options == (("num_warps", 8), ("num_stages", 2))
+
+
+def test_a_written_view() -> None:
+  x, y = vectors()
+  base = Lazy(np.zeros((100, 2), np.float32)).realize()
+  before = base.clone()
+  add(Lazy(x), Lazy(y), base[:, 1], BLOCK=32)
+  np.testing.assert_array_equal(base.numpy(), np.stack([np.zeros(100, np.float32), x + y], 1))
+  row = Lazy(np.zeros((1, 100), np.float32))
+  add(Lazy(x), Lazy(y), row[0], BLOCK=32)   # a whole piece of memory, in another shape
+  np.testing.assert_array_equal(row.numpy()[0], x + y)
+  assert not before.numpy().any()
