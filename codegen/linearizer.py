@@ -15,7 +15,7 @@ from .expand import expand
 from .kernel import EFFECTS, AxisKind, Kernel
 from .opt import Opt, apply_opt
 from .optimize import optimize
-from .uop import BinaryOps, Ops, UOp, UOpList, identity, toposort
+from .uop import BinaryOps, Ops, UOp, UOpList, identity, prod, repeated, toposort
 
 Loops = frozenset[UOp]
 NONE: Loops = frozenset()
@@ -129,6 +129,13 @@ class Lowering:
         if n not in self.outside: self.inside[n] = self.outside[n] = NONE.union(*(self.outside[s] for s in n.src))
     return u
 
+  def over_tiles(self, fn: BinaryOps, value: UOp, tiles: tuple[int, ...]) -> UOp:
+    """A block reduced over TILE axes; those that the value does not vary along only say how often it counts."""
+    there = {r.arg[0] for r in value.ranges}
+    over = tuple(i for i in tiles if i in there)
+    if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
+    return repeated(fn, value, prod(self.kernel.axis(i).size for i in tiles if i not in there))
+
   def reduce(self, u: UOp, env: dict[int, UOp]) -> UOp:
     """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
     fn, bound = u.arg
@@ -142,7 +149,7 @@ class Lowering:
       inner[i] = self.loop(i, self.phase[u], around.union(nest))
       nest.append(inner[i])
     parts = [self.lower(s, inner) for s in u.src]
-    if tiles: parts = [self._track(UOp(Ops.REDUCE, p.dtype, (p,), (fn, tiles))) for p in parts]
+    if tiles: parts = [self._track(self.over_tiles(fn, p, tiles)) for p in parts]
     if not ids:
       whole = parts[0]
       for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))

@@ -291,4 +291,13 @@ def identity(combiner: BinaryOps, dtype: DType) -> Any:
   return IDENTITY[combiner](dtype.scalar())
 
 
+def repeated(combiner: Any, x: UOp, n: int) -> UOp:
+  """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
+  if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
+  if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
+  if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)
+  half = repeated(combiner, UOp.alu(BinaryOps.MUL, x, x), n // 2)
+  return UOp.alu(BinaryOps.MUL, half, x) if n % 2 else half
+
+
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)

@@ -254,8 +254,7 @@ class TinyJit:
     _recording.append(recorder)
     try:
       with recorder, nothing_known():
-        given = iter(stand_ins)
-        call: Any = put((args, kwargs), lambda: next(given))
+        call: Any = put((args, kwargs), _giver(stand_ins))
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
     except Shared:
       self.calls = 0   # the next call runs plainly
@@ -281,7 +280,7 @@ class TinyJit:
       engine.before_writing([a.memory.storage], [a])
       a.memory.take(b)
       a.overwritten(f"a call of {name}")
-    del given, call
+    del call
     x = b = a = s = t = None  # type: ignore[assignment]
     stand_ins.clear()
     read.clear()

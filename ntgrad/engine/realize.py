@@ -336,6 +336,7 @@ def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: lis
       continue
     if u in clean: continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
+    if u.lone and u.op is Ops.CONTIGUOUS: clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))   # equal ones stay two
   device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
   target = get_device(device).renderer.target
   asked = [(clean[resolved(s)], t) for s, t in sinks]

@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod, toposort
+from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, prod, repeated, toposort
 from ntgrad.codegen.view import pull
 
 from .padding import pad_inputs
@@ -86,15 +85,6 @@ class Lowering:
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,))))
       reads.add(copy)
     return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
-
-
-def repeated(combiner: Any, x: UOp, n: int) -> UOp:
-  """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
-  if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
-  if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
-  if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)
-  half = repeated(combiner, UOp.alu(BinaryOps.MUL, x, x), n // 2)
-  return UOp.alu(BinaryOps.MUL, half, x) if n % 2 else half
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:

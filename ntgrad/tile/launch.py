@@ -179,14 +179,15 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
       before_writing([nodes[i].arg.storage], [tensors[i]._alias])
   buffers: list[Buffer] = [n.arg for n in nodes]
-  for b in buffers:
-    if b.version != b.storage.version: raise DeviceError(f"{b} was overwritten by {b.gone or 'a kernel'}; this tensor holds an older version of it")
+  if any([b.version != b.storage.version for b in buffers]):
+    gone = next(b for b in buffers if b.stale)
+    raise DeviceError(f"{gone} was overwritten by {gone.gone or 'a kernel'}; this tensor holds an older version of it")
   if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
   else: launcher.program([raw if (raw := b.storage._raw) is not None else b.raw for b in buffers])
   for i in launcher.writes:
     alias = tensors[i]._alias
     # nobody else can ask for the old contents: the buffer goes on as the new version of itself
-    if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE:
+    if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE + 1:   # its node's key has the buffer too
       storage = buffers[i].storage
       storage.version += 1
       buffers[i].version = storage.version
