@@ -141,8 +141,8 @@ class TinyJit:
     if self._replay is not None:
       assert self._signature is not None
       self._signature.check(args, kwargs, pieces)
-      inputs = self._inputs(pieces) if self._replay.check() else None
-      if inputs is None: return self._plainly(args, kwargs, pieces)   # memory is shared otherwise than when it was captured
+      inputs = self._inputs(pieces)
+      if inputs is None or not self._replay.check(): return self._plainly(args, kwargs, pieces)   # memory is shared otherwise than when it was captured
       from ntgrad.random import next_state
       return put(self._result, _giver(self._replay.run(inputs, next_state)))
     if self.calls == 0 or pieces.marks != self._marks or (any(self._written) and sharing(pieces) != self._shared):
@@ -207,7 +207,8 @@ class TinyJit:
     groups: dict[Alias, tuple[int, Any]] = {}
     for t, w in zip(pieces.tensors, self._written):
       a, view = t._alias, through(t._view)
-      if a in writes:   # it may be the function's own too: it gets the memory itself
+      if a in writes or (w and len(a.tensors) > len({id(x) for x in pieces.tensors if x._alias is a})):
+        # the function may hold it, or a part of it, itself: it gets the memory
         self._given.append(Given("state", view, alias=ref(a)))
         x = t.detach()
       elif w:
