@@ -26,7 +26,8 @@ def _setting(env: str, default: Any, help: str, key: bool = False, values: Seque
   return field(default=value, metadata={"env": env, "help": help, "key": key, "kind": kind, "values": values})
 
 
-def _either(values: Sequence[Any]) -> str: return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+def _either(values: Sequence[Any]) -> str:
+  return f"{values[0]} to {values[-1]}" if isinstance(values, range) else f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Config:
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
   vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
                               key=True, values=(0, 128, 256, 512))
-  cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True)
+  cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True, values=range(1025))
   workers: int = _setting("WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core")
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal")
 

@@ -283,13 +283,14 @@ class Base:
     self._check_writable(name)
     leaf = any([t._state == 2 for t in alias.seen()])
     constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
+    needs = any([t._state == 1 for t in alias.seen()])
     if attached and leaf and not constant:
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value")
-    if 0 in value.shape or (index is None and value is self.lazydata):   # nothing changes
+    if 0 in value.shape or (index is None and value is self.lazydata and not (constant and needs)):   # nothing changes
       for note in watchers: note(alias)
       return self
     if attached and constant: value, attached = graph.detach(value), False
-    needs = attached or any([t._state == 1 for t in alias.seen()])
+    needs = needs or attached
     alias.write(written(alias.history, view, value, index), name)
     if not leaf:
       for t in alias.seen():

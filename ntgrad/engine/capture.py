@@ -96,6 +96,7 @@ class Recorder(Watch):
     self.sizes: dict[int, tuple[str, int, Buffer | str]] = {}   # serial → device, bytes, how it prints
     # memory that a copy stands for, or such a copy: which argument it is, and whether launches may read it
     self.arguments: dict[int, tuple[str, bool]] = {}
+    self.arrays: dict[int, np.ndarray] = {}   # what came from the host, by storage
 
   def __enter__(self) -> Any:
     engine.captures.append(self.note)
@@ -123,6 +124,7 @@ class Recorder(Watch):
     if buffer.storage.serial < self.start:
       raise CaptureError(f"jit {self.name}: a tensor of shape {buffer.shape} gets values from the host while the function is captured, "
                          "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call")
+    self.arrays[buffer.storage.serial] = array.copy()
     super().wrote(buffer, array)
 
   def read(self, buffer: Buffer) -> None:
@@ -208,6 +210,9 @@ class Replay:
     moving = {k: graphs.Slot() for k in (*inputs, *made)}
     self.inputs, self.made = [moving[k] for k in inputs], [(k, moving[k], m) for k, m in made.items()]
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
+    # host data that launches write over: it goes in again at every replay
+    writes = {k for x in recorder.launches for k in x.writes}
+    self.refill = [(b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes and b.storage.serial not in moving]
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]   # keeps them
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
     self.touched = set(alive.values())
@@ -291,8 +296,9 @@ class Replay:
     """See that the memory which the function held when captured is still its tensors', with their newest values in it. False where tensors
     shared that memory, and no longer do: it is not known which of them the function means."""
     waiting = []
-    shared = {s: a for r, s in self.sharers if (a := r()) is not None}
-    if any([storage_of(a) is not s for s, a in shared.items()]): return False
+    sharers = [(a, s) for r, s in self.sharers if (a := r()) is not None]
+    if any([storage_of(a) is not s for a, s in sharers]): return False
+    shared = {s for _, s in sharers}
     for r, s in self.owners:
       a = r()
       if s.serial >= self.start: continue   # made by the capture: nothing that the launches start from
@@ -320,6 +326,7 @@ class Replay:
         copies.append(b)
       slot.fill(b.raw)
     for b in self.rng: b.put(draw(b.rng_count))
+    for b, array in self.refill: b.put(array)
     made: dict[int, Buffer] = {}
     for k, slot, m in self.made:
       made[k] = b = Buffer(*m)

@@ -702,3 +702,24 @@ def test_state_that_others_share() -> None:
     np.testing.assert_array_equal(a.numpy(), array(4) + 1)
     np.testing.assert_array_equal(b.numpy(), array(4) + 1 + array(4, seed=i))
   assert kept[0][0].tolist() == [0] * 4 and kept[1][0].tolist() == array(4).tolist()
+
+
+def test_host_data_that_the_function_writes_over() -> None:
+  """It is new at every call."""
+  @ntgrad.jit
+  def f(x: Tensor) -> Tensor:
+    t = Tensor([0.0, 1.0, 2.0])
+    t.mul_(t).realize()
+    t += x
+    return t
+  for i in range(5): assert f(Tensor([float(i)])).tolist() == [i, i + 1, i + 4]
+
+
+def test_a_state_with_several_sharers() -> None:
+  x = Tensor(array(3)).realize()
+  shared = [x.clone() for _ in range(3)]
+  f = ntgrad.jit(lambda: [t + 0 for t in shared])
+  for i in range(7):
+    if i in (2, 5): shared[i % 3].zero_()
+    want = [np.zeros(3) if (k == 2 and i >= 2) else array(3) for k in range(3)]
+    for got, w in zip(f(), want): np.testing.assert_array_equal(got.numpy(), w)
