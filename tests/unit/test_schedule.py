@@ -138,7 +138,7 @@ def test_long_float32_sums_are_accurate(noopt: int, machine: str) -> None:
   exact = x.astype(np.float64).sum()
   naive = float(np.cumsum(x)[-1])   # one chain
   assert abs(naive - exact) > 5e-3 * exact and abs(got - exact) <= 3e-5 * exact   # 2.3e-5 for 16 cores
-  assert np.allclose(rows, x.reshape(64, -1).astype(np.float64).sum(1), rtol=1e-4, atol=0)
+  assert np.allclose(rows, x.reshape(64, -1).astype(np.float64).sum(1), rtol=3e-5, atol=0)
 
 
 # ---- rule 3: recompute
