@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 from weakref import ref
 
 from ntgrad import graph
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
+from ntgrad.codegen.uop import Ops, UOp
 
 Move = tuple[Ops, Any]
 View = tuple[Move, ...]   # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH
@@ -176,12 +176,6 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
     elif op is Ops.PERMUTE: value = graph.permute(value, tuple([arg.index(i) for i in range(len(arg))]))
     else: value = graph.flip(value, arg)
   return value
-
-
-def memory_of(u: UOp) -> UOp:
-  """What movement and DETACH are upon."""
-  while u.op in MOVEMENT or u.op is Ops.DETACH: u = u.src[0]
-  return u
 
 
 def caller() -> str:

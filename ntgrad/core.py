@@ -126,7 +126,7 @@ class Base:
         node, arg = node.src[0], _MERGE[op](view[-1][1], arg)
         view = view[:-1]
       after = _MOVE[op](node, arg)
-      if after is not node: node, view = after, (*view, (op, after.arg))
+      if after is not node or op is Ops.DETACH: node, view = after, (*view, (op, after.arg))
     if view is self._view and self._state <= 0: return self
     t = object.__new__(type(self))
     t._state = 1 if self._state > 0 and moves[-1][0] is not Ops.DETACH else 0

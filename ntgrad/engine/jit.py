@@ -142,7 +142,8 @@ class TinyJit:
       assert self._signature is not None
       self._signature.check(args, kwargs, pieces)
       inputs = self._inputs(pieces)
-      if inputs is None or not self._replay.check(): return self._plainly(args, kwargs, pieces)   # memory is shared otherwise than when it was captured
+      # memory may be shared otherwise than when it was captured
+      if inputs is None or not self._replay.check(): return self._plainly(args, kwargs, pieces)
       from ntgrad.random import next_state
       return put(self._result, _giver(self._replay.run(inputs, next_state)))
     if self.calls == 0 or pieces.marks != self._marks or (any(self._written) and sharing(pieces) != self._shared):

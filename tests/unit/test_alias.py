@@ -511,3 +511,16 @@ def test_many_small_writes_finish() -> None:
   for _ in range(800): w.assign(w + 1)
   assert w.tolist() == (A + 800).tolist()
   assert time.perf_counter() - started < 60   # it took 84 s when it was quadratic
+
+
+def test_detach_is_always_another_tensor() -> None:
+  w = Tensor(A, requires_grad=True)
+  with no_grad(): x = w * 2
+  y = x.detach()
+  assert y is not x and y.detach() is not y
+  x[0] = w[0] * 3   # attached: what was detached stays so
+  assert not y.requires_grad and not (x.detach() * 2).requires_grad and x.requires_grad
+  y.requires_grad = True
+  assert y.is_leaf and not x.is_leaf and y.tolist() == [3, 4, 6, 8]
+  (y * 5).sum().backward()
+  assert y.grad.tolist() == [5] * 4 and w.grad is None
