@@ -61,12 +61,12 @@ class Alias:
 
   def write(self, node: UOp, what: str) -> None:
     """``node`` is the value from now on."""
+    for note in watchers: note(self)
     if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
     self.node = node
     self.place = f"{what} at {caller()}"
     for t in self.seen(): t._node = None
     if self.memory is not None: pending[id(self)] = ref(self)
-    for note in watchers: note(self)
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""
@@ -128,7 +128,7 @@ live_aliases = LiveAliases()
 _add: Callable[[Any], Any] = live_aliases.refs.setdefault
 _drop: Callable[[Any], Any] = live_aliases.refs.pop
 pending: dict[int, ref[Alias]] = {}                    # those written since their memory was; dead ones are dropped when met
-watchers: list[Callable[[Alias], None]] = []           # told of every write: ntgrad.jit while a function runs
+watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
 def waiting() -> list[Alias]:

@@ -48,7 +48,7 @@ class Watch:
   def __init__(self) -> None:
     self.thread = threading.get_ident()
     self.host: list[tuple[Buffer, str]] = []
-    self.writes: dict[ref[Alias], None] = {}
+    self.writes: dict[ref[Alias], UOp | None] = {}   # what was written, and its value before
 
   def __enter__(self) -> Any:
     watchers.append(self)
@@ -59,8 +59,13 @@ class Watch:
     alias.watchers.remove(self.written)
 
   def written(self, a: Alias) -> None:
-    """A tensor was written."""
-    if threading.get_ident() == self.thread: self.writes[ref(a)] = None
+    """A tensor is about to be written."""
+    if threading.get_ident() == self.thread: self.writes.setdefault(ref(a), a.node)
+
+  def undo(self) -> None:
+    """Take back writes that have not been performed."""
+    for r, node in self.writes.items():
+      if node is not None and (a := r()) is not None and a.pending: a.write(node, "a call that was refused")
 
   @property
   def changed(self) -> list[Alias]:

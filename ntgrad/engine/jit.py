@@ -18,7 +18,7 @@ from ntgrad.graph import const
 from . import realize as engine
 from .arguments import VALUES, Pieces, kept, put, same, take, text
 from .buffer import Buffer
-from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known, storage_of
+from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known
 
 
 class Signature:
@@ -251,7 +251,7 @@ class TinyJit:
     copies = iter(serials)
     for t, g, place in zip(pieces.tensors, self._given, pieces.places):
       if g.kind == "state": continue
-      if (s := storage_of(t._alias)) is not None: recorder.arguments[s.serial] = place, g.kind == "read"
+      if t._alias.memory is not None: recorder.arguments[t._alias.memory.storage.serial] = place, g.kind == "read"
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
     _recording.append(recorder)
     try:
@@ -260,8 +260,10 @@ class TinyJit:
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
     except Shared:
       self.calls = 0   # the next call runs plainly
+      recorder.undo()
       raise
     finally: _recording.remove(recorder)
+    recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
     if not recorder.launches and not outputs and not recorder.writes:
       raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")
     rng = [b for b, _ in recorder.host if b.rng_count]
@@ -283,7 +285,7 @@ class TinyJit:
       a.memory.take(b)
       a.overwritten(f"a call of {name}")
     del call
-    x = b = a = s = t = None  # type: ignore[assignment]
+    x = b = a = t = None  # type: ignore[assignment]
     stand_ins.clear()
     read.clear()
     written.clear()

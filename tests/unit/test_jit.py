@@ -723,3 +723,19 @@ def test_a_state_with_several_sharers() -> None:
     if i in (2, 5): shared[i % 3].zero_()
     want = [np.zeros(3) if (k == 2 and i >= 2) else array(3) for k in range(3)]
     for got, w in zip(f(), want): np.testing.assert_array_equal(got.numpy(), w)
+
+
+def test_a_copy_of_what_is_written_is_an_argument() -> None:
+  """It shares the memory until it is written, and is no view of it."""
+  @ntgrad.jit
+  def f(a: Tensor, b: Tensor) -> Tensor:
+    a.assign(b.flip(0))
+    return b
+  t, want = Tensor(array(6)).realize(), array(6)
+  f(Tensor(array(3)), t[2:5])
+  for i in range(4):
+    b, w = t[2:5].contiguous() if i % 2 else f(Tensor(array(3)), t[2:5]), want[2:5].copy()
+    got = f(t[1:4], b)
+    want[1:4] = w[::-1]
+    np.testing.assert_array_equal(t.numpy(), want)
+    np.testing.assert_array_equal(got.numpy(), w)
