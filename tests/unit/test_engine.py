@@ -335,8 +335,8 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
   def never(*_: Any) -> Any: raise AssertionError("scheduled again")
   with config(dev="CPU", cache_dir=str(tmp_path), cache=1, debug=0, verify=0):
     look()
-    keys = {plan_cache.key_of((), ["CPU"])}
-    for bits, cores in ((128, 1), (128, 3), (512, 1)):
+    keys = set()
+    for bits, cores in ((256, 2), (128, 1), (128, 3), (512, 1)):
       with config(vector_bits=bits, cores=cores): keys.add(plan_cache.key_of((), ["CPU"]))
     monkeypatch.setattr(engine, "make_plan", never)
     look()
