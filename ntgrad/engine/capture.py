@@ -105,10 +105,12 @@ class Recorder(Watch):
 
   def __enter__(self) -> Any:
     engine.captures.append(self.note)
+    engine.checks.append(self.refuse)
     return super().__enter__()
   def __exit__(self, *_: object) -> None:
     super().__exit__()
     engine.captures.remove(self.note)
+    engine.checks.remove(self.refuse)
 
   def note(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """A launch."""
@@ -116,12 +118,21 @@ class Recorder(Watch):
     for b in buffers:
       s = b.storage
       if s.serial not in self.storages: self.storages[s.serial], self.sizes[s.serial] = ref(s), (s.device, s.nbytes, f"{b.shape} {b.dtype}")
+    self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
-    for i, k in enumerate(serials):
-      if k in self.arguments and (i in step.writes or not self.arguments[k][1]):
-        raise Shared(f"jit {self.name}: {self.arguments[k][0]} shares memory that the function writes, which it did not in the call before; "
-                           "call the function again: it then runs plainly, and is captured at the call after that")
     self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes])))
+
+  def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
+    """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
+    if threading.get_ident() != self.thread: return
+    for i, b in enumerate(buffers): self.reach(b, i in step.writes)
+
+  def reach(self, buffer: Buffer, write: bool = False) -> None:
+    """Raises Shared where memory is an argument's that was copied, and a copy would not do."""
+    place, readable = self.arguments.get(buffer.storage.serial, ("", True))
+    if place and (write or not readable):
+      raise Shared(f"jit {self.name}: {place} shares memory that the function reaches by itself, which was not so in the call before; "
+                   "call the function again: it then runs plainly, and is captured at the call after that")
 
   def wrote(self, buffer: Buffer, array: np.ndarray) -> None:
     """Host data is a constant of the capture, unless it overwrites something older."""

@@ -327,6 +327,8 @@ class TinyJit:
     own = [type(t)._from_node(t.detach().lazydata) for t in pieces.tensors]
     holes = put(result, _giver([_hole(t) for t in pieces.tensors]))
     result = pieces = None  # type: ignore[assignment]
+    for t in own:   # before anything is performed
+      if (base := base_of(t._alias.node)).op is Ops.BUFFER: recorder.reach(base.arg)
     engine.compute([*recorder.changed, *(t._alias for t in own)])
     writes = {k for x in recorder.launches for k in x.writes}
     made_by_host = {b.storage.serial for b, _ in recorder.host}

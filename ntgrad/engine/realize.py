@@ -51,6 +51,7 @@ class Plan:
 _plans: dict[Any, Plan] = {}
 _general: dict[Any, Plan | None] = {}   # structures met before, numbers left out; a plan once they were met with other numbers
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
+checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 
 
 def resolved(u: UOp) -> UOp:
@@ -388,6 +389,8 @@ def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
   made = [Buffer(*m) for m in plan.made]
   buffers: list[Buffer] = [*inputs, *made]
   wait = config.debug >= 2
+  for check in checks:
+    for step in plan.steps: check(step, [buffers[s] for s in step.slots])
   for step in plan.steps:
     run_step(step, [buffers[s] for s in step.slots], wait)
     for s in step.last_use: buffers[s].storage.release()

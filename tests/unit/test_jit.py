@@ -739,3 +739,20 @@ def test_a_copy_of_what_is_written_is_an_argument() -> None:
     want[1:4] = w[::-1]
     np.testing.assert_array_equal(t.numpy(), want)
     np.testing.assert_array_equal(got.numpy(), w)
+
+
+def test_a_refused_call_performs_nothing() -> None:
+  """The second call's argument is what the function also holds; nothing of it is written."""
+  state, counter = Tensor(array(2)).realize(), Tensor(array(3)).realize()
+  @ntgrad.jit
+  def f(a: Tensor, b: Tensor) -> Tensor:
+    a *= 2
+    b += 1
+    return state
+  f(Tensor(array(2)), counter)
+  refused(lambda: f(state, counter), "argument 0 shares memory that the function reaches by itself")
+  np.testing.assert_array_equal(counter.numpy(), array(3) + 1)
+  np.testing.assert_array_equal(state.numpy(), array(2))
+  for i in range(3):
+    np.testing.assert_array_equal(f(state, counter).numpy(), array(2) * 2 ** (i + 1))
+    np.testing.assert_array_equal(counter.numpy(), array(3) + i + 2)
