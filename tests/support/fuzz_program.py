@@ -117,7 +117,7 @@ def differs(got: Any, want: Any, exact: bool) -> str:
   g, w = np.asarray(got), np.asarray(want)
   if g.shape != w.shape: return f"shape {g.shape}"
   if isinstance(want, np.ndarray) and g.dtype != w.dtype: return f"dtype {g.dtype}"
-  if not (np.array_equal(g, w) if exact else np.allclose(g, w, 2e-4, 1e-5)): return f"{g.tolist()}"
+  if not (np.array_equal(g, w) if exact else np.allclose(g, w, 1e-5, 1e-6)): return f"{g.tolist()}"
   return ""
 
 
@@ -171,7 +171,7 @@ def source(program: Program, exact: bool, problem: Problem | None = None, device
   names = [n for n in ("Device", "Tensor", "jit", "no_grad") if re.search(rf"\b{n}\b", body) or (n == "Device" and device)]
   head = ["import numpy as np", *(["from pytest import raises"] if "raises(" in body else []), "", f"from ntgrad import {', '.join(names)}",
           *([f"from ntgrad.errors import {', '.join(errors)}"] if errors else []), ""]
-  if "check(" in body: head.append("\n" + CHECK.format(same="np.array_equal(got, want)" if exact else "np.allclose(got, want, 2e-4, 1e-5)"))
+  if "check(" in body: head.append("\n" + CHECK.format(same="np.array_equal(got, want)" if exact else "np.allclose(got, want, 1e-5, 1e-6)"))
   if "grad(" in body: head.append("\ndef grad(t): return np.zeros(t.shape) if t.grad is None else t.grad.numpy()\n")
   if device: head.append(f'\nDevice.DEFAULT = "{device}"')
   return "\n".join([*head, body, ""])

@@ -137,8 +137,9 @@ def test_long_float32_sums_are_accurate(noopt: int, machine: str) -> None:
     rows = Tensor(x.reshape(64, -1)).sum(1).numpy()
   exact = x.astype(np.float64).sum()
   naive = float(np.cumsum(x)[-1])   # one chain
-  assert abs(naive - exact) > 5e-3 * exact and abs(got - exact) <= 3e-5 * exact   # 2.3e-5 for 16 cores
-  assert np.allclose(rows, x.reshape(64, -1).astype(np.float64).sum(1), rtol=3e-5, atol=0)
+  bound = 3e-5 if MACHINES[machine]["cores"] > 2 else 2e-5   # 16 cores cut the sum otherwise: 2.3e-5
+  assert abs(naive - exact) > 5e-3 * exact and abs(got - exact) <= bound * exact
+  assert np.allclose(rows, x.reshape(64, -1).astype(np.float64).sum(1), rtol=bound, atol=0)
 
 
 # ---- rule 3: recompute
