@@ -109,7 +109,7 @@ def find(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
     if not 0 < size < 1 << 31 or high >= 1 << 31: raise Pointers(f"a dimension has {size} elements")
     axis = None if s.axis is None else s.axis.arg[0]
     out.append(Dimension(size, s.stride, block, axis, tuple((atoms.index(x), k) for x, k in s.offset.items()), start))
-  _check(out, itemsize)
+  _check(out, itemsize, not load)
   return Box(tuple(out)), atoms
 
 
@@ -150,8 +150,9 @@ def _span(offset: Mapping[UOp, int], start: int) -> tuple[int, int]:
   return low, high
 
 
-def _check(dims: Sequence[Dimension], itemsize: int) -> None:
-  """What the hardware asks for. Raises Pointers."""
+def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
+  """What the hardware asks for. It reads rows to the element, and writes them in units: what lies behind a row's end in its last unit would be
+  overwritten. Raises Pointers."""
   if len(dims) > MOST_DIMENSIONS: raise Pointers(f"it has {len(dims)} dimensions, a descriptor {MOST_DIMENSIONS} at most")
   inner = dims[-1]
   if inner.block * itemsize < UNIT: raise Pointers(f"a block is {inner.block * itemsize} bytes wide, less than {UNIT}")
@@ -162,6 +163,8 @@ def _check(dims: Sequence[Dimension], itemsize: int) -> None:
     if apart % UNIT: raise Pointers(f"its rows are {apart} bytes apart, no multiple of {UNIT}")
     if apart >= _FAR: raise Pointers(f"its rows are {apart} bytes apart")
     if outer.stride % below.stride or below.size * below.stride > outer.stride: raise Pointers("its windows overlap")
+  if written and inner.size * itemsize % UNIT:
+    raise Pointers(f"its rows end at {inner.size * itemsize} bytes, no multiple of the {UNIT} that are written at once")
 
 
 # ---- the pass

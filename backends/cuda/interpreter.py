@@ -16,6 +16,7 @@ import numpy as np
 
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
+from ntgrad.backends.cuda.descriptors import UNIT
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid, signature
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.numpy.functions import erf
@@ -104,9 +105,40 @@ def _plain_scan(scanner: Any, values: Any) -> Any:
   return [scanner.to_tensor(np.flip(data, scanner.axis) if scanner.reverse else data, x.dtype)]
 
 
+class Memory:
+  """What a kernel was given, as ranges of addresses. Every access that a mask lets through must lie in one of them."""
+
+  def __init__(self, buffers: Sequence[Array]):
+    self.ranges = sorted((b.ctypes.data, b.ctypes.data + b.nbytes) for b in buffers)
+    self.starts = np.array([begin for begin, _ in self.ranges], np.uint64)
+    self.ends = np.array([end for _, end in self.ranges], np.uint64)
+
+  def check(self, what: str, pointers: Any, mask: Any) -> None:
+    """Raises VerifyError for an address outside: ``pointers`` are handles of addresses, ``mask`` says which are used."""
+    inside = np.broadcast_to(mask.data, pointers.data.shape) if mask is not None else np.ones(pointers.data.shape, bool)
+    first = pointers.data[inside].astype(np.uint64)
+    if not first.size: return
+    i = np.searchsorted(self.starts, first, "right").astype(np.int64) - 1
+    past = first + np.uint64(pointers.get_element_ty().primitive_bitwidth + 7 >> 3) > self.ends[np.maximum(i, 0)]
+    if (wrong := past | (i < 0)).any():
+      raise VerifyError(f"{what} outside the kernel's memory, at {int(wrong.sum())} of {first.size} places, the first at "
+                        f"{int(first[wrong][0]) - int(self.starts[max(int(i[wrong][0]), 0)])} bytes from the start of a buffer")
+
+
+def _check_box(box: Any, corner: Any) -> None:
+  """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten too. Raises
+  VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
+  size, block, itemsize = int(box.shape[-1].data.item()), box.block_shape[-1], box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3
+  end = int(corner[-1].data.item()) + block
+  if end > size and size * itemsize % UNIT:
+    raise VerifyError(f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple of {UNIT}, and "
+                      f"a block ends at element {end}")
+
+
 @contextmanager
-def interpreting(module: Any) -> Iterator[None]:
-  """While it lasts, Triton's language computes with numpy, and calling a ``triton.jit`` function runs it."""
+def interpreting(module: Any, buffers: Sequence[Array] | None = None) -> Iterator[None]:
+  """While it lasts, Triton's language computes with numpy, and calling a ``triton.jit`` function runs it. With ``buffers``, accesses
+  outside them raise VerifyError."""
   import triton.language as tl
   from triton.language.extra.cuda import libdevice
   from triton.runtime import interpreter as ti
@@ -123,6 +155,19 @@ def interpreting(module: Any) -> Iterator[None]:
   def scan(self: Any, values: Any) -> Any:
     found = _plain_scan(self, values)
     return was_scan(self, values) if found is None else found
+  memory = Memory(buffers) if buffers is not None else None
+  def checked(method: str, what: str, pointers: int, mask: int) -> None:
+    """The builder's method, which looks at its addresses and its mask first."""
+    was = getattr(builder, method)
+    def access(*args: Any, **kwargs: Any) -> Any:
+      assert memory is not None
+      memory.check(what, args[pointers], args[mask])
+      return was(*args, **kwargs)
+    scope.set_attr(builder, method, access)
+  was_store = builder.create_descriptor_store
+  def store(box: Any, value: Any, corner: Any) -> Any:
+    _check_box(box, corner)
+    return was_store(box, value, corner)
   with compiler.LOCK:
     scope = ti._patch_lang(_Globals(module.__dict__))
     try:
@@ -139,6 +184,11 @@ def interpreting(module: Any) -> Iterator[None]:
       scope.set_attr(builder, "create_dot", _dot)
       scope.set_attr(builder, "get_bf16", _bfloat16)
       scope.set_attr(builder, "get_all_ones_value", _all_ones)
+      scope.set_attr(builder, "create_descriptor_store", store)
+      if memory is not None:
+        checked("create_masked_load", "a load", 0, 1)
+        checked("create_masked_store", "a store", 0, 2)
+        checked("create_atomic_rmw", "an atomic", 1, 3)
       scope.set_attr(tl, "range", counted)
       module.__dict__["range"] = counted   # a kernel's counter is a scalar of the language, not an int
       with np.errstate(all="ignore"): yield
@@ -174,7 +224,7 @@ class InterpretedProgram(Program):
     if len(buffers) != self.spec.nparams: raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
     builder = ti.interpreter_builder
-    with interpreting(self.module):
+    with interpreting(self.module, buffers):
       run = rewritten(self.fn)
       types = [tl.str_to_ty(t, None) for t in self.types]
       args = [tl.tensor(ti.TensorHandle(np.array([raw.ctypes.data], np.uint64), t), t) for raw, t in zip(buffers, types)]

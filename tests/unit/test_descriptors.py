@@ -16,7 +16,7 @@ from ntgrad.backends.cuda.renderer import TritonRenderer, signature
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import OptError
+from ntgrad.codegen.errors import CompileError, OptError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opt import Opt, apply_opt
@@ -310,6 +310,69 @@ def test_what_lies_outside_stays_as_it_is() -> None:
   assert boxes(kernel)["data0"].layout == ((8, 20, 8), (12, 1, 16))
   data = [np.full((8, 20), 7, np.float32), np.ones((8, 12), np.float32)]
   np.testing.assert_array_equal(interpreted(interpreter(), kernel, data)[0], np.where(np.arange(20) < 12, 1, 7) * np.ones((8, 1)))
+
+
+@pytest.mark.parametrize("dtype, n, size", [(F32, 6, 24), (BF16, 12, 24), (I8, 17, 17)])
+def test_rows_are_written_in_units(dtype: DType, n: int, size: int) -> None:
+  """What a chip writes of a row is whole units of 16 bytes: others would lose what lies behind."""
+  b = Builder()
+  i = b.tile(n)
+  out, x = b.param((2 * n,), dtype, written=True), b.param((n,), dtype)
+  found = boxes(marked(b.kernel(out.set(i, x[i])), 0, 1))
+  assert found["data0"] == f"its rows end at {size} bytes, no multiple of the 16 that are written at once"
+  assert found["data1"].layout == ((n, 1, 1 << n.bit_length()),)   # reading is exact
+  b = Builder()
+  i = b.tile(32)
+  out, x = b.param((64,), dtype, written=True), b.param((32,), dtype)
+  some = marked(b.kernel(out.set(i, x[i], ix.lt(i.rng, n))), 0)
+  assert boxes(some)["data0"] == found["data0"]
+
+
+BOX = """
+import triton
+import triton.language as tl
+
+# data0: *fp32
+@triton.jit
+def k(data0):
+  desc0 = tl.make_tensor_descriptor(data0, ({size},), (1,), (8,))
+  desc0.store([{at}], tl.full((8,), 1, tl.float32))
+"""
+
+
+@triton.needs_triton
+@pytest.mark.parametrize("size, at, wrong", [(8, 0, ""), (12, 8, ""), (6, 0, "rows of 6 elements, 24 bytes, no multiple of 16"),
+                                             (16, 8, "a store outside the kernel's memory, at 4 of 8 places, the first at 48 bytes")])
+def test_the_interpreter_checks_boxes(size: int, at: int, wrong: str) -> None:
+  program, = interpreter().compile([ProgramSpec("k", BOX.format(size=size, at=at), (1, 1, 1), (1, 1, 1), 1)])
+  data = np.zeros(12, np.float32)
+  if wrong:
+    with pytest.raises(CompileError, match=wrong): program([data.view(np.uint8)])
+  else: program([data.view(np.uint8)])
+  assert data.sum() == (0 if wrong else min(8, size - at))
+
+
+ADDRESS = """
+import triton
+import triton.language as tl
+
+# data0: *fp32, data1: *fp32
+@triton.jit
+def k(data0, data1):
+  r0 = tl.arange(0, 4)
+  tl.store(data0 + r0, tl.load(data1 + r0{plus}, mask=r0 < {most}))
+"""
+
+
+@triton.needs_triton
+@pytest.mark.parametrize("plus, most, wrong", [("", 3, ""), ("", 4, "a load outside .* at 1 of 4 places, the first at 12 bytes"),
+                                               (" - 1", 2, "a load outside")])
+def test_the_interpreter_checks_addresses(plus: str, most: int, wrong: str) -> None:
+  program, = interpreter().compile([ProgramSpec("k", ADDRESS.format(plus=plus, most=most), (1, 1, 1), (1, 1, 1), 2)])
+  data = [np.zeros(4, np.float32).view(np.uint8), np.ones(3, np.float32).view(np.uint8)]
+  if wrong:
+    with pytest.raises(CompileError, match=wrong): program(data)
+  else: program(data)
 
 
 @triton.needs_triton
