@@ -30,6 +30,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
     others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
               for s in u.src if s.dtype.name == "index" for r in s.ranges}
     for a, b in itertools.permutations(kernel.axes, 2):
+      if {a.id, b.id} & kernel.sequential: continue   # gone through in order
       if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
       if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
       if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):

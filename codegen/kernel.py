@@ -33,11 +33,13 @@ class Axis:
   """One dimension of the iteration space: ``RANGE(id, size)`` in the body.
 
   ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of them.
+  ``again``: of a LANE axis, how many elements the last vector has that the one before had too (the Opt ``overlap``).
   """
   id: int
   size: int
   kind: AxisKind
   programs: int = 0
+  again: int = 0
 
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)
@@ -67,6 +69,12 @@ class Variable(Param):
 
 EFFECTS = (Ops.STORE, Ops.ATOMIC)
 REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
+
+
+def reads_its_place(effect: UOp) -> bool:
+  """Whether storing an element twice, or in another order, leaves something else: an ATOMIC, a STORE that adds, one that goes through an axis
+  in order."""
+  return effect.op is Ops.ATOMIC or isinstance(effect.arg, tuple) and (effect.arg[0] == "add" or bool(effect.arg[1]))
 
 
 def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
@@ -153,8 +161,8 @@ class Kernel:
 
   @cached_property
   def in_place(self) -> bool:
-    """Whether some parameter is both read and written."""
-    return bool(self.sequential) or any(u.op is Ops.LOAD and u.src[0] in self.written for u in self.nodes)
+    """Whether to write an element twice is not the same as once: some parameter is both read and written."""
+    return any(reads_its_place(s) for s in self.effects) or any(u.op is Ops.LOAD and u.src[0] in self.written for u in self.nodes)
 
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 

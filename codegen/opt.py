@@ -1,11 +1,11 @@
 """Opts: steps on a kernel's axes. Each splits an axis and says how the inner part is gone through: a tiling of every arrangement."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import index as ix
 from .errors import OptError
-from .kernel import Axis, AxisKind, Kernel
+from .kernel import Axis, AxisKind, Kernel, reads_its_place
 from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, prod, toposort
 
 KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP,
@@ -22,6 +22,15 @@ class Opt:
   ``block`` pads where it must; ``group`` makes neighbours along a GRID axis run together. ``stage`` and ``pack`` take an axis and a
   param's slot; ``stream`` and ``descriptor`` a param's slot in place of the axis, ``persist`` a number of programs,
   ``warps`` and ``stages`` how many of them the target's compiler makes.
+
+  What a STORE leaves is the same however often and in whichever order its elements are stored. That is not so of effects that read their
+  place (``kernel.reads_its_place``: a STORE that adds, a scatter, an ATOMIC) nor of a kernel that reads what it writes:
+
+  - ``overlap`` computes elements twice: none of these kernels takes it, and the verifier refuses one that has it.
+  - ``stream`` and ``descriptor`` change how a STORE writes: of these effects they are refused.
+  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order stays. No other
+    Opt takes it.
+  - All others give every element to exactly one place of the new axes, and any effect takes them.
   """
   name: str
   axis: int
@@ -35,6 +44,9 @@ class Opt:
 def apply_opt(kernel: Kernel, opt: Opt) -> Kernel:
   """The kernel after one Opt. Raises OptError, saying why, where it cannot be applied."""
   if opt.name == "stream":
+    stored = [s for s in kernel.effects if s.src[0].arg[0] == opt.axis]
+    if not kernel.plain or not stored: raise OptError(f"{opt}: the kernel has no STORE to data{opt.axis} that needs no order")
+    if any(map(reads_its_place, stored)): raise OptError(f"{opt}: what is written to data{opt.axis} depends on what was there, which is read")
     body = tuple(UOp(Ops.STORE, s.dtype, s.src, "nt") if s.src[0].arg[0] == opt.axis else s for s in kernel.body)
     return kernel.with_(body=body, applied=(*kernel.applied, opt))
   if opt.name == "descriptor": return _descriptor(kernel, opt)
@@ -59,10 +71,12 @@ def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.name in ("loop", "grid"):
     kind = AxisKind.LOOP if opt.name == "loop" else AxisKind.GRID
     if kind is AxisKind.GRID and axis.id in kernel.bound: raise OptError(f"{opt}: a reduced axis cannot be spread over programs")
-    return kernel.with_(axes=tuple(Axis(a.id, a.size, kind) if a is axis else a for a in kernel.axes))
+    return kernel.with_(axes=tuple(replace(a, kind=kind) if a is axis else a for a in kernel.axes))
   if opt.name in ("first", "last"):
     rest = tuple(a for a in kernel.axes if a is not axis)
-    return kernel.with_(axes=(axis, *rest) if opt.name == "first" else (*rest, axis))
+    moved = (axis, *rest) if opt.name == "first" else (*rest, axis)
+    if _in_order(kernel, moved) != _in_order(kernel, kernel.axes): raise OptError(f"{opt}: axes that are gone through in order would change it")
+    return kernel.with_(axes=moved)
   kind = axis.kind if opt.name == "split" else KINDS.get(opt.name)  # type: ignore[assignment]
   if kind is None: raise OptError(f"no Opt {opt.name!r}; Opts: split, {', '.join(KINDS)}, {', '.join(OTHERS)}")
   if axis.kind not in (AxisKind.LOOP, AxisKind.GRID): raise OptError(f"{opt}: axis {axis} is expanded already")
@@ -75,6 +89,9 @@ def _apply(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   if opt.amount == axis.size: return kernel.with_(axes=tuple(Axis(a.id, a.size, kind) if a is axis else a for a in kernel.axes))
   if opt.amount == 1: return kernel
   return split(kernel, axis, opt.amount, kind)
+
+
+def _in_order(kernel: Kernel, axes: tuple[Axis, ...]) -> list[int]: return [a.id for a in axes if a.id in kernel.sequential]
 
 
 def split(kernel: Kernel, axis: Axis, amount: int, kind: AxisKind) -> Kernel:
@@ -93,14 +110,15 @@ def _overlap(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   """Lanes along an axis that they do not divide: the last vector starts earlier and computes some elements again.
 
   a -> min(a_outer * amount, size - amount) + a_inner. A reduction leaves out what it has had (in a product, one factor is zero
-  there). Not where a buffer is read and written: there again is not the same.
+  there). Not where a buffer is read and written, or added to: there again is not the same.
   """
   if kernel.of_kind(AxisKind.LANE): raise OptError(f"{opt}: the kernel has a LANE axis already")
   if axis.kind not in (AxisKind.LOOP, AxisKind.GRID): raise OptError(f"{opt}: axis {axis} is expanded already")
   if axis.size < opt.amount: raise OptError(f"{opt}: the axis {axis} is shorter than {opt.amount}")
   if kernel.in_place: raise OptError(f"{opt}: the kernel writes what it reads, no element may be computed twice")
-  inner = Axis(max(a.id for a in kernel.axes) + 1, opt.amount, AxisKind.LANE)
-  outer = Axis(axis.id, -(-axis.size // opt.amount), axis.kind)
+  turns = -(-axis.size // opt.amount)
+  inner = Axis(max(a.id for a in kernel.axes) + 1, opt.amount, AxisKind.LANE, again=turns * opt.amount - axis.size)
+  outer = Axis(axis.id, turns, axis.kind)
   start = ix.least(ix.mul(outer.rng, opt.amount), axis.size - opt.amount)
   fresh = ix.ge(ix.sub(ix.add(start, inner.rng), ix.mul(outer.rng, opt.amount)), 0)
   if axis.id in kernel.bound: kernel = kernel.with_(body=mask_reduced(kernel, axis, UOp(Ops.DETACH, fresh.dtype, (axis.rng,))))
@@ -143,8 +161,14 @@ def substitute_axis(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...])
 
 
 def _merge(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
-  """(a, b) -> one axis of a.size * b.size, where b is the axis with id ``amount``: every index must see them as one."""
-  other = kernel.axis(opt.amount)
+  """(a, b) -> one axis of a.size * b.size, where b is the axis with id ``amount``: every index sees them as one."""
+  other = next((a for a in kernel.axes if a.id == opt.amount), None)
+  here = ", ".join(map(str, kernel.axes))
+  if other is None or other is axis: raise OptError(f"{opt}: another axis of the kernel ({here}) is merged with {axis}")
+  both = f"{opt}: {axis} and {other}"
+  if axis.kind is not other.kind or axis.kind not in (AxisKind.GRID, AxisKind.LOOP): raise OptError(f"{both} are not gone through alike")
+  if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces): raise OptError(f"{both}: a reduction binds one of them only")
+  if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
   merged = Axis(axis.id, axis.size * other.size, axis.kind)
   whole = merged.rng
   table = {axis.rng: ix.fdiv(whole, other.size), other.rng: ix.mod(whole, other.size)}

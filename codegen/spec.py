@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Sequence
 from .dtype import DType, dtypes
 from .errors import VerifyError
 from .index import vmax
+from .kernel import EFFECTS, reads_its_place
 from .spec_rules import BITS, BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
 from .uop import MOVEMENT, BinaryOps, Ops, UOp, UOpList, prod, step_of, toposort
 from .view import TRANSFORMS
@@ -353,6 +354,13 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
       wrong = f"FOR over axis {u.arg}, which the kernel does not have"
     if wrong is None: wrong = next((f"reads a {s.op.name}, which is {what}" for s in u.src if (what := _misplaced(u, s))), None)
     if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{_line(nodes, nodes.index(u))}")
+  twice = next((a for a in axes or () if a.again), None)
+  if twice is not None:
+    written = {s.src[0] for s in nodes if s.op in EFFECTS}
+    for u in nodes:
+      if u.op in EFFECTS and reads_its_place(u) or u.op is Ops.LOAD and u.src[0] in written:
+        raise VerifyError(f"kernel {name!r}: axis {twice} has {twice.again} elements twice, and what is written depends on what was there\n"
+                          f"{_line(nodes, nodes.index(u))}")
   for r in roots:
     if r.op not in _STATEMENTS: raise VerifyError(f"kernel {name!r}: the body of a kernel is statements, got {r.op}\n{_line(nodes, nodes.index(r))}")
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from ntgrad import Tensor
 from ntgrad.backends.base import Device, Target
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OptError
@@ -48,7 +49,6 @@ def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) ->
     elif name in ("pad", "overlap"): amount = choose([2, 4, 8])
     elif name == "block": amount = choose([2, 3, 8, 16, 32, axis.size])
     else: amount = choose([n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0 and (name != "lane" or n in WIDTHS)] or [1])
-    if name == "merge" and not _mergeable(kernel, axis.id, amount): continue
     if name in ("upcast", "unroll", "lane") and _copies(kernel) * amount > 64: continue
     try: kernel = apply_opt(kernel, Opt(name, axis.id, amount))
     except OptError: continue
@@ -57,7 +57,9 @@ def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) ->
   if kernel.axes and read and choose([0, 0, 1]):  # staging comes after every split
     try: kernel = apply_opt(kernel, Opt(choose(["stage", "pack"]), choose(kernel.axes).id, choose(read)))
     except OptError: pass
-  if choose([0, 0, 0, 1]): kernel = apply_opt(kernel, Opt("stream", choose([p.slot for p in kernel.params if p.written])))
+  if choose([0, 0, 0, 1]):
+    try: kernel = apply_opt(kernel, Opt("stream", choose([p.slot for p in kernel.params if p.written])))
+    except OptError: pass
   return kernel
 
 
@@ -69,13 +71,6 @@ def finished(kernel: Kernel, choose: Choose) -> Kernel:
     try: kernel = apply_opt(kernel, Opt(name, choose(among)))
     except OptError: continue
   return kernel
-
-
-def _mergeable(kernel: Kernel, a: int, b: int) -> bool:
-  """Merging is for axes of one kind, bound by the same reductions."""
-  x, y = kernel.axis(a), kernel.axis(b)
-  return a != b and x.kind is y.kind and x.kind.name in ("GRID", "LOOP") and all((a in r.arg[1]) == (b in r.arg[1]) for r in kernel.reduces) \
-    and not {a, b} & kernel.sequential
 
 
 def _copies(kernel: Kernel) -> int:
@@ -123,12 +118,19 @@ def same(device: Device, name: str, k: Kernel, data: list[Array], want: list[Arr
 
 
 def random_kernels(device: Device, seeds: range, versions: int) -> None:
-  """Kernels of random tensor programs, after random Opts, compute what their plain loops do."""
+  """Kernels of random tensor programs and of their gradients, after random Opts, compute what their plain loops do. Gradients of rows taken
+  by an index are STOREs that add."""
   for s in seeds:
     rng = random.Random(s)
     def choose(xs: Sequence[Any], rng: random.Random = rng) -> Any: return rng.choice(list(xs))
-    program = Program(choose, "NUMPY", 6, np.random.default_rng(s))
-    for item in create_schedule([program.values[-1][0]]):
+    program = Program(choose, "NUMPY", 6, np.random.default_rng(s), linear=s % 2 == 1)
+    last = program.values[-1][0]
+    outputs = [last]
+    if program.linear:
+      total = (last * Tensor.empty(*last.shape, device="NUMPY")).sum()
+      inputs = [x for x, _ in program.leaves if x.lazydata in total.lazydata.toposort()]
+      outputs = total.gradient(*inputs) if inputs else []
+    for item in create_schedule(outputs):
       if item.ast is None or not item.ast.plain: continue
       data = contents(item.ast, np.random.default_rng(s), True)
       want = launch(get_device("NUMPY"), [spec(item.ast, "k")], item.ast, data)[0]
@@ -166,6 +168,15 @@ def test_triton_interpreted(name: str) -> None:
 @triton.needs_triton
 @pytest.mark.parametrize("start", range(4))
 def test_random_kernels_interpreted(start: int) -> None: random_kernels(get_device(triton.NAME), range(start, 64, 4), 2)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_random_kernels_numpy(start: int) -> None: random_kernels(get_device("NUMPY"), range(start, 120, 4), 4)
+
+
+@pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
+@pytest.mark.parametrize("start", range(2))
+def test_random_kernels_opencl(start: int) -> None: random_kernels(get_device("CPU"), range(start, 16, 2), 3)
 
 
 @needs_cuda

@@ -30,6 +30,12 @@ def _pool_grad() -> list[Tensor]:
   return (x.max_pool2d((3, 2), stride=2) * E(2, 2, 3)).sum().gradient(x)
 
 
+def _rows_grad(n: int) -> list[Tensor]:
+  x = E(5, 17)
+  x.requires_grad = True
+  return (x[E(n, dtype="int32")] * E(n, 17)).sum().gradient(x)
+
+
 # what a person might write; sizes that vectors do not divide among them
 GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "elementwise": lambda: [(E(4, 24) * 2 + E(24)).relu() - E(4, 1)], "odd": lambda: [E(5, 7) + E(7, 5).T], "scalar": lambda: [E(1) * 3],
@@ -44,6 +50,7 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3), E(4), padding=1)], "conv gradients": _conv_grads, "pool": lambda: [E(2, 6, 8).max_pool2d()],
   "pool gradient": _pool_grad, "cumsum": lambda: [E(3, 9).cumsum(1)], "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1).pad(((1, 0), (0, 3))) + 1],
   "cat": lambda: [E(2, 8).cat(E(3, 8) * 2)], "gather": lambda: [E(5, 8)[E(6, dtype="int32")]], "triangle": lambda: [E(8, 8).tril() @ E(8, 8)],
+  "row gradient": lambda: _rows_grad(1), "rows gradient": lambda: _rows_grad(4),
   "iota": lambda: [Tensor.arange(40).reshape(5, 8) + E(5, 8, dtype="int32")]}
 
 

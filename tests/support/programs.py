@@ -101,7 +101,7 @@ class Program:
 
   def rows(self, t: Tensor, a: Array) -> Value | None:
     if not a.ndim or not a.shape[0]: return None
-    i = self.rng.integers(-a.shape[0], a.shape[0], self.choose([(2,), (3,), (2, 2)])).astype(np.int32)
+    i = self.rng.integers(-a.shape[0], a.shape[0], self.choose([(1,), (2,), (3,), (2, 2)])).astype(np.int32)
     self.say(f"rows {i.tolist()}")
     return t[Tensor(i, device=self.device)], a[i]
 

@@ -481,6 +481,20 @@ def test_index_refusal(sentence: str, changes: Callable[[], dict[str, Any]]) -> 
   assert sentence in str(e.value).split("\n")[0]
 
 
+def test_no_element_is_added_twice() -> None:
+  """An axis whose last vector starts earlier is for STOREs that may be made again."""
+  i, at = ix.rng(0, 3), ix.rng(1, 8)
+  out, a = Param(0, (20,), F32, True), Param(1, (20,), F32, False)
+  place = U(Ops.INDEX, dtypes.index, (ix.add(ix.least(ix.mul(i, 8), 12), at),))
+  axes = [Axis(0, 3, AxisKind.GRID), Axis(1, 8, AxisKind.LANE, again=4)]
+  value = UOp(Ops.LOAD, F32, (a.uop, place))
+  plain = U(Ops.STORE, BOOL, (out.uop, place, value))
+  verify_index((plain,), axes, [out, a])
+  own = U(Ops.STORE, BOOL, (out.uop, place, UOp(Ops.LOAD, F32, (out.uop, place))))
+  for bad in (U(Ops.STORE, BOOL, (out.uop, place, value), ("add", ())), own, U(Ops.ATOMIC, BOOL, (out.uop, place, value), "add")):
+    with pytest.raises(VerifyError, match="has 4 elements twice, and what is written depends on what was there"): verify_index((bad,), axes, [out, a])
+
+
 def test_index_roots_are_stores() -> None:
   with pytest.raises(VerifyError, match="the body of a kernel is statements, got UOps.CONST"): verify_index((_zero(),))
 

@@ -1,0 +1,72 @@
+"""What Opts do to effects: a STORE that adds, a scatter, an ATOMIC, a kernel that reads what it writes."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.backends.base import Target
+from ntgrad.codegen.errors import OptError
+from ntgrad.codegen.kernel import Kernel, reads_its_place
+from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.optimize import optimize
+from ntgrad.schedule import create_schedule
+
+E = Tensor.empty
+
+
+def adding(rows: int, width: int = 17) -> Kernel:
+  """The gradient of rows taken by an index: ``out[index[i], j] += value[i, j]``."""
+  x = E(5, width)
+  x.requires_grad = True
+  return create_schedule((x[E(rows, dtype="int32")] * E(rows, width)).sum().gradient(x))[-1].ast
+
+
+def test_a_row_added_is_read_and_written() -> None:
+  one, four = adding(1), adding(4)
+  assert all(reads_its_place(s) for k in (one, four) for s in k.body) and one.in_place and four.in_place
+  assert not one.sequential and len(four.sequential) == 1
+  assert not any(o.name == "overlap" for k in (one, four) for o in optimize(k, Target("opencl", lanes=8, registers=16, cores=2)).applied)
+
+
+def refused(kernel: Kernel, opt: Opt, why: str) -> None:
+  with pytest.raises(OptError, match=why): apply_opt(kernel, opt)
+
+
+def test_refusals() -> None:
+  one, four = adding(1), adding(4)
+  along = next(a.id for a in four.axes if a.size == 17)
+  ordered, = four.sequential
+  refused(one, Opt("overlap", one.axes[0].id, 8), "the kernel writes what it reads")
+  refused(four, Opt("overlap", along, 8), "the kernel writes what it reads")
+  for k in (one, four):
+    slot = next(p.slot for p in k.params if p.written)
+    refused(k, Opt("stream", slot), "depends on what was there")
+    refused(k, Opt("descriptor", slot), "neither reads nor writes data")
+  refused(four, Opt("merge", along, ordered), "not gone through alike|one is gone through in order")
+  refused(four, Opt("merge", along, along), "another axis of the kernel")
+  refused(four, Opt("stream", next(p.slot for p in four.params if not p.written)), "has no STORE to")
+  for name in ("lane", "upcast", "tile", "block"): refused(four, Opt(name, ordered, 2), "gone through in order|is unrolled")
+  refused(four, Opt("grid", ordered), "cannot be spread over programs")
+
+
+def test_what_is_gone_through_in_order_keeps_it() -> None:
+  """Two axes of an index: rows are set in their order, so the axes cannot change places."""
+  x = E(5, 4)
+  x[E(2, 3, dtype="int32")] = E(2, 3, 4)
+  k = next(i.ast for i in create_schedule([x]) if i.ast.sequential)
+  k = k if len(k.sequential) > 1 else apply_opt(k, Opt("split", next(iter(k.sequential)), 3))
+  a, b = [x.id for x in k.axes if x.id in k.sequential]
+  refused(k, Opt("first", b), "would change it")
+  refused(k, Opt("last", a), "would change it")
+  rest = next(x.id for x in k.axes if x.id not in k.sequential)
+  assert apply_opt(apply_opt(k, Opt("first", rest)), Opt("last", rest)).applied[-1].name == "last"
+
+
+@pytest.mark.parametrize("width", [9, 17, 33])
+@pytest.mark.parametrize("rows", [[0], [3, 3], [0, 4, 0]])
+def test_gradients_of_rows(rows: list[int], width: int) -> None:
+  x = Tensor(np.ones((5, width), np.float32), requires_grad=True)
+  want = np.zeros((5, width))
+  np.add.at(want, rows, 1)
+  np.testing.assert_array_equal(x[rows].sum().gradient(x)[0].numpy(), want)
