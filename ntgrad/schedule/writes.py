@@ -122,9 +122,9 @@ class Placing:
     if self.first.get(s) is target: return self.stored[s]
     return self._assign(target, u, number)[1]
 
-  def _own(self, value: UOp, number: int) -> UOp:
-    """A value in a buffer that nothing else sees."""
-    return UOp(Ops.CONTIGUOUS, value.dtype, (value,), ("own", number))
+  def _own(self, value: UOp, number: int, what: str = "") -> UOp:
+    """A value in a buffer that nothing else sees; ``what`` tells two of one write apart."""
+    return UOp(Ops.CONTIGUOUS, value.dtype, (value,), ("own", number, what))
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
     """Write a whole value: the node that others read it from, and the ASSIGN."""
@@ -151,12 +151,12 @@ class Placing:
     if u.op is Ops.UPDATE:
       for op, arg in u.arg: part = UOp(op, u.dtype, (part,), arg)
     if index is None:
-      if number in self.late: new = self._own(new, number)
+      if number in self.late: new = self._own(new, number, "value")
       return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
     n = prod(index.shape)
     at = self.new[index]
     if at.shape != (n,): at, new = UOp(Ops.RESHAPE, at.dtype, (at,), (n,)), UOp(Ops.RESHAPE, u.dtype, (new,), (n, *part.shape[1:]))
-    if number in self.late: new = self._own(new, number)
+    if number in self.late: new = self._own(new, number, "value")
     mode = u.arg if u.op is Ops.SCATTER else "set"
     return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (part, at, new), (mode, number))))
 

@@ -756,3 +756,17 @@ def test_a_refused_call_performs_nothing() -> None:
   for i in range(3):
     np.testing.assert_array_equal(f(state, counter).numpy(), array(2) * 2 ** (i + 1))
     np.testing.assert_array_equal(counter.numpy(), array(3) + i + 2)
+
+
+def test_a_write_whose_value_is_what_it_writes_over() -> None:
+  """A copy of the old value, the value at an index and the new value: the old contents go to buffers of their own."""
+  for n in (1, 3):
+    x = Tensor(np.arange(n))
+    before = x.clone()
+    @ntgrad.jit
+    def back(x: Tensor = x, n: int = n) -> Tensor:
+      x[Tensor(list(range(n))[::-1])] = x
+      return x
+    for turn in range(4):
+      want = np.arange(n)[::-1] if turn % 2 == 0 else np.arange(n)
+      assert back().tolist() == want.tolist() == x.tolist() and before.tolist() == list(range(n))
