@@ -129,6 +129,10 @@ class Expander:
     if any(x.op is Ops.CONST for x in lanes): return UOp(Ops.VECTORIZE, dtypes.bool.vec(self.width), tuple(lanes))
     return UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(self.index_lanes(s) for s in c.src), c.arg)
 
+  def wide(self, v: UOp) -> UOp:
+    """A value as a vector: a scalar is the same in all lanes."""
+    return UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width) if v.dtype.count == 1 else v
+
   def condition(self, u: UOp | None, env: Env) -> UOp:
     """A gate: scalar where all lanes agree, else a bool vector."""
     if u is None: return ix.TRUE
@@ -185,8 +189,7 @@ class Expander:
       ats, gates = self.lanes_of(at), self.lanes_of(gate)
       if u.op is Ops.STORE and self.contiguous(at, ats):
         g = gates[0] if all(x is gates[0] for x in gates) else self.condition(u.src[3], env)
-        if v.dtype.count == 1: v = UOp(Ops.VECTORIZE, v.dtype.vec(self.width), (v,) * self.width)
-        out.append(self._store(u, ats[0], v, g))
+        out.append(self._store(u, ats[0], self.wide(v), g))
       else:
         for i, (a, g) in enumerate(zip(ats, gates)):
           if g is not ix.FALSE: out.append(self._store(u, a, lane_of(v, i), g))
@@ -213,8 +216,11 @@ class Expander:
       local = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
       plain = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
       if not vector or self.step_of(self.flat(load.src[0], load.src[1], ())) == 1:
-        fills = [UOp(Ops.STORE, v.dtype, (local, place(at, False), v)) for at in self.envs([a for a in self.copied if a in axes])
-                 for v in (self.value(load, at),)]
+        fills = []
+        for at in self.envs([a for a in self.copied if a in axes]):
+          v = self.value(load, at)
+          if vector: v = self.wide(v)   # one number for all lanes, where none of them is read
+          fills.append(UOp(Ops.STORE, v.dtype, (local, place(at, False), v)))
       else:  # element by element: gathered vectors would be much code for what runs once
         fills, plain = [UOp(Ops.STORE, u.dtype, (local, place((), True), self.scalar_load(load, ())))], tuple(u.arg)
       found = self.staged[u] = (UOp(Ops.SINK, u.dtype, (), plain), local, *fills)
@@ -229,7 +235,7 @@ class Expander:
     copies = [a for a in self.copied if a.id in ids]
     parts = [self.value(u.src[0], (*env, *more)) for more in self.envs(copies)]
     across = any(a.kind is AxisKind.LANE for a in bound) and self.lane is not None
-    if across: parts = [UOp(Ops.VECTORIZE, p.dtype.vec(self.width), (p,) * self.width) if p.dtype.count == 1 else p for p in parts]
+    if across: parts = [self.wide(p) for p in parts]
     loops = tuple(a.id for a in bound if a.kind in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
     n = max(p.dtype.count for p in parts)
     if loops: total = UOp(Ops.REDUCE, u.dtype.vec(n), tuple(parts), (fn, loops))

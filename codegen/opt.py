@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from . import index as ix
+from .dtype import dtypes
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel, reads_its_place
 from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, prod, toposort
@@ -219,14 +220,15 @@ def _stage(kernel: Kernel, opt: Opt) -> Kernel:
   here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
           not (opt.name == "pack" and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
   order = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
-  indexed = set(toposort([u for u in kernel.nodes if u.op is Ops.INDEX]))
+  gates = [c for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE) for c in u.src[2 if u.op is Ops.LOAD else 3:]]
+  indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
   new: dict[UOp, UOp] = {}
   for u in kernel.nodes:
     m = u.replace(tuple(new[s] for s in u.src))
     if u.op is Ops.LOAD and u.src[0].arg[0] == opt.amount and opt.axis in {r.arg[0] for r in u.ranges}:
       axes = sorted((here[r] for r in u.ranges if r in here), key=lambda a: (order[a.kind], kernel.axes.index(a)))
       if not axes: raise OptError(f"{opt}: a program reads one element of data{opt.amount}, there is nothing to copy first")
-      if u in indexed: raise OptError(f"{opt}: data{opt.amount} holds indices, which are read where they are used")
+      if u in indexed: raise OptError(f"{opt}: data{opt.amount} says where to read or write, and is read where that is done")
       m = UOp(Ops.STAGE, u.dtype, (m,), tuple(a.id for a in axes))
     new[u] = m
   return kernel.with_(body=tuple(new[b] for b in kernel.body))

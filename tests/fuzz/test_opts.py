@@ -6,135 +6,20 @@ combinations, OpenCL a few of each kernel in one program, Triton's interpreter a
 from __future__ import annotations
 
 import random
-import zlib
-from typing import Any, Callable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ntgrad import Tensor
 from ntgrad.backends.base import Device, Target
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import OptError
-from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import prod
-from ntgrad.engine.compile import extent
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.schedule import create_schedule
 from support import triton
 from support.devices import needs_cuda
-from support.kernels import GRAPHS, Array, contents, kernels, launch, spec
+from support.kernels import GRAPHS, launch, spec
 from support.machines import MACHINES
-from support.programs import Program
-
-NAMES = ["split", "upcast", "unroll", "lane", "local", "tile", "loop", "grid", "merge", "pad", "overlap", "first", "last"]
-BLOCKS = ["split", "upcast", "unroll", "tile", "loop", "grid", "merge", "pad", "first", "last", "block", "block", "block", "block", "group"]
-WIDTHS = (2, 3, 4, 8, 16)         # of OpenCL's vectors
-MOST_PROGRAMS = 50                # that the interpreter goes through, one by one
-Choose = Callable[[Sequence[Any]], Any]
-
-
-def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) -> Kernel:
-  """The kernel after some Opts; those that it does not take are left out, as long as the code stays small. ``blocks``: for targets that
-  have them."""
-  for _ in range(choose(range(most + 1))):
-    if not kernel.axes: break
-    axis = choose(kernel.axes)
-    name = choose(BLOCKS if blocks else NAMES)
-    if name == "merge": amount = choose([a.id for a in kernel.axes])
-    elif name in ("loop", "grid", "first", "last"): amount = 0
-    elif name in ("pad", "overlap"): amount = choose([2, 4, 8])
-    elif name == "block": amount = choose([2, 3, 8, 16, 32, axis.size])
-    else: amount = choose([n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0 and (name != "lane" or n in WIDTHS)] or [1])
-    if name in ("upcast", "unroll", "lane") and _copies(kernel) * amount > 64: continue
-    try: kernel = apply_opt(kernel, Opt(name, axis.id, amount))
-    except OptError: continue
-  if blocks: return finished(kernel, choose)
-  read = [p.slot for p in kernel.params if not p.written]
-  if kernel.axes and read and choose([0, 0, 1]):  # staging comes after every split
-    try: kernel = apply_opt(kernel, Opt(choose(["stage", "pack"]), choose(kernel.axes).id, choose(read)))
-    except OptError: pass
-  if choose([0, 0, 0, 1]):
-    try: kernel = apply_opt(kernel, Opt("stream", choose([p.slot for p in kernel.params if p.written])))
-    except OptError: pass
-  return kernel
-
-
-def finished(kernel: Kernel, choose: Choose) -> Kernel:
-  """Perhaps with programs that stay, descriptors, warps and stages."""
-  for name, among in (("descriptor", [p.slot for p in kernel.params]), ("descriptor", [p.slot for p in kernel.params]), ("persist", [1, 2, 3, 7]),
-                      ("warps", [1, 2, 4, 8]), ("stages", [1, 2, 3])):
-    if choose([0, 1]): continue
-    try: kernel = apply_opt(kernel, Opt(name, choose(among)))
-    except OptError: continue
-  return kernel
-
-
-def _copies(kernel: Kernel) -> int:
-  n = 1
-  for a in kernel.axes:
-    if a.kind.name in ("UPCAST", "UNROLL", "LANE"): n *= a.size
-  return n
-
-
-def seed(*what: object) -> int: return zlib.crc32(repr(what).encode())
-
-
-_plain: dict[tuple[str, bool], list[tuple[Kernel, list[Array], list[Array]]]] = {}
-
-
-def plain(name: str, whole: bool) -> list[tuple[Kernel, list[Array], list[Array]]]:
-  """Each kernel of a graph, what it is given, and what its plain loops make of that."""
-  key = (name, whole)
-  if key not in _plain:
-    _plain[key] = []
-    for i, k in enumerate(kernels(name)):
-      data = contents(k, np.random.default_rng(seed(name, i, whole)), whole)
-      _plain[key].append((k, data, launch(get_device("NUMPY"), [spec(k, name)], k, data)[0]))
-  return _plain[key]
-
-
-def check(device: Device, name: str, whole: bool, choose: Choose, versions: int = 1) -> None:
-  for k, data, want in plain(name, whole): same(device, name, k, data, want, whole, choose, versions)
-
-
-def same(device: Device, name: str, k: Kernel, data: list[Array], want: list[Array], whole: bool, choose: Choose, versions: int) -> None:
-  """Some versions of a kernel compute what it does."""
-  tried = [opts(k, choose, blocks=device.renderer.target.blocks) for _ in range(versions)]
-  if device.name == triton.NAME: tried = [t for t in tried if prod(extent(t, AxisKind.GRID)) <= MOST_PROGRAMS]
-  # functions such as exp turn whole numbers into others, and each device rounds those its own way
-  exact = whole and not any(u.arg.name in ("EXP", "LOG", "SQRT", "RSQRT", "RECIP", "DIV") for u in k.nodes if u.op.name == "ALU")
-  for version, got in zip(tried, launch(device, [spec(t, f"{name.replace(' ', '_')}_{j}") for j, t in enumerate(tried)], k, data)):
-    for g, w in zip(got, want):
-      title = f"{name} after {', '.join(map(str, version.applied)) or 'nothing'} on {device.name}"
-      if exact or g.dtype.kind in "iub": assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
-      else:
-        a, b = g.astype(np.float64), w.astype(np.float64)
-        eps = 1e-5 if g.dtype.itemsize >= 4 else 2e-2
-        np.testing.assert_allclose(a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title)
-
-
-def random_kernels(device: Device, seeds: range, versions: int) -> None:
-  """Kernels of random tensor programs and of their gradients, after random Opts, compute what their plain loops do. Gradients of rows taken
-  by an index are STOREs that add."""
-  for s in seeds:
-    rng = random.Random(s)
-    def choose(xs: Sequence[Any], rng: random.Random = rng) -> Any: return rng.choice(list(xs))
-    program = Program(choose, "NUMPY", 6, np.random.default_rng(s), linear=s % 2 == 1)
-    last = program.values[-1][0]
-    outputs = [last]
-    if program.linear:
-      total = (last * Tensor.empty(*last.shape, device="NUMPY")).sum()
-      inputs = [x for x, _ in program.leaves if x.lazydata in total.lazydata.toposort()]
-      outputs = total.gradient(*inputs) if inputs else []
-    for item in create_schedule(outputs):
-      if item.ast is None or not item.ast.plain: continue
-      data = contents(item.ast, np.random.default_rng(s), True)
-      want = launch(get_device("NUMPY"), [spec(item.ast, "k")], item.ast, data)[0]
-      same(device, "k", item.ast, data, want, True, choose, versions)
+from support.opts import check, plain, random_kernels, seed
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -10,7 +10,9 @@ from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import Kernel, reads_its_place
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
+from support.kernels import launch, spec
 
 E = Tensor.empty
 
@@ -70,3 +72,21 @@ def test_gradients_of_rows(rows: list[int], width: int) -> None:
   want = np.zeros((5, width))
   np.add.at(want, rows, 1)
   np.testing.assert_array_equal(x[rows].sum().gradient(x)[0].numpy(), want)
+
+
+def test_what_says_where_is_not_staged() -> None:
+  """Indices, and the numbers that gates and conditions compare, are read where they are used."""
+  k = create_schedule([E(1, 1)[E(2, dtype="int32")]])[-1].ast
+  slot = next(p.slot for p in k.params if p.dtype.name == "int")
+  axis = next(a.id for a in k.axes if a.size == 2)
+  for name in ("stage", "pack"): refused(apply_opt(k, Opt("upcast", axis, 2)), Opt(name, axis, slot), "says where to read or write")
+
+
+def test_lanes_that_read_nothing_are_staged_too() -> None:
+  """A gate that is false for a whole vector gives one zero, which every lane of the staged array gets."""
+  k, = [i.ast for i in create_schedule([E(4, 1).pad(((1, 1), (1, 4))) + 1])]
+  rows, columns = (a.id for a in k.axes)
+  for opt in (Opt("upcast", columns, 6), Opt("overlap", rows, 4), Opt("stage", rows, 1)): k = apply_opt(k, opt)
+  data = [np.zeros((6, 6), np.float32), np.arange(1, 5, dtype=np.float32).reshape(4, 1)]
+  got, = launch(get_device("NUMPY"), [spec(k, "k")], k, data)
+  np.testing.assert_array_equal(got[0].reshape(6, 6), np.pad(data[1], ((1, 1), (1, 4))) + 1)
