@@ -1,7 +1,7 @@
 """dtypes: names as numpy has them, printed as the listings have them, and the promotion table."""
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
 import ml_dtypes
@@ -115,7 +115,7 @@ _by_short = {d.short: d for d in dtypes.all}
 _by_np = {d.np: d for d in dtypes.all}
 
 
-@cache
+@lru_cache(maxsize=4096)
 def promote(*ds: DType) -> DType:
   """The least dtype that holds all of ``ds``.
 
@@ -123,9 +123,10 @@ def promote(*ds: DType) -> DType:
   signed int gives float32). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
   float16. Python scalars take part by kind only (see ``Tensor``): ``int32_tensor * 0.5`` is float32, ``half_tensor * 0.5`` half.
   """
-  if len(ds) == 1: return ds[0]
-  a, b = ds[0], promote(*ds[1:])
-  if a is b: return a
+  a, *rest = dict.fromkeys(ds)
+  if not rest: return a
+  if len(rest) > 1: return reduce(promote, rest, a)
+  b, = rest
   if a.rank > b.rank: a, b = b, a
   if a.kind == "b": return b
   if b.kind == "f":

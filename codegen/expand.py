@@ -11,13 +11,13 @@ from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .kernel import EFFECTS, AxisKind, Kernel
-from .uop import BinaryOps, Ops, UOp, prod
+from .uop import BinaryOps, Ops, UOp, prod, toposort
 from .view import strides_of
 
 Env = tuple[tuple[UOp, int], ...]  # a value for each copied axis, in axis order
 
 
-_PLAIN = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST})
+_VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.SORT})   # of values
 
 
 def within(u: UOp, env: Env) -> Env:
@@ -38,6 +38,7 @@ class Expander:
     self.width = lanes[0].size if lanes else 1
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.memo: dict[tuple[UOp, Env], UOp] = {}
+    self.filled: dict[tuple[UOp, Env], UOp] = {}   # the same of indices and conditions
     self.by_id = {a.id: a for a in kernel.axes}
     self.staged: dict[UOp, tuple[UOp, ...]] = {}   # STAGE -> the loops that fill it (in an arg), local array, stores
 
@@ -51,21 +52,24 @@ class Expander:
 
   def value(self, u: UOp, env: Env) -> UOp:
     """The value of ``u`` where the copied axes have the values of ``env``; a vector where it varies along the lane axis."""
-    first = at = (u, within(u, env))
-    stack = [at]
-    while stack:   # sources first: chains of arithmetic are longer than Python's stack
-      at = stack[-1]
-      if at in self.memo:
+    first = (u, within(u, env))
+    stack = [first]
+    while stack:   # sources first: graphs are deeper than Python's stack
+      if (at := stack[-1]) in self.memo:
         stack.pop()
         continue
-      n, e = at
-      missing = [s for s in ((s, within(s, e)) for s in n.src) if s not in self.memo] if n.op in _PLAIN and n.dtype is not dtypes.index else []
-      missing = [s for s in missing if s[0].op in _PLAIN and s[0].dtype is not dtypes.index]
+      missing = [s for s in self.needed(*at) if s not in self.memo]
       if missing: stack.extend(missing)
       else:
-        self.memo[at] = self._value(n, e)
+        self.memo[at] = self._value(*at)
         stack.pop()
     return self.memo[first]
+
+  def needed(self, u: UOp, env: Env) -> list[tuple[UOp, Env]]:
+    """The values that the value of a node is made of, each where it is needed."""
+    if u.dtype is dtypes.index or u.op not in _VALUES: return []
+    if u.op is Ops.REDUCE: return [(u.src[0], within(u.src[0], at)) for at in self.copies(u, env)]
+    return [(s, within(s, env)) for s in u.src if s.dtype is not dtypes.index]
 
   def _value(self, u: UOp, env: Env) -> UOp:
     if u.op is Ops.CONST: return u
@@ -85,10 +89,16 @@ class Expander:
 
   def at(self, u: UOp, env: Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
-    table = {r: ix.const(n) for r, n in env}
-    for n in u.toposort():
-      if n.op is Ops.LOAD: table[n] = self.scalar_load(n, env)
-    return ix.substitute((u,), table)[0]
+    env = within(u, env)
+    found = self.filled.get((u, env))
+    if found is None:
+      new: dict[UOp, UOp] = {r: ix.const(n) for r, n in env}
+      for n in toposort((u,)):
+        if n in new: continue
+        m = n.replace(tuple([new[s] for s in n.src]))
+        new[n] = self.scalar_load(m) if n.op is Ops.LOAD else n if m is n else ix.fold(m) or m
+      found = self.filled[u, env] = new[u]
+    return found
 
   def lanes_of(self, u: UOp) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane."""
@@ -147,13 +157,16 @@ class Expander:
 
   def flat(self, buffer: UOp, index: UOp, env: Env) -> UOp:
     """One index into the buffer from one a dimension."""
+    return self.joined(buffer, tuple([self.at(i, env) for i in index.src]))
+
+  def joined(self, buffer: UOp, index: tuple[UOp, ...]) -> UOp:
     out = ix.const(0)
-    for i, stride in zip(index.src, strides_of(self.shapes[buffer])): out = ix.add(out, ix.mul(self.at(i, env), stride))
+    for i, stride in zip(index, strides_of(self.shapes[buffer])): out = ix.add(out, ix.mul(i, stride))
     return out
 
-  def scalar_load(self, u: UOp, env: Env) -> UOp:
-    gate = self.at(u.src[2], env) if len(u.src) > 2 else ix.TRUE
-    return self._load(u, self.flat(u.src[0], u.src[1], env), gate)
+  def scalar_load(self, u: UOp) -> UOp:
+    """A LOAD whose index and gate are filled in."""
+    return self._load(u, self.joined(u.src[0], u.src[1].src), u.src[2] if len(u.src) > 2 else ix.TRUE)
 
   def _load(self, u: UOp, at: UOp, gate: UOp, count: int = 1) -> UOp:
     dtype = u.dtype.vec(count)
@@ -222,18 +235,21 @@ class Expander:
           if vector: v = self.wide(v)   # one number for all lanes, where none of them is read
           fills.append(UOp(Ops.STORE, v.dtype, (local, place(at, False), v)))
       else:  # element by element: gathered vectors would be much code for what runs once
-        fills, plain = [UOp(Ops.STORE, u.dtype, (local, place((), True), self.scalar_load(load, ())))], tuple(u.arg)
+        fills, plain = [UOp(Ops.STORE, u.dtype, (local, place((), True), self.at(load, ())))], tuple(u.arg)
       found = self.staged[u] = (UOp(Ops.SINK, u.dtype, (), plain), local, *fills)
     loops, *rest = found
     return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env, False), *rest), loops.arg)
 
   # ---- reductions
 
+  def copies(self, u: UOp, env: Env) -> list[Env]:
+    """Where a REDUCE needs its value: once for each copy of its axes."""
+    return [(*env, *more) for more in self.envs([a for a in self.copied if a.id in u.arg[1]])]
+
   def reduce(self, u: UOp, env: Env) -> UOp:
     fn, ids = u.arg
     bound = [self.by_id[i] for i in ids]
-    copies = [a for a in self.copied if a.id in ids]
-    parts = [self.value(u.src[0], (*env, *more)) for more in self.envs(copies)]
+    parts = [self.value(u.src[0], at) for at in self.copies(u, env)]
     across = any(a.kind is AxisKind.LANE for a in bound) and self.lane is not None
     if across: parts = [self.wide(p) for p in parts]
     loops = tuple(a.id for a in bound if a.kind in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))

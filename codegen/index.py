@@ -6,10 +6,11 @@ a range proof is interval arithmetic. ``//`` and ``%`` floor. Build indices only
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
 from typing import Any, Mapping
 
 from .dtype import dtypes
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept, toposort
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
@@ -24,19 +25,13 @@ def rng(axis: int, size: int) -> UOp:
   return const(0) if size == 1 else UOp(Ops.RANGE, INT, (), (axis, size))
 
 
-def bounds(u: UOp) -> tuple[int, int]:
-  """The least and greatest value that an integer or bool node can have."""
-  found: tuple[int, int] | None = u.__dict__.get("_bounds")
-  if found is None:
-    found = u.__dict__["_bounds"] = _bounds(u)
-  return found
-
-
 def vmin(u: UOp) -> int: return bounds(u)[0]
 def vmax(u: UOp) -> int: return bounds(u)[1]
 
 
-def _bounds(u: UOp) -> tuple[int, int]:
+@kept
+def bounds(u: UOp) -> tuple[int, int]:
+  """The least and greatest value that an integer or bool node can have."""
   if u.op is Ops.CONST: return (int(u.arg), int(u.arg))
   if u.op is Ops.RANGE: return (0, u.arg[1] - 1)
   if u.op is Ops.SPECIAL: return (0, u.arg[2] - 1)
@@ -74,15 +69,9 @@ def _bounds(u: UOp) -> tuple[int, int]:
 
 # ---- the canonical form
 
+@kept
 def linear(u: UOp) -> Linear:
   """An index as its terms (atom, factor) and constant."""
-  found: Linear | None = u.__dict__.get("_linear")
-  if found is None:
-    found = u.__dict__["_linear"] = _linear(u)
-  return found
-
-
-def _linear(u: UOp) -> Linear:
   if u.op is Ops.CONST: return ((), u.arg)
   if u.op is Ops.ALU:
     a, b = (u.src[0], u.src[-1])
@@ -93,11 +82,18 @@ def _linear(u: UOp) -> Linear:
   return (((u, 1),), 0)
 
 
-def _key(u: UOp) -> tuple[Any, ...]:
-  found: tuple[Any, ...] | None = u.__dict__.get("_sortkey")
-  if found is None:
-    found = u.__dict__["_sortkey"] = (u.op.value, str(u.arg), tuple(_key(s) for s in u.src))
-  return found
+_LEVELS = 6   # of a node's sources that its place in an order is seen by; what lies deeper counts by a digest
+
+
+@kept
+def _keys(u: UOp) -> list[Any]:
+  """Sort keys of a node, the first a digest, each of the others with one more level of its sources spelled out."""
+  text, below = str(u.arg), [_keys(s) for s in u.src]
+  digest = blake2b(repr((u.op.value, text, *(keys[0] for keys in below))).encode(), digest_size=16).hexdigest()
+  return [digest, *((u.op.value, text, tuple([keys[i] for keys in below])) for i in range(_LEVELS))]
+
+
+def _key(u: UOp) -> Any: return _keys(u)[-1]
 
 
 def _build(terms: Mapping[UOp, int], c: int) -> UOp:
@@ -251,9 +247,13 @@ def eq(a: UOp, b: int) -> UOp:
 
 def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
   """The conditions that all hold when ``c`` holds."""
-  if c is None or c is TRUE: return ()
-  if c.op is Ops.ALU and c.arg is BinaryOps.AND: return conjuncts(c.src[0]) + conjuncts(c.src[1])
-  return (c,)
+  out: list[UOp] = []
+  stack = [c] if c is not None else []
+  while stack:
+    c = stack.pop()
+    if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: stack.extend(c.src[::-1])
+    elif c is not TRUE: out.append(c)
+  return tuple(out)
 
 
 def both(*cs: UOp | None) -> UOp:

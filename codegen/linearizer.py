@@ -19,6 +19,7 @@ from .uop import BinaryOps, Ops, UOp, UOpList, identity, prod, repeated, toposor
 
 Loops = frozenset[UOp]
 NONE: Loops = frozenset()
+Env = dict[int, UOp]   # axis -> what stands for it: a LOOP
 
 
 def positions(kernel: Kernel) -> dict[int, UOp]:
@@ -82,7 +83,7 @@ class Lowering:
 
   def lower_store(self, u: UOp) -> UOp:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
-    env: dict[int, UOp] = {}
+    env: Env = {}
     around: Loops = NONE
     ranges = {r.arg[0] for r in u.ranges}
     for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
@@ -91,28 +92,25 @@ class Lowering:
         around |= {env[a.id]}
     return self.lower(u, env)
 
-  def lower(self, root: UOp, env: dict[int, UOp]) -> UOp:
+  def lower(self, root: UOp, env: Env) -> UOp:
     """``root`` with axes replaced by loops and positions."""
-    def key(u: UOp) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
-      return (u, frozenset((r.arg[0], env[r.arg[0]]) for r in u.ranges if r.arg[0] in env))
-    stack = [root]
-    while stack:
-      u = stack[-1]
-      k = key(u)
+    def key(u: UOp, e: Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
+      return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in u.ranges if r.arg[0] in e))
+    stack = [(root, env)]
+    while stack:   # sources first: graphs are deeper than Python's stack
+      u, e = stack[-1]
+      k = key(u, e)
       if k in self.memo:
         stack.pop()
         continue
-      if u.op in (Ops.REDUCE, Ops.STAGE):
-        self.memo[k] = (self.reduce if u.op is Ops.REDUCE else self.stage)(u, env)
-        continue
-      missing = [s for s in u.src if key(s) not in self.memo]
-      if missing:
-        stack.extend(missing)
-        continue
-      self.memo[k] = self.node(u, tuple(self.memo[key(s)] for s in u.src), env)
-    return self.memo[key(root)]
+      within = self.nest(u, e)[0] if u.op is Ops.REDUCE else e
+      missing = [(s, within) for s in u.src if key(s, within) not in self.memo] if u.op is not Ops.STAGE else []
+      if missing: stack.extend(missing)
+      elif u.op in (Ops.REDUCE, Ops.STAGE): self.memo[k] = (self.reduce if u.op is Ops.REDUCE else self.stage)(u, e)
+      else: self.memo[k] = self.node(u, tuple([self.memo[key(s, e)] for s in u.src]), e)
+    return self.memo[key(root, env)]
 
-  def node(self, u: UOp, src: tuple[UOp, ...], env: dict[int, UOp]) -> UOp:
+  def node(self, u: UOp, src: tuple[UOp, ...], env: Env) -> UOp:
     if u.op is Ops.RANGE:
       i = u.arg[0]
       if i in env: return env[i]
@@ -136,21 +134,25 @@ class Lowering:
     if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
     return repeated(fn, value, prod(self.kernel.axis(i).size for i in tiles if i not in there))
 
-  def reduce(self, u: UOp, env: dict[int, UOp]) -> UOp:
+  def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
+    """Around the value of a REDUCE: its axes, its own loops, and the loops around those."""
+    outer = {r.arg[0] for r in u.ranges if r.arg[0] in env}
+    around: Loops = NONE.union(*(self.outside[env[i]] for i in outer))
+    inner, nest = dict(env), list[UOp]()
+    for i in u.arg[1]:
+      if self.kernel.axis(i).kind is AxisKind.TILE: continue
+      inner[i] = self.loop(i, self.phase[u], around.union(nest))
+      nest.append(inner[i])
+    return inner, nest, around
+
+  def reduce(self, u: UOp, env: Env) -> UOp:
     """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
     fn, bound = u.arg
     tiles = tuple(i for i in bound if self.kernel.axis(i).kind is AxisKind.TILE)
-    ids = [i for i in bound if i not in tiles]
-    outer = {r.arg[0] for r in u.ranges if r.arg[0] in env}
-    around: Loops = NONE.union(*(self.outside[env[i]] for i in outer))
-    inner = dict(env)
-    nest: list[UOp] = []
-    for i in ids:
-      inner[i] = self.loop(i, self.phase[u], around.union(nest))
-      nest.append(inner[i])
+    inner, nest, around = self.nest(u, env)
     parts = [self.lower(s, inner) for s in u.src]
     if tiles: parts = [self._track(self.over_tiles(fn, p, tiles)) for p in parts]
-    if not ids:
+    if not nest:
       whole = parts[0]
       for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))
       return whole
@@ -169,7 +171,7 @@ class Lowering:
     return phi
 
 
-  def stage(self, u: UOp, env: dict[int, UOp]) -> UOp:
+  def stage(self, u: UOp, env: Env) -> UOp:
     """for ..: local[..] = value; then reads of it"""
     at, local, fills = u.src[0], u.src[1], u.src[2:]
     own = {r.arg[0] for f in fills for r in f.ranges} - set(u.arg)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from functools import cached_property
-from typing import Any, Callable, Iterable
+from functools import cached_property, wraps
+from typing import Any, Callable, Iterable, TypeVar
 from weakref import ref
 
 from .dtype import DType, dtypes
@@ -220,6 +220,26 @@ class UOp:
       bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,)
       return frozenset(r for r in out if r.arg[0] not in bound)
     return out
+
+
+T = TypeVar("T")
+
+
+def kept(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
+  """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that graphs may be
+  deeper than Python's stack."""
+  name = fn.__name__
+  @wraps(fn)
+  def found(u: UOp) -> T:
+    known = u.__dict__
+    if name not in known:
+      if any([name not in s.__dict__ for s in u.src]):
+        for n in toposort(u.src, lambda n: name in n.__dict__):
+          if name not in n.__dict__: n.__dict__[name] = fn(n)
+      known[name] = fn(u)
+    value: T = known[name]
+    return value
+  return found
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> list[UOp]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Sequence
 
-from ntgrad.backends.cuda.legalise import EFFECTS, MADE_FRESH, conjuncts, sources, terms
-from ntgrad.codegen.index import bounds
+from ntgrad.backends.cuda.legalise import EFFECTS, MADE_FRESH, sources, terms
+from ntgrad.codegen.index import bounds, conjuncts
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Iterable, Sequence
 
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.index import conjuncts
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 F32 = dtypes.float32
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -125,28 +126,26 @@ def accumulator(u: UOp) -> UOp:
 
 def steps(u: UOp) -> dict[int, int]:
   """What an index moves by along each TILE axis that it is linear in."""
-  if u.op is Ops.RANGE: return {u.arg[0]: 1}
-  if u.op is Ops.CAST: return steps(u.src[0])
-  if u.op is Ops.ALU and u.arg is BinaryOps.ADD:
-    a, b = steps(u.src[0]), steps(u.src[1])
-    return {i: a.get(i, 0) + b.get(i, 0) for i in {**a, **b}}
-  if u.op is Ops.ALU and u.arg is BinaryOps.MUL:
-    for x, k in (u.src, u.src[::-1]):
-      if k.op is Ops.CONST: return {i: s * k.arg for i, s in steps(x).items()}
-  return {}
+  return {x.arg[0]: k for x, k in terms(u)[0].items() if x.op is Ops.RANGE}
 
 
-def terms(u: UOp, k: int = 1) -> tuple[dict[UOp, int], int]:
+def terms(u: UOp) -> tuple[dict[UOp, int], int]:
   """An index as its atoms with their factors, and its constant."""
-  if u.op is Ops.CONST: return {}, k * int(u.arg)
-  if u.op is Ops.CAST and u.src[0].dtype.kind in "iu": return terms(u.src[0], k)
-  if u.op is Ops.ALU and u.arg is BinaryOps.ADD:
-    (a, c), (b, d) = terms(u.src[0], k), terms(u.src[1], k)
-    return {x: a.get(x, 0) + b.get(x, 0) for x in {**a, **b}}, c + d
-  if u.op is Ops.ALU and u.arg is BinaryOps.MUL:
-    for x, f in (u.src, u.src[::-1]):
-      if f.op is Ops.CONST: return terms(x, k * int(f.arg))
-  return {u: k}, 0
+  def whole(n: UOp) -> bool: return n.dtype.kind in "iu"
+  def joined(n: UOp) -> bool: return n.op is Ops.CAST and whole(n.src[0]) or n.op is Ops.ALU and n.arg in (BinaryOps.ADD, BinaryOps.MUL)
+  found: dict[UOp, tuple[dict[UOp, int], int]] = {}
+  for n in toposort((u,), lambda n: not joined(n)):
+    found[n] = {n: 1}, 0
+    if n.op is Ops.CONST and whole(n): found[n] = {}, int(n.arg)
+    elif not joined(n): continue
+    elif n.op is Ops.CAST: found[n] = found[n.src[0]]
+    elif n.arg is BinaryOps.ADD:
+      (a, c), (b, d) = found[n.src[0]], found[n.src[1]]
+      found[n] = {x: a.get(x, 0) + b.get(x, 0) for x in {**a, **b}}, c + d
+    else:
+      for x, f in (n.src, n.src[::-1]):
+        if f.op is Ops.CONST and whole(f): found[n] = {t: k * int(f.arg) for t, k in found[x][0].items()}, found[x][1] * int(f.arg)
+  return found[u]
 
 
 def layout(size: int, index: UOp) -> tuple[int, ...] | None:
@@ -247,12 +246,6 @@ class Dots:
     """What a CAST widened."""
     widens = u.op is Ops.CAST and (u.src[0].dtype in NARROW if u.dtype is F32 else u.src[0].dtype is dtypes.int8)
     return u.src[0] if widens else u
-
-
-def conjuncts(c: UOp) -> list[UOp]:
-  """The conditions that all hold where ``c`` holds."""
-  if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: return [*conjuncts(c.src[0]), *conjuncts(c.src[1])]
-  return [c]
 
 
 def gated(x: UOp, where: UOp) -> bool:

@@ -1,12 +1,13 @@
 """What the renderer asks of a program before it writes: which values are inlined, which ints must wrap, which divisions are plain."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Sequence
 
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import bounds, vmin
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
@@ -44,16 +45,22 @@ def overflows(u: UOp) -> bool:
   return min(ends) < dtypes.min(d) or max(ends) > dtypes.max(d)
 
 
+@kept
+def factor(u: UOp) -> int:
+  """A number that an int is certainly a multiple of, as great as is known; 0 for the constant 0."""
+  if u.dtype.kind not in "iu": return 1
+  if u.op is Ops.CONST: return abs(int(u.arg))
+  if u.op is Ops.CAST: return factor(u.src[0])
+  if u.op is not Ops.ALU: return 1
+  if u.arg in (BinaryOps.ADD, BinaryOps.SUB): return math.gcd(factor(u.src[0]), factor(u.src[1]))
+  if u.arg is BinaryOps.MUL: return factor(u.src[0]) * factor(u.src[1])
+  if u.arg is BinaryOps.SHL and u.src[1].op is Ops.CONST: return factor(u.src[0]) << int(u.src[1].arg)
+  return 1
+
+
 def multiple(u: UOp, n: int) -> bool:
   """Whether an int is certainly a multiple of ``n``. Conservative."""
-  if n == 1: return True
-  if u.op is Ops.CONST: return bool(u.arg % n == 0)
-  if u.op is Ops.CAST: return multiple(u.src[0], n)
-  if u.op is not Ops.ALU: return False
-  if u.arg in (BinaryOps.ADD, BinaryOps.SUB): return all(multiple(s, n) for s in u.src)
-  if u.arg is BinaryOps.MUL: return any(multiple(s, n) for s in u.src)
-  if u.arg is BinaryOps.SHL: return u.src[1].op is Ops.CONST and (1 << u.src[1].arg) % n == 0
-  return False
+  return factor(u) % n == 0
 
 
 def analyse(uops: Sequence[UOp]) -> Facts:
