@@ -115,6 +115,7 @@ def computed(x: Any) -> bool:
 
 def number(x: Any) -> bool:
   """Whether something can be held by a variable."""
+  if isinstance(x, Tile): return x.innermost
   return is_value(x) or (isinstance(x, (bool, int, float)) and not isinstance(x, DType))
 
 
@@ -141,6 +142,7 @@ def either(a: Any, b: Any) -> Any:
 def same(a: Any, b: Any) -> bool:
   """Whether two values are known to be equal."""
   if a is b: return True
+  if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost: return a._parameter is b._parameter and a._indices == b._indices
   if isinstance(a, Block) or isinstance(b, Block): return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
   return type(a) is type(b) and not computed(a) and bool(a == b)
 

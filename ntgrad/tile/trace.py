@@ -1,9 +1,11 @@
 """Building a kernel while its application is read: axes, statements, variables, and the parameters as the application sees them."""
 from __future__ import annotations
 
+import ast
+import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
@@ -41,7 +43,6 @@ class Parameter:
   arrangement: Arrangement
   dtype: DType
   other: Any = None
-  read: bool = False
   written: bool = False
   axes: tuple[UOp | None, ...] | None = None     # of its innermost level, the same at every read
   memory: tuple[int, ...] | None = None          # the shape in memory, where the tensor is jagged
@@ -78,11 +79,45 @@ class Level:
   def dtype(self) -> Any: return self._parameter.dtype if self._level + 1 == len(self._parameter.levels) else Level(self._parameter, self._level + 1)
 
 
-class Tile:
+class Place:
+  """Where elements are in memory, and, once it has been read, what they were then.
+
+  ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which is read
+  anew each time. The elements are loaded when they are first needed, at the latest before they are written (``Tracer.pin``).
+  """
+  _parameter: Parameter
+  level: int | None = None
+  _block: Block | None = None
+
+  def load(self) -> Block: raise NotImplementedError
+  def load_block(self) -> Block:
+    """The elements as they were when the place was read."""
+    if self.level is None: return self.load()
+    if self._block is None:
+      self._block = self.load()
+      self._block.level = self.level
+    return self._block
+
+  def __hash__(self) -> int: return id(self)
+  def to(self, dtype: Any) -> Block:
+    """The elements converted to a dtype."""
+    return block(self).to(dtype)
+  cast = astype = to
+
+
+class Tile(Place):
   """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level deeper."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = ()):
-    self._parameter, self._indices = parameter, indices
+  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None):
+    self._parameter, self._indices, self.level = parameter, indices, level
+
+  def now(self) -> Tile:
+    """The tile as it is read here."""
+    return Tile(self._parameter, self._indices, len(tracer().outer))
+
+  def holds(self, value: Any) -> bool:
+    """Whether a value is what this tile has in memory."""
+    return isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -101,15 +136,9 @@ class Tile:
   @property
   def T(self) -> Block: return block(self).T
   def __repr__(self) -> str: return f"{self._parameter.name}{list(self._indices) or ''}"
-  def __hash__(self) -> int: return id(self)
   def __bool__(self) -> bool: return bool(block(self))
   def __len__(self) -> int: return self.shape[0]
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(self.shape[0]))
-
-  def to(self, dtype: Any) -> Block:
-    """The block converted to a dtype."""
-    return block(self).to(dtype)
-  cast = astype = to
 
   def __getitem__(self, index: Any) -> Any:
     if self.innermost: return block(self)[index]
@@ -122,7 +151,7 @@ class Tile:
       if lo == hi: u = ix.const(lo % n if -n <= lo < 0 else lo)
       if lo == hi and not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
       at.append(u)
-    return Tile(self._parameter, (*self._indices, tuple(at)))
+    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 
   def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """The source index of the innermost level's element at ``axes``, and whether there is one."""
@@ -144,7 +173,7 @@ class Tile:
     if p.axes is None: p.axes = tuple(tracer().axis(n) if n > 1 else None for n in p.levels[-1])
     return tracer().settled(p.axes) if self.innermost else ()
 
-  def load_block(self) -> Block:
+  def load(self) -> Block:
     """What is in memory now; ``other`` where the tile hangs over the edge."""
     axes = self.axes()
     indices, valid = self.place(axes)
@@ -199,17 +228,16 @@ class Source:
     return Reference(self._parameter, tuple(block(i) for i in got))
 
 
-class Reference:
+class Reference(Place):
   """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[Block, ...]): self._parameter, self._indices = parameter, indices
+  def __init__(self, parameter: Parameter, indices: tuple[Block, ...]):
+    self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
   def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
-  def __hash__(self) -> int: return id(self)
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   @property
   def shape(self) -> tuple[int, ...]: return unify_shape(self._indices)
-  def to(self, dtype: Any) -> Block: return block(self).to(dtype)
 
   def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
     given = [*self._indices, *([block(mask)] if mask is not None else []), *map(block, more)]
@@ -223,8 +251,6 @@ class Reference:
       if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
       valid = ix.both(valid, m)
     return at, valid, rest, axes
-
-  def load_block(self) -> Block: return self.load()
 
   def load(self, mask: Any = None, other: Any = None) -> Block:
     """The elements; where ``mask`` is false, ``other`` (0)."""
@@ -278,6 +304,14 @@ class Variable:
   def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple([a for a in self.axes if a is not None]))
 
 
+class Region(NamedTuple):
+  """What is being read around a region, as far as it has been read."""
+  statements: list[UOp]
+  known: dict[UOp, UOp]
+  written: set[UOp]
+  inside: list[int]
+
+
 @dataclass(eq=False)
 class Tracer:
   """The kernel as far as it has been read."""
@@ -285,7 +319,11 @@ class Tracer:
   grid_shape: tuple[int, ...]
   statements: list[UOp] = field(default_factory=list)
   known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
-  frames: list[dict[str, Any]] = field(default_factory=list)
+  written: set[UOp] = field(default_factory=set)        # the parameters' memory that the region writes
+  outer: list[Region] = field(default_factory=list)     # around the region that is being read, outermost first
+  frames: list[dict[str, Any]] = field(default_factory=list)   # the names of the functions that are being read
+  held: list[Any] = field(default_factory=list)         # values of the expressions that are being read
+  pinned: list[int] = field(default_factory=list)       # the levels of values that have been pinned, in order
   line: str = ""                                        # of the application that is being read, with its file and number
   lines: dict[str, None] = field(default_factory=dict)  # those that store something
   tf32: bool = False                                    # a product asks for factors rounded to tf32
@@ -298,6 +336,7 @@ class Tracer:
     self.grid = [self.new_axis(n, AxisKind.GRID) for n in self.grid_shape]
     self.inside: list[int] = []                         # FOR axes around what is being read
     self.alike: dict[UOp, UOp] = {}                     # axes that have met in one dimension: each leads to an older one
+    self._sources: dict[UOp, frozenset[UOp]] = {}       # what ``sources`` has found
 
   def __enter__(self) -> Tracer:
     _tracers.append(self)
@@ -333,7 +372,6 @@ class Tracer:
 
   # ---- memory
   def load(self, p: Parameter, at: tuple[UOp, ...], valid: UOp, other: UOp | None = None) -> UOp:
-    p.read = True
     src = (p.uop, UOp(Ops.INDEX, dtypes.index, at))
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid))
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
@@ -343,7 +381,8 @@ class Tracer:
   def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None) -> None:
     self.pin(p)
     p.written = True
-    self.known = {u: v for u, v in self.known.items() if not loads_from(u, p)}
+    self.written.add(p.uop)
+    self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
     where = UOp(Ops.INDEX, dtypes.index, tuple(self.refer(i) for i in at))
     src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
@@ -351,11 +390,34 @@ class Tracer:
     self.lines[self.line] = None
 
   def pin(self, p: Parameter) -> None:
-    """Values that were read from a parameter which is about to be written keep what they were."""
-    if not p.read: return
-    for frame in self.frames:
-      for name, x in frame.items():
-        if isinstance(x, Block) and loads_from(x.value, p): frame[name] = self.keep(x)
+    """Values that were read from a parameter which is about to be written keep what they were, wherever the application has them.
+
+    Each is computed at the end of what has been read of the region that it was made in: there nothing has written over it yet, and all
+    that can see the value comes behind. If that is outside of a loop whose body is being read, the body must be read once more.
+    """
+    for x in values_in(self.frames, self.held):
+      if isinstance(x, Place):
+        if x._block is None and x._parameter is p and x.level is not None:
+          with self.at(x.level): x.load_block()
+        if x._block is None: continue
+        x = x._block
+      if not isinstance(x, Block) or p.uop not in self.sources(x.value): continue
+      with self.at(x.level): x.value = self.keep(x).value
+      self.pinned.append(x.level)
+
+  def sources(self, u: UOp) -> frozenset[UOp]:
+    """The memory of parameters that an expression reads."""
+    memo = self._sources
+    if u in memo: return memo[u]
+    for n in toposort((u,), stop=lambda n: n in memo):
+      if n in memo: continue
+      found = {n.src[0]} if n.op is Ops.LOAD and n.src[0].op is Ops.DEFINE_GLOBAL else set()
+      memo[n] = frozenset(found.union(*(memo[s] for s in n.src)))
+    return memo[u]
+
+  def unchanged(self, written: set[UOp]) -> dict[UOp, UOp]:
+    """The values that lie in variables, without those that would not be the same after writing to some memory."""
+    return {u: v for u, v in self.known.items() if not self.sources(u) & written} if written else self.known
 
   # ---- variables
   def variable(self, dtype: DType, shape: tuple[int, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
@@ -429,12 +491,33 @@ class Tracer:
 
   # ---- regions
   @contextmanager
-  def region(self) -> Iterator[list[UOp]]:
-    """Statements go into a list of their own; values kept inside are not known outside."""
-    outer, known = self.statements, self.known
-    self.statements, self.known = [], dict(known)
+  def region(self, written: set[UOp] | None = None) -> Iterator[list[UOp]]:
+    """Statements go into a list of their own; values kept inside are not known outside, nor what is written over inside.
+
+    ``written`` is what a loop's body writes: at its begin it may be written already.
+    """
+    self.outer.append(Region(self.statements, self.known, self.written, self.inside))
+    self.statements, self.known, self.written, self.inside = [], dict(self.unchanged(written or set())), set(), list(self.inside)
     try: yield self.statements
-    finally: self.statements, self.known = outer, known
+    finally:
+      inner = self.written
+      self.statements, self.known, self.written, self.inside = self.outer.pop()
+      self.written |= inner
+      self.known = self.unchanged(inner)
+
+  @contextmanager
+  def at(self, level: int) -> Iterator[None]:
+    """What is stated goes to the end of a region around this one, or of this one."""
+    if level >= len(self.outer):
+      yield
+      return
+    regions = [*self.outer, Region(self.statements, self.known, self.written, self.inside)]
+    self.outer[level:] = []
+    self.statements, self.known, self.written, self.inside = regions[level]
+    try: yield
+    finally:
+      self.outer.extend(regions[level:-1])
+      self.statements, self.known, self.written, self.inside = regions[-1]
 
   def update(self, changes: list[tuple[Variable, UOp]]) -> None:
     """Give variables their next contents, all at once; parts that several of them need are computed once."""
@@ -458,20 +541,71 @@ class Tracer:
 
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
+    statements = needed(self.statements)
     used: dict[UOp, None] = {}
-    for u in toposort(self.statements):
+    for u in toposort(statements):
       if u.op in (Ops.RANGE, Ops.DEFINE_GLOBAL): used[u] = None
       elif u.op is Ops.REDUCE: used.update({self.axes[i].rng: None for i in u.arg[1]})
       elif u.op is Ops.FOR: used[self.axes[u.arg].rng] = None
     axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.rng in used)
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in self.parameters}
     new: dict[UOp, UOp] = {}
-    for u in toposort(self.statements):
+    for u in toposort(statements):
       src = tuple(new[s] for s in u.src)
       new[u] = table[u] if u in table else u if src == u.src else \
         (UOp.fresh if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
-    return Kernel(params, axes, tuple(new[s] for s in self.statements))
+    return Kernel(params, axes, tuple(new[s] for s in statements))
+
+
+def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any]]:
+  """The blocks, places, lists and dicts among an application's values, and in lists, dicts, tuples, closures and objects; each once."""
+  stack, seen = list(roots)[::-1], set[int]()
+  while stack:
+    x = stack.pop()
+    if x is None or isinstance(x, _FLAT) or id(x) in seen: continue
+    seen.add(id(x))
+    if isinstance(x, (Block, Reference)) or (isinstance(x, Tile) and x.innermost): yield x
+    elif isinstance(x, (tuple, list, dict)):
+      if not isinstance(x, tuple): yield x
+      stack.extend(reversed(x.values() if isinstance(x, dict) else x))
+    else: stack.append(getattr(x, "__dict__", None))
+
+
+_FLAT = (bool, int, float, str, bytes, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, ast.AST, DType, UOp, Parameter, Level,
+         Source)
+
+
+def needed(statements: Sequence[UOp]) -> list[UOp]:
+  """The statements without those that fill variables which nothing reads."""
+  fills: dict[UOp, list[UOp]] = {}
+  stack: list[UOp] = []                 # expressions of statements that are needed
+  order = toposort(tuple(statements))
+  for u in order:
+    if u.op in (Ops.FOR, Ops.WHILE, Ops.IF): stack.append(u.src[0])
+    elif u.op in (Ops.STORE, Ops.ATOMIC):
+      if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
+      else: stack.extend(u.src)
+  read: set[UOp] = set()
+  seen: set[UOp] = set()
+  while stack:
+    u = stack.pop()
+    if u in seen: continue
+    seen.add(u)
+    stack.extend(u.src)
+    if u.op is Ops.LOAD and u.src[0] in fills and u.src[0] not in read:
+      read.add(u.src[0])
+      for s in fills[u.src[0]]: stack.extend(s.src[1:])
+  if len(read) == len(fills): return list(statements)
+  dead = {s for v, stores in fills.items() if v not in read for s in stores}
+  new: dict[UOp, UOp] = {}
+  for u in order:
+    if u.op not in (Ops.FOR, Ops.WHILE, Ops.IF): continue
+    body = [new.get(s, s) for s in u.src[1:] if s not in dead]
+    if not body: dead.add(u)
+    elif body != list(u.src[1:]):
+      new[u] = UOp.fresh(u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1:u.arg + 1]) if u.op is Ops.IF else u.arg)
+  return [new.get(s, s) for s in statements if s not in dead]
 
 
 def reads(u: UOp, v: Variable) -> bool:
@@ -495,11 +629,6 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
       if n.arg in _COSTLY: return True
       alu += 1
   return alu > 2
-
-
-def loads_from(u: UOp, p: Parameter) -> bool:
-  """Whether an expression reads a parameter."""
-  return any(n.op is Ops.LOAD and n.src[0] is p.uop for n in toposort((u,)))
 
 
 def shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
