@@ -6,6 +6,7 @@ and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).t
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Sequence
 
@@ -14,7 +15,7 @@ import numpy as np
 from . import index as ix
 from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from .uop import BinaryOps, Ops, UOp, prod, toposort
-from .view import Pulled, Shape, View
+from .view import TRANSFORMS, Pulled, Shape, View
 
 Ints = int | Sequence[int]
 Key = int | slice | None | Any  # or an Ellipsis
@@ -92,6 +93,19 @@ class Arrangement:
     if tuple(map(len, indices)) != tuple(map(len, self.levels)):
       raise ShapeError(f"pull: {self} has levels {self.levels}, got {[len(i) for i in indices]} indices")
     return self.view.pull([ix.const(i) if isinstance(i, int) else i for level in indices for i in level])
+
+  @property
+  def once(self) -> bool:
+    """Whether no element of the source comes twice: no two windows share one, and nothing is expanded."""
+    shape = self.view.source
+    for op, arg in self.view.steps:
+      before, shape = shape, TRANSFORMS[op][0](shape, arg)
+      if op is Ops.EXPAND and before != shape: return False
+      if op is not Ops.TILE: continue
+      for (size, stride, gap, *moved), count in zip(arg, shape):
+        common = math.gcd(stride, gap)   # windows i and i + n share one where n * stride is a multiple of gap below size * gap
+        if moved or (gap // common < count and stride // common < size): return False
+    return True
 
   def elements(self) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The picture: for every element of every level the number of its source element, row by row; -1 where there is none.

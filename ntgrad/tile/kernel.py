@@ -120,6 +120,13 @@ class Specialised:
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
 
+  @cached_property
+  def sharing(self) -> tuple[tuple[int, int], ...]:
+    """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
+    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.once
+    return tuple((w, p.slot) for w in self.writes for p in self.parameters
+                 if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text())
+
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, optimised = program_spec(self.kernel, device, self.name)

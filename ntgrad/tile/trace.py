@@ -49,6 +49,7 @@ class Parameter:
   offsets: Parameter | None = None               # where each entry of a jagged tensor begins
   of: str = ""                                   # of those offsets: the name of the jagged tensor
   jagged: int = 0                                # its dimension
+  anywhere: bool = False                         # read or written at computed places
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -243,6 +244,7 @@ class Reference(Place):
     given = [*self._indices, *([block(mask)] if mask is not None else []), *map(block, more)]
     values, axes = unify(repr(self), *given) if given else ([], ())
     n = len(self._indices)
+    self._parameter.anywhere = True
     at = tuple(position(v) for v in values[:n])
     valid = ix.both(*(c for i, s in zip(at, self._parameter.arrangement.source) for c in (ix.ge(i, 0), ix.lt(i, s))))
     rest = values[n:]

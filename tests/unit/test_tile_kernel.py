@@ -324,7 +324,41 @@ def test_overlapping_memory_is_refused() -> None:
   def rows(x: Any, y: Any) -> None: y = x * 2
   k = tile.make(lambda x, y: (x.tile((8,)).flip(0), y.tile((8,))), rows, (Tensor(1), Tensor(1)))
   t = Lazy(vectors(32)[0]).realize()
-  with pytest.raises(ArgumentError, match="are the same memory, arranged differently"): k(t, t)
+  other = Lazy(vectors(32)[0]).realize()
+  for _ in range(2):                                    # whatever was called before
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t, t)
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t.detach(), t)
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t.reshape(4, 8).reshape(32), t)
+    before = t.numpy()
+    k(t, other)                                         # of the same signature
+    np.testing.assert_array_equal(other.numpy(), before.reshape(4, 8)[::-1].ravel() * 2)
+    np.testing.assert_array_equal(t.numpy(), before)
+
+
+def mirror(x: Any, y: Any) -> None: tl.store(y.source[x.offsets(0)], tl.load(x.source[31 - x.offsets(0)]))
+
+
+@pytest.mark.parametrize("arranged, application, fits", [
+  (lambda x: x.tile((8,)), double, True), (lambda x: x.tile((8,), strides=(4,)), double, False),
+  (lambda x: x.tile((2,), strides=(2,), dilation=(3,)), double, True), (lambda x: x.tile((2,), strides=(3,), dilation=(3,)), double, False),
+  (lambda x: x.unsqueeze(0).expand((2, -1)).tile((1, 8)), double, False), (lambda x: x.tile((8,)), mirror, False)])
+def test_one_memory_twice_where_programs_have_their_own(arranged: Any, application: Any, fits: bool) -> None:
+  k = tile.make(lambda x, y: (arranged(x), arranged(y)), application, (Tensor(1), Tensor(1)))
+  t = Lazy(vectors(32)[0]).realize()
+  k(t, Lazy(vectors(32)[1]).realize())
+  if fits: k(t, t)
+  else:
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t, t)
+
+
+def test_pieces_of_another_library_that_overlap() -> None:
+  k = tile.make(pairs, double, (Tensor(1), Tensor(1)))
+  memory = np.arange(256, dtype=np.float32)
+  memory = memory[-memory.ctypes.data // 4 % 64:]        # a multiple of 256 bytes
+  x, y, far = (Lazy.from_dlpack(memory[i:i + 64], copy=False) for i in (0, 32, 64))
+  k(x, far, BLOCK=8)
+  for _ in range(2):
+    with pytest.raises(ArgumentError, match="y and x overlap in memory"): k(x, y, BLOCK=8)
 
 
 def test_nothing_stored_and_values_returned() -> None:
@@ -435,6 +469,17 @@ except Exception as e: print(type(e).__name__, e)
   binary.write_bytes(binary.read_bytes()[:-9])
   with pytest.raises(NtgradError, match="is damaged; build it again"): tile.load(folder)(np.zeros(64, np.float32), np.zeros(64, np.float32))
   with pytest.raises(NtgradError, match="no folder of built kernels"): tile.load(tmp_path)
+
+
+def test_built_kernels_take_arguments_as_others_do(tmp_path: Any) -> None:
+  def premake() -> Any: return (lambda x, y: (x.tile((8,)).flip(0), y.tile((8,)))), double, (Tensor(1), Tensor(1))
+  built = tile.load(tile.build(premake, [tile.Config(arguments=[((32,), "float32")] * 2)], tmp_path))
+  x, out = Lazy(vectors(32)[0]).realize(), Lazy.zeros(2, 32).contiguous().realize()
+  for _ in range(2):
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): built(x, x)
+    built(x, out[1])                                    # a view
+    np.testing.assert_array_equal(out.numpy(), [np.zeros(32), x.numpy().reshape(4, 8)[::-1].ravel() * 2])
+  with pytest.raises(GradientError, match="x requires a gradient"): built(Lazy(x.numpy(), requires_grad=True), out[1])
 
 
 def test_source_names_the_lines_and_is_kept(tmp_path: Any) -> None:
