@@ -588,3 +588,16 @@ def test_a_written_view() -> None:
   add(Lazy(x), Lazy(y), row[0], BLOCK=32)   # a whole piece of memory, in another shape
   np.testing.assert_array_equal(row.numpy()[0], x + y)
   assert not before.numpy().any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_offsets_behind_the_end(n: int) -> None:
+  def where(x: Any, y: Any) -> None: y = tl.where(x.offsets(0) < x.source.shape[0], x.offsets(0), -x.offsets(0))
+  y = np.zeros(4, np.int32)
+  x = np.zeros(n, np.float32)
+  def arrangement(x: Any, y: Any) -> Any:
+    x = x[:4].unsqueeze(0).tile((1, 4)).squeeze(0)
+    x.dtype = x.dtype.squeeze(0)
+    return x, y.tile((4,))
+  tile.make(arrangement, where, (Tensor(1), Tensor(1)))(x, y)
+  assert y.tolist() == [i if i < n else -i for i in range(4)]
