@@ -137,6 +137,8 @@ class CUDADevice(Pooled):
       self.stream = self.device.create_stream()
       p = self.device.properties
       self.cores, self.shared = int(p.multiprocessor_count), int(p.max_shared_memory_per_block_optin)
+      driver = call(self.driver.cuDriverGetVersion(), "asking for the driver's version")
+      self.identity = f"{self.device.name} | sm_{self.device.arch} | driver {driver} | Triton {compiler.version()}"
       _, total = call(self.driver.cuMemGetInfo(), "asking for its memory")
     except Exception as e: raise DeviceError(f"{name}: opening the device failed: {_said(e)}") from None
     self.memory = int(total)

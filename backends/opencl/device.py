@@ -156,6 +156,7 @@ class OpenCLDevice(Pooled):
     self._renderers: dict[tuple[int, int], OpenCLRenderer] = {}
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.compiler.finish = self.queue.finish
+    self.identity = " | ".join(self.compiler.identity)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)

@@ -116,10 +116,10 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
     found = [(p, by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
     tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back))
-  def memory(s: Specialised) -> tuple[Any, list[Buffer]]:
+  def memory(s: Specialised) -> list[Buffer]:
     settle(s)
-    return get_device(device), [memory_of(t) for t in tensors]
-  specialised = kernel._specialise([describe(a) for a in args], args, given, memory)
+    return [memory_of(t) for t in tensors]
+  specialised = kernel._specialise([describe(a) for a in args], args, given, device, memory)
   if specialised is None: return   # no programs: some argument is empty
   kernel.last = specialised
   settle(specialised)

@@ -756,3 +756,14 @@ def test_a_refused_call_performs_nothing() -> None:
   for i in range(3):
     np.testing.assert_array_equal(f(state, counter).numpy(), array(2) * 2 ** (i + 1))
     np.testing.assert_array_equal(counter.numpy(), array(3) + i + 2)
+
+
+def test_a_capture_belongs_to_its_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+  @ntgrad.jit
+  def counted() -> Tensor: return (Tensor.arange(4) * 2).realize()
+  for device in ("CPU", "NUMPY"):
+    monkeypatch.setattr(type(ntgrad.Device), "assigned", device)
+    if device == "NUMPY":
+      with pytest.raises(CaptureError, match="the default device is NUMPY, it was CPU when this was captured"): counted()
+      counted.reset()
+    for _ in range(3): assert counted().device == device
