@@ -762,7 +762,7 @@ def test_a_capture_belongs_to_its_default_device(monkeypatch: pytest.MonkeyPatch
   @ntgrad.jit
   def counted() -> Tensor: return (Tensor.arange(4) * 2).realize()
   for device in ("CPU", "NUMPY"):
-    monkeypatch.setattr(type(ntgrad.Device), "assigned", device)
+    monkeypatch.setattr(ntgrad.Device, "assigned", device)
     if device == "NUMPY":
       with pytest.raises(CaptureError, match="the default device is NUMPY, it was CPU when this was captured"): counted()
       counted.reset()

@@ -495,7 +495,7 @@ def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch:
 
 def test_the_assigned_default_device_is_where_arrays_go(monkeypatch: Any) -> None:
   from ntgrad.engine import device as engine
-  monkeypatch.setattr(type(ntgrad.Device), "assigned", "NUMPY")
+  monkeypatch.setattr(ntgrad.Device, "assigned", "NUMPY")
   def other(name: str) -> Any: raise AssertionError(f"{name} was opened")
   monkeypatch.setattr(engine, "_open", {"NUMPY": get_device("NUMPY")})
   monkeypatch.setattr(engine, "_make", other)
