@@ -22,9 +22,26 @@ from ntgrad.codegen.symbol import Symbol, evaluate
 from ntgrad.codegen.uop import Ops, UnaryOps, UOp
 
 from .block import Block, block, broadcast_shapes, is_value, plain, to_axes, unary
-from .control import NATIVE, Counted, Range, accumulations, both, computed, either, hashable, number, ours, same, select, together, truth
+from .control import (
+  NATIVE,
+  Counted,
+  Range,
+  accumulations,
+  alike,
+  both,
+  computed,
+  either,
+  hashable,
+  number,
+  ours,
+  same,
+  select,
+  together,
+  truth,
+)
+from .place import Place, Reference, Source, Tile
 from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
-from .trace import Place, Reference, Source, Tile, Tracer, Variable, values_in
+from .trace import Tracer, Variable, values_in
 
 _MOST_CALLS = 64
 
@@ -224,8 +241,11 @@ class Interpreter:
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
       both_have = n in names_a and n in names_b and not isinstance(names_a[n], Unbound) and not isinstance(names_b[n], Unbound)
-      if both_have: pairs[n] = names_a[n], names_b[n]
-      else: scope.names[n] = Unbound(f"the `if` at line {s.lineno} assigns it on one side only")
+      if not both_have: scope.names[n] = Unbound(f"the `if` at line {s.lineno} assigns it on one side only")
+      elif alike(names_a[n], names_b[n]): pairs[n] = names_a[n], names_b[n]
+      else:
+        what = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
+        scope.names[n] = Unbound(f"the `if` at line {s.lineno} leaves it {what}")
     if not a and not b and not raw_a and not raw_b:
       scope.names.update({n: select(condition, *v) for n, v in pairs.items()})
     else: scope.names.update(self.joined(condition, (a, b), pairs))
@@ -256,19 +276,20 @@ class Interpreter:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: dict[str, Any] = {}
-    for name, values in pairs.items():
-      if same(*values):
-        out[name] = values[0]
-        continue
-      if not all(map(number, values)):
-        what = f"{name or 'the result'} is {values[0]!r} or {values[1]!r}"
-        raise ApplicationError(f"{what}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks")
-      dtype, shape = together(*values)
+    def chosen(name: str, a: Any, b: Any) -> Any:
+      if same(a, b): return a
+      if isinstance(a, (tuple, list)): return type(a)([chosen(name, x, y) for x, y in zip(a, b)])
+      dtype, shape = together(a, b)
       v = t.variable(dtype, shape)
-      for statements, x in zip(sides, values):
+      for statements, x in zip(sides, (a, b)):
         with t.region() as own: t.assign(v, plain(to_axes(name, block(x), v.axes), dtype))
         statements.extend(own)
-      out[name] = v.block
+      return v.block
+    for name, (a, b) in pairs.items():
+      if not alike(a, b):
+        what = "as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
+        raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
+      out[name] = chosen(name, a, b)
     then, other = sides
     t.statements.append(UOp.fresh(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out

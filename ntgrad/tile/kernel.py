@@ -31,8 +31,9 @@ from ntgrad.tensor import Tensor as Lazy
 
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
+from .place import Parameter, Tile
 from .tensor import Tensor, named
-from .trace import Parameter, Tile, Tracer
+from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
 
 

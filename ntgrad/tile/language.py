@@ -17,7 +17,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 
 from . import block as _b
 from .block import Block, block, floating, plain, tracer
-from .trace import Reference, Tile
+from .place import Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
