@@ -9,6 +9,7 @@ import inspect
 import linecache
 import textwrap
 import types
+import zlib
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -20,8 +21,8 @@ from ntgrad.tile import Tensor
 WIDTH, ROWS = 4, 3            # of a tile; of the level above it
 
 TL = types.SimpleNamespace(
-  sum=np.sum, max=np.max, maximum=np.maximum, minimum=np.minimum, where=np.where, flip=np.flip, static_range=range,
-  cumsum=lambda x, axis: np.cumsum(x, axis), zeros=lambda shape: np.zeros(shape, np.float32))
+  sum=np.sum, max=np.max, maximum=np.maximum, minimum=np.minimum, where=lambda *xs: np.where(*xs).view(Value), static_range=range,
+  cumsum=lambda x, axis: np.cumsum(x, axis))
 
 
 class Value(np.ndarray):
@@ -57,7 +58,7 @@ def check_names(fn: Callable[..., Any], device: str) -> None:
 
 def defined(text: str, name: str = "program") -> Callable[..., Any]:
   """The function that a text defines, its source known to Python."""
-  file = f"<{name} {hash(text)}>"
+  file = f"<{name} {zlib.crc32(text.encode())}>"
   linecache.cache[file] = (len(text), None, text.splitlines(True), file)
   space: dict[str, Any] = {"tl": __import__("ntgrad.tile.language", fromlist=["_"])}
   exec(compile(text, file, "exec"), space)

@@ -191,6 +191,15 @@ def chosen_within(x: Any, y: Any, z: Any) -> None:
   y = w
 
 @program
+def pairs_are_chosen_by_their_parts(x: Any, y: Any, z: Any) -> None:
+  p, unused = (x, [y, 1.0]), z
+  if tl.sum(x) > 0:
+    p, unused = (y, [x, 2.0]), x
+    z[0] = z[0] + 1
+  x = p[0]
+  y = p[1][0] * p[1][1]
+
+@program
 def both_sides_alike(x: Any, z: Any) -> None:
   if tl.sum(x) > 0: row, w = z, x
   else: row, w = z, x
@@ -275,4 +284,4 @@ def test_what_a_loop_or_condition_of_the_kernel_cannot_change() -> None:
   refuse(element, "an `if` whose condition is known only when the kernel runs changes a dict")
   refuse(pair, r"'p' has no value here: the loop at line \d+ changes it, and a loop of the kernel carries numbers and blocks only")
   refuse(level, "'row' has no value here")
-  refuse(either, "x or y.*both must be numbers or blocks|both must be numbers or blocks")
+  refuse(either, r"'row' has no value here: the `if` at line \d+ leaves it x or y, as the kernel decides; both must be numbers or blocks")
