@@ -95,6 +95,7 @@ class Device:
   ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of ``memory``.
   """
   name: str
+  identity: str             # the hardware and its driver: what was measured here is kept for them alone
   renderer: Renderer
   allocated = peak = pooled = memory = 0
 

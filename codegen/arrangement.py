@@ -6,6 +6,7 @@ and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).t
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Sequence
 
@@ -14,7 +15,7 @@ import numpy as np
 from . import index as ix
 from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from .uop import BinaryOps, Ops, UOp, prod, toposort
-from .view import Pulled, Shape, View
+from .view import TRANSFORMS, Pulled, Regrouped, Shape, View
 
 Ints = int | Sequence[int]
 Key = int | slice | None | Any  # or an Ellipsis
@@ -93,6 +94,19 @@ class Arrangement:
       raise ShapeError(f"pull: {self} has levels {self.levels}, got {[len(i) for i in indices]} indices")
     return self.view.pull([ix.const(i) if isinstance(i, int) else i for level in indices for i in level])
 
+  @property
+  def once(self) -> bool:
+    """Whether no element of the source comes twice: no two windows share one, and nothing is expanded."""
+    shape = self.view.source
+    for op, arg in self.view.steps:
+      before, shape = shape, TRANSFORMS[op][0](shape, arg)
+      if op is Ops.EXPAND and before != shape: return False
+      if op is not Ops.TILE: continue
+      for (size, stride, gap, *moved), count in zip(arg, shape):
+        common = math.gcd(stride, gap)   # windows i and i + n share one where n * stride is a multiple of gap below size * gap
+        if moved or (gap // common < count and stride // common < size): return False
+    return True
+
   def elements(self) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The picture: for every element of every level the number of its source element, row by row; -1 where there is none.
 
@@ -140,9 +154,12 @@ class Arrangement:
     suffix = "" if level == 0 else f", level={level}"
     return Arrangement(self.source, view, (*self.levels[:level], shape, *self.levels[level + 1:]), (*self.chain, f".{text}{suffix})"))
 
-  def _reshaped(self, level: int, shape: Shape, text: str) -> Arrangement:
+  def _reshaped(self, level: int, shape: Shape, text: str, runs: Sequence[tuple[int, int]]) -> Arrangement:
+    """``level`` in another shape; ``runs`` says how many of its dimensions become how many."""
+    start, dims = self._span("reshape", level)
     levels = (*self.levels[:level], shape, *self.levels[level + 1:])
-    return self._step(self.view.then(Ops.RESHAPE, tuple(n for dims in levels for n in dims)), level, shape, text)
+    all_runs = (*((1, 1),) * start, *runs, *((1, 1),) * (len(self.view.shape) - start - len(dims)))
+    return self._step(self.view.then(Ops.RESHAPE, Regrouped.of(tuple(n for dims in levels for n in dims), all_runs)), level, shape, text)
 
   # ---- meta-operations
 
@@ -185,7 +202,7 @@ class Arrangement:
       order = (*range(start + n), *range(rank + start, rank + start + n), *range(start + n, rank))
       order = (*order, *(i for i in range(2 * rank) if i not in order))
       view = view.then(Ops.PERMUTE, order)
-      view = view.then(Ops.RESHAPE, view.shape[:rank + n])
+      view = view.then(Ops.RESHAPE, Regrouped.of(view.shape[:rank + n], [*((1, 1),) * (rank + n), *((1, 0),) * (rank - n)]))
     if strides is not None and steps != sizes: text.append(f"strides={steps}")
     if dilation is not None and set(gaps) != {1}: text.append(f"dilation={gaps}")
     if floor_mode: text.append("floor_mode=True")
@@ -208,13 +225,13 @@ class Arrangement:
     gone = self._axes("squeeze", axes, len(dims))
     if any(dims[a] != 1 for a in gone): raise ShapeError(f"squeeze: axes {gone} of a level {dims}; only a dimension of 1 can go")
     text = f"squeeze({gone[0] if len(gone) == 1 else gone}"
-    return self._reshaped(level, tuple(d for i, d in enumerate(dims) if i not in gone), text)
+    return self._reshaped(level, tuple(d for i, d in enumerate(dims) if i not in gone), text, [(1, int(i not in gone)) for i in range(len(dims))])
 
   def unsqueeze(self, axis: int, level: int = 0) -> Arrangement:
     """(n) -> (1, n): a dimension of 1 comes before ``axis``."""
     _, dims = self._span("unsqueeze", level)
     at, = self._axes("unsqueeze", axis, len(dims) + 1)
-    return self._reshaped(level, (*dims[:at], 1, *dims[at:]), f"unsqueeze({at}")
+    return self._reshaped(level, (*dims[:at], 1, *dims[at:]), f"unsqueeze({at}", [*((1, 1),) * at, (0, 1), *((1, 1),) * (len(dims) - at)])
 
   def permute(self, order: Sequence[int], level: int = 0) -> Arrangement:
     """(m, n) -> (n, m): dimension i of the result is dimension ``order[i]``."""
@@ -233,7 +250,8 @@ class Arrangement:
     if first > last: raise AxisError(f"flatten: axis {start_axis} stands behind axis {end_axis}")
     whole = (first, last) == (0, len(dims) - 1)
     text = "flatten(" if whole and level == 0 else f"flatten({first}, {last}"
-    return self._reshaped(level, (*dims[:first], prod(dims[first:last + 1]), *dims[last + 1:]), text)
+    runs = [*((1, 1),) * first, (last + 1 - first, 1), *((1, 1),) * (len(dims) - last - 1)]
+    return self._reshaped(level, (*dims[:first], prod(dims[first:last + 1]), *dims[last + 1:]), text, runs)
 
   def unflatten(self, axis: int, sizes: Sequence[int], level: int = 0) -> Arrangement:
     """(a*b, c) -> (a, b, c): one dimension becomes several; a size of -1 is what is left for it."""
@@ -245,7 +263,8 @@ class Arrangement:
     rest = prod(v for v in got if v != -1)
     if -1 in got and rest and dims[at] % rest == 0: got = tuple(dims[at] // rest if v == -1 else v for v in got)
     if -1 in got or prod(got) != dims[at]: raise ShapeError(f"unflatten: dimension {at} of {dims} has {dims[at]} elements, which is no {got}")
-    return self._reshaped(level, (*dims[:at], *got, *dims[at + 1:]), f"unflatten({at}, {got}")
+    runs = [*((1, 1),) * at, (1, len(got)), *((1, 1),) * (len(dims) - at - 1)]
+    return self._reshaped(level, (*dims[:at], *got, *dims[at + 1:]), f"unflatten({at}, {got}", runs)
 
   def ravel(self, levels: int | None = None, level: int = 0) -> Arrangement:
     """((a), (b)) -> ((a, b)): ``levels`` levels (default: all) become one, from ``level`` on."""
@@ -292,8 +311,9 @@ class Arrangement:
     if any(p is not None and (isinstance(p, bool) or not isinstance(p, int)) for p in parts):
       raise ArgumentError(f"index: ints, slices of ints, None and ..., got {keys}")
     if any(isinstance(k, slice) and k.step == 0 for k in keys): raise ArgumentError("index: a step of 0")
-    ranges, flips, steps, shape, d = [], [], [], [], 0
+    ranges, flips, steps, shape, runs, d = [], [], [], [], [], 0
     for k in keys:
+      runs.append((int(k is not None), int(k is None or isinstance(k, slice))))
       if k is None:
         shape.append(1)
         continue
@@ -304,7 +324,7 @@ class Arrangement:
         last = first + (count - 1) * step
         ranges.append((0, 0) if count == 0 else (min(first, last), max(first, last) + 1))
         if step < 0: flips.append(start + d)
-        steps.append(abs(step) if count > 1 else 1)
+        steps.append(abs(step) if count else 1)
         shape.append(count)
       else:
         if not -n <= k < n: raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {dims}")
@@ -317,7 +337,9 @@ class Arrangement:
     if flips: view = view.then(Ops.FLIP, tuple(flips))
     if any(s > 1 for s in steps):  # windows of one element
       view = view.then(Ops.TILE, ((1, 1, 1),) * len(before) + tuple((1, s, 1) for s in steps) + ((1, 1, 1),) * len(after))
-    if view.shape != (*before, *shape, *after): view = view.then(Ops.RESHAPE, (*before, *shape, *after))
+    if runs != [(1, 1)] * len(dims) or len(view.shape) > len(self.view.shape):
+      all_runs = (*((1, 1),) * len(before), *runs, *((1, 1),) * len(after), *((1, 0),) * (len(view.shape) - len(self.view.shape)))
+      view = view.then(Ops.RESHAPE, Regrouped.of((*before, *shape, *after), all_runs))
     link = f".index({key_text(key, True)}, level={level})" if level else f"[{key_text(key)}]"
     return Arrangement(self.source, view, (*self.levels[:level], tuple(shape), *self.levels[level + 1:]), (*self.chain, link))
 

@@ -5,7 +5,7 @@ has that element. A View is a chain of them.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from . import index as ix
 from .errors import ShapeError
@@ -25,9 +25,21 @@ def strides_of(shape: Shape) -> Shape:
   return tuple(reversed(out))
 
 
-def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
-  """(i*4 + j,) <- (i, j): dims are regrouped in the smallest runs that have equal products."""
-  out: list[UOp] = []
+class Regrouped(tuple[int, ...]):
+  """The shape after a reshape that says which dimensions became which: how many became how many, run by run. It counts where an index lies
+  behind the end: by sizes alone nobody knows which dimension of 1 is which."""
+  runs: tuple[tuple[int, int], ...]
+
+  @staticmethod
+  def of(shape: Shape, runs: Sequence[tuple[int, int]]) -> Regrouped:
+    """A shape with its runs."""
+    out = Regrouped(shape)
+    out.runs = tuple(runs)
+    return out
+
+
+def _runs(shape: Shape, arg: Shape) -> Iterator[tuple[int, int]]:
+  """The smallest runs of dimensions that have equal products."""
   i = j = 0
   while i < len(shape) or j < len(arg):
     i0, j0 = i, j
@@ -38,13 +50,22 @@ def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
       elif j < len(arg): b, j = b * arg[j], j + 1
       elif i < len(shape): a, i = a * shape[i], i + 1
       else: break
+    yield i - i0, j - j0
+
+
+def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
+  """(i*4 + j,) <- (i, j): dims are regrouped in runs that have equal products."""
+  out: list[UOp] = []
+  i = j = 0
+  for m, n in arg.runs if isinstance(arg, Regrouped) else _runs(shape, arg):
     flat = ix.const(0)
-    for d in range(j0, j): flat = ix.add(ix.mul(flat, arg[d]), idx[d])
+    for d in range(j, j + n): flat = ix.add(ix.mul(flat, arg[d]), idx[d])
     group: list[UOp] = []
-    for d in range(i - 1, i0 - 1, -1):
-      group.append(flat if d == i0 else ix.mod(flat, shape[d]))
+    for d in range(i + m - 1, i - 1, -1):
+      group.append(flat if d == i else ix.mod(flat, shape[d]))
       flat = ix.fdiv(flat, shape[d])
     out.extend(reversed(group))
+    i, j = i + m, j + n
   return tuple(out), ix.TRUE
 
 
@@ -90,7 +111,7 @@ def _pull_untile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
 TRANSFORMS: dict[Ops, tuple[Callable[[Shape, Any], Shape], Callable[[Shape, Any, Indices], Pulled]]] = {
   Ops.RESHAPE: (lambda s, a: a, _pull_reshape),
   Ops.PERMUTE: (lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)),
-  Ops.EXPAND: (lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 else i for n, i in zip(s, idx)), ix.TRUE)),
+  Ops.EXPAND: (lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n != m else i for n, m, i in zip(s, a, idx)), ix.TRUE)),
   Ops.PAD: (lambda s, a: tuple(n + lo + hi for n, (lo, hi) in zip(s, a)), _pull_pad),
   Ops.SHRINK: (lambda s, a: tuple(e - b for b, e in a), lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE)),
   Ops.FLIP: (lambda s, a: s, lambda s, a, idx: (tuple(ix.sub(ix.const(n - 1), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),

@@ -37,17 +37,16 @@ class Memory(NamedTuple):
 
 class _Device:
   """``Device.DEFAULT``: the device that tensors are made on when none is named. Assign a name to change it."""
-  _chosen: str | None = None
+  assigned: str | None = None
 
   @property
   def DEFAULT(self) -> str:
     """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else what the machine has."""
-    if self._chosen is not None: return self._chosen
     from ntgrad.engine.device import default_device
-    return canonical(default_device())
+    return default_device()
 
   @DEFAULT.setter
-  def DEFAULT(self, name: str | None) -> None: self._chosen = None if name is None else canonical(name)
+  def DEFAULT(self, name: str | None) -> None: self.assigned = None if name is None else canonical(name)
 
   def canonicalize(self, name: str | None) -> str:
     """The canonical name; None means the default. Raises DeviceError for a name that no device has."""

@@ -322,7 +322,6 @@ _RULES: dict[Ops, Rule] = {
   Ops.REDUCE_AXIS: _reduce, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
   Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
   Ops.UPDATE: _update,
-  Ops.CUSTOM: lambda u, g, need: u.arg[0].gradients(u.arg[1], g, u.src),
 }
 _STOPS = frozenset({Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
@@ -356,18 +355,25 @@ def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> d
   wanted = set(targets)
   # nodes on a path from the root to a target
   on_path: set[UOp] = set()
+  calls: dict[Any, UOp] = {}        # users' kernels -> the first of their outputs in the walk, where all its gradients are known
   for n in order:
     if n in wanted or any([s in on_path for s in _sources(n)]): on_path.add(n)
+    if n.op is Ops.CUSTOM: calls.setdefault(n.arg[0], n)
   root = order[-1]
   found: dict[UOp, UOp] = {root: cotangent}
   out: dict[UOp, UOp] = {}
+  reached: dict[Any, dict[int, UOp]] = {}
   for n in reversed(order):
     g = found.pop(n, None)
-    if g is None or n not in on_path: continue
-    if n in wanted: out[n] = g
-    rule = _RULES.get(n.op)
-    if rule is None: continue
-    for s, gs in rule(n, g, on_path):
+    if g is not None and n in wanted: out[n] = g
+    if n.op is Ops.CUSTOM:
+      call, number = n.arg
+      if g is not None: reached.setdefault(call, {})[number] = g
+      if calls[call] is not n or call not in reached or not any([s in on_path for s in n.src]): continue
+      parts = call.gradients(reached.pop(call), n.src)
+    elif g is None or n not in on_path or n.op not in _RULES: continue
+    else: parts = _RULES[n.op](n, g, on_path)
+    for s, gs in parts:
       if s in on_path:
         before = found.get(s)
         found[s] = gs if before is None else graph.binary(BinaryOps.ADD, before, gs)

@@ -246,7 +246,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
     raw = opened.adopt(f.address, f.size * f.dtype.itemsize)
     if raw is not None:
       not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-      storage = Adopted(name, f.size * f.dtype.itemsize, raw, f.owner, f.read_only)
+      storage = Adopted(name, f.size * f.dtype.itemsize, raw, f.owner, f.read_only, f.address)
       node = _over(Buffer(name, flat, f.dtype, storage).node, f)
       if node is not None: return node
   if copy is False:

@@ -99,7 +99,7 @@ def capability(target: str) -> int:
 
 
 @once
-def _version() -> str:
+def version() -> str:
   """Triton's, if possible without the third of a second that importing it takes: kernels from the disk need no more."""
   try: return metadata.version("triton")
   except metadata.PackageNotFoundError: return str(_triton().__version__) if available()[0] else ""
@@ -130,7 +130,7 @@ def kept(source: str, name: str, signature: Mapping[str, str], target: str, num_
 
 
 def _key(source: str, name: str, signature: Mapping[str, str], target: str, warps: int, stages: int, divisible: int) -> str:
-  return cache.key(cache.version(), _version(), source, name, tuple(signature.items()), target, warps, stages, divisible, sums(source))
+  return cache.key(cache.version(), version(), source, name, tuple(signature.items()), target, warps, stages, divisible, sums(source))
 
 
 @dataclass(frozen=True)

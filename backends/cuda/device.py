@@ -137,11 +137,13 @@ class CUDADevice(Pooled):
       self.stream = self.device.create_stream()
       p = self.device.properties
       self.cores, self.shared = int(p.multiprocessor_count), int(p.max_shared_memory_per_block_optin)
+      driver = call(self.driver.cuDriverGetVersion(), "asking for the driver's version")
       _, total = call(self.driver.cuMemGetInfo(), "asking for its memory")
     except Exception as e: raise DeviceError(f"{name}: opening the device failed: {_said(e)}") from None
     self.memory = int(total)
     self.most_pooled = int(self.memory * _KEEP)
     self.capability = nvidia.capability_of(self.driver, self.number)
+    self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
     bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8   # kHz, two transfers a clock, bits
     chip = replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size), bandwidth=bandwidth or TARGET.bandwidth,
                    descriptors=self.capability >= CAPABILITY)

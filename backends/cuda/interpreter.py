@@ -243,6 +243,7 @@ class InterpretedProgram(Program):
 class InterpreterDevice(NumpyDevice):
   """numpy memory; launches are interpreted, and done when they return. Slow: for tests."""
   name = NAME
+  identity = "Triton's interpreter"
 
   def __init__(self) -> None:
     found, reason = compiler.available()

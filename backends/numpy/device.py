@@ -54,6 +54,7 @@ class NumpyProgram(Program):
 class NumpyDevice(Device):
   """The host's memory and numpy. Launches are done when they return."""
   name = "NUMPY"
+  identity = f"numpy {np.__version__}"
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
   def __init__(self) -> None:

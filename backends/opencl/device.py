@@ -19,6 +19,7 @@ from ntgrad.backends.memory import Pooled, bucket as bucket_of
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
+from ntgrad.backends.opencl.selftest import Functions
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError
@@ -156,6 +157,8 @@ class OpenCLDevice(Pooled):
     self._renderers: dict[tuple[int, int], OpenCLRenderer] = {}
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.compiler.finish = self.queue.finish
+    self.identity = " | ".join(self.compiler.identity)
+    self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
@@ -168,7 +171,7 @@ class OpenCLDevice(Pooled):
     key = (config.vector_bits, config.cores)
     if key not in self._renderers:
       bits = config.vector_bits or self.compiler.vector_bits()
-      self._renderers[key] = OpenCLRenderer(target_of(self.device, bits))
+      self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return self._renderers[key]
 
   @staticmethod
@@ -217,6 +220,19 @@ class OpenCLDevice(Pooled):
       if math.prod(s.local) > most:
         raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
+
+  def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises DeviceError."""
+    out = np.empty(count, inputs[0].dtype)
+    flags = self.cl.mem_flags
+    try:
+      with self.compiler.lock: kernel = self.cl.Kernel(self.compiler.load_source(source), name)
+      buffers = [self.cl.Buffer(self.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in inputs]
+      buffers.append(self.cl.Buffer(self.context, flags.WRITE_ONLY, out.nbytes))
+      kernel(self.queue, (1,), (1,), *buffers)
+      self.cl.enqueue_copy(self.queue, out, buffers[-1])
+    except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
+    return out
 
   def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""

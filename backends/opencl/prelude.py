@@ -71,27 +71,46 @@ def helper_of(*bases: str) -> Callable[[Template], Template]:
 # ---- the device's own functions
 # name → number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a new CPU with AVX-512, which its LLVM does not
 # know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are handed over only up to the kernel's registers: a function
-# of anything wider gives wrong numbers or ends the process. So wider vectors go in pieces.
+# of anything wider gives wrong numbers or ends the process. So wider vectors go in pieces, and so do those that ``selftest`` found wrong.
 LIBRARY = {"sqrt": 1, "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sin": 1, "cos": 1, "tan": 1, "tanh": 1, "erf": 1, "pow": 2, "fmod": 2,
            "copysign": 2}
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
 
 
+Bad = Callable[[str, str], frozenset[int]]   # (function, element) → the widths of vectors at which the driver has it wrong
+
+
+def trusted(name: str, base: str) -> frozenset[int]:
+  """The answer where no driver has been tested: all is right."""
+  return frozenset()
+
+
+def registers(t: Type) -> str | None:
+  """What the compiler defines where its code has registers for such a vector; "" where that is always so, None where never."""
+  return "" if t.n == 1 or t.bits_wide <= _ALL else _SOME.get(t.bits_wide)
+
+
+def direct(name: str, t: Type, bad: Bad) -> bool:
+  """Whether the device's own function is called for a type wherever the kernel runs, without a helper."""
+  return registers(t) == "" and (t.n == 1 or t.n not in bad(name, t.base))
+
+
 def library(name: str, t: Type, *args: str) -> str:
-  """C text of a call of the device's own function, for a template; vectors that not every CPU takes by way of a helper."""
-  return f"{name}({', '.join(args)})" if t.bits_wide <= _ALL else f"@{name}:{t}({', '.join(args)})"
+  """Text for a template that calls the device's own function."""
+  return f"@{name}:{t}({', '.join(args)})"
 
 
-def _pieces(name: str, t: Type) -> str:
-  """A helper that calls the device's own function with vectors that fit its registers."""
+def _pieces(name: str, t: Type, bad: Bad) -> str:
+  """A helper that calls the device's own function with vectors that fit its registers, and that it has right."""
   args = "ab"[:LIBRARY[name]]
   parts = [f"s{i}" for i in range(3)] if t.n == 3 else ["lo", "hi"]
   part = Type(t.base, 1 if t.n == 3 else t.n//2)
   head = f"static {t} {name}_{t}({', '.join(f'{t} {a}' for a in args)}) "
   split = f"{head}{{ return ({t})({', '.join(library(name, part, *(f'{a}.{p}' for a in args)) for p in parts)}); }}"
-  if t.bits_wide not in _SOME: return split
-  return f"#ifdef {_SOME[t.bits_wide]}\n{head}{{ return {name}({', '.join(args)}); }}\n#else\n{split}\n#endif"
+  needed = registers(t)
+  if not needed or t.n in bad(name, t.base): return split
+  return f"#ifdef {needed}\n{head}{{ return {name}({', '.join(args)}); }}\n#else\n{split}\n#endif"
 
 
 # what a template calls: `@name` is the helper of the template's own type, `@name:float8` of another
@@ -99,13 +118,18 @@ _CALL = re.compile(r"@(\w+)(?::(\w+))?")
 
 
 @cache
-def source(name: str, ctype: str) -> tuple[tuple[str, str], ...]:
-  """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs."""
+def source(name: str, ctype: str, bad: Bad = trusted) -> tuple[tuple[str, str], ...]:
+  """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs; ``bad`` says what the driver has wrong."""
   t = Type.parse(ctype)
-  text = (_templates[name](t) if has(name, t) else _pieces(name, t)).strip("\n")
+  text = (_templates[name](t) if has(name, t) else _pieces(name, t, bad)).strip("\n")
   out: dict[str, str] = {}
-  for m in _CALL.finditer(text): out.update(source(m[1], m[2] or ctype))
-  out[f"{name}_{ctype}"] = _CALL.sub(lambda m: f"{m[1]}_{m[2] or ctype}", text)
+  def called(m: re.Match[str]) -> str:
+    fn, of = m[1], m[2] or ctype
+    if fn in LIBRARY and not has(fn, Type.parse(of)) and direct(fn, Type.parse(of), bad): return fn
+    out.update(source(fn, of, bad))
+    return f"{fn}_{of}"
+  text = _CALL.sub(called, text)
+  out[f"{name}_{ctype}"] = text
   return tuple(out.items())
 
 

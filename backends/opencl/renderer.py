@@ -57,8 +57,8 @@ def pretended(machine: Target) -> Target:
 class OpenCLRenderer(Renderer):
   """OpenCL C for a target. Needs no device."""
 
-  def __init__(self, target: Target | None = None):
-    self.target = target or pretended(DEFAULT_TARGET)
+  def __init__(self, target: Target | None = None, bad: prelude.Bad = prelude.trusted):
+    self.target, self.bad = target or pretended(DEFAULT_TARGET), bad
 
   def render(self, name: str, uops: Sequence[UOp]) -> str:
     """The source of a kernel called ``name``: the helper functions that it uses, then the kernel, blank lines between.
@@ -66,7 +66,7 @@ class OpenCLRenderer(Renderer):
     Raises CompileError for what OpenCL C cannot express: vectors other than 2, 3, 4, 8, 16 wide, dtypes outside the target's,
     arrays larger than the target's local memory.
     """
-    return _Kernel(self.target, name, uops).source()
+    return _Kernel(self.target, name, uops, self.bad).source()
 
 
 def register_type(dtype: DType) -> Type:
@@ -105,8 +105,8 @@ def constant(dtype: DType, value: Any) -> Text:
 class _Kernel:
   """One rendering: the lines so far and the C text of every value."""
 
-  def __init__(self, target: Target, name: str, uops: Sequence[UOp]):
-    self.target, self.name, self.uops = target, name, list(uops)
+  def __init__(self, target: Target, name: str, uops: Sequence[UOp], bad: prelude.Bad):
+    self.target, self.name, self.uops, self.bad = target, name, list(uops), bad
     self.facts: Facts = analyse(self.uops)
     self.native = target.locals  # a GPU: its own math builtins are fast
     self.lines: list[str] = []
@@ -160,7 +160,7 @@ class _Kernel:
     return f"{prefix}{n}"
   def call(self, name: str, t: Type, *args: str) -> Text:
     """A call of a helper of the prelude, which is added to the source."""
-    for key, text in prelude.source(name, str(t)): self.helpers[key] = text
+    for key, text in prelude.source(name, str(t), self.bad): self.helpers[key] = text
     return (f"{name}_{t}({', '.join(args)})", ATOM)
   def unaligned(self, t: Type) -> str:
     """A name for vector type ``t`` where an element may lie: dereferencing it inlines, PoCL's vloadN is a call."""
@@ -454,8 +454,7 @@ class _Kernel:
 
   def library(self, name: str, t: Type, *args: str) -> Text:
     """A function of the device's own."""
-    text = prelude.library(name, t, *args)
-    return self.call(name, t, *args) if text.startswith("@") else (text, ATOM)
+    return (f"{name}({', '.join(args)})", ATOM) if prelude.direct(name, t, self.bad) else self.call(name, t, *args)
 
   def exposed(self, u: UOp) -> bool:
     """Whether signed overflow here could be seen, so that it must wrap by way of unsigned (C leaves it undefined)."""

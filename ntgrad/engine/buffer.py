@@ -25,6 +25,7 @@ class Storage:
   """
   __slots__ = ("device", "nbytes", "serial", "version", "writer", "exported", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
+  address = 0         # where other libraries' memory lies
 
   def __init__(self, device: str, nbytes: int):
     self.device, self.nbytes, self.serial = device, max(nbytes, 1), next(_serials)
@@ -38,6 +39,18 @@ class Storage:
   def foreign(self) -> bool:
     """Whether another library sees it too, and may write it."""
     return self.exported or type(self) is not Storage
+
+  def overlaps(self, other: Storage) -> bool:
+    """Whether some byte is in both."""
+    if self is other: return True
+    if self.device != other.device or not (self.foreign and other.foreign): return False
+    a, b = self.begin, other.begin
+    return a < b + other.nbytes and b < a + self.nbytes
+
+  @property
+  def begin(self) -> int:
+    """The address of memory that another library sees too."""
+    return self.address or self._owner.address(self.raw, self.nbytes)
 
   @property
   def raw(self) -> Any:
@@ -60,15 +73,16 @@ class Storage:
 
 
 class Adopted(Storage):
-  """Memory of another library, which ``owner`` keeps; neither in the device's pool nor counted as its.
+  """Memory of another library at ``address``, which ``owner`` keeps; neither in the device's pool nor counted as its.
 
   Written in place like other memory, unless it is ``read_only``.
   """
-  __slots__ = ("read_only", "owner")
+  __slots__ = ("read_only", "owner", "address")
 
-  def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool = False):
+  def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
     super().__init__(device, nbytes)
     from .device import get_device
+    self.address = address
     self._raw, self._owner, self.owner, self.read_only = raw, get_device(device), owner, read_only
 
   def release(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
-from ntgrad.device import canonical
+from ntgrad.device import Device as _names, canonical
 
 _open: dict[str, Device] = {}
 
@@ -41,7 +41,9 @@ _default: list[Any] = []
 
 
 def default_device() -> str:
-  """What tensors are made on when no device is named: config.dev, else CUDA, else CPU through OpenCL, else NUMPY (said once)."""
+  """What tensors are made on when no device is named: what was assigned to ``Device.DEFAULT``, else config.dev, else CUDA, else CPU through
+  OpenCL, else NUMPY (said once)."""
+  if _names.assigned is not None: return _names.assigned
   if config.dev: return canonical(config.dev)
   if not _default: _default.append(_choose())
   return str(_default[0])

@@ -13,6 +13,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, mode
+from ntgrad.device import Device
 from ntgrad.graph import const
 
 from . import realize as engine
@@ -28,7 +29,7 @@ class Signature:
     self.name, self.marks, self.text = name, pieces.marks, text(args) + (" " + text(kwargs) if kwargs else "")
     self.tensors = [(t.shape, t.dtype, t.device) for t in pieces.tensors]
     self.others = [kept(o) for o in pieces.others]
-    self.modes = (mode.training, mode.grad)
+    self.modes, self.device = (mode.training, mode.grad), Device.DEFAULT
 
   def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> None:
     """Refuse arguments that do not fit. Raises CaptureError."""
@@ -48,6 +49,8 @@ class Signature:
     if (mode.training, mode.grad) != self.modes:
       now, then = (f"Tensor.training {training}, gradients {'on' if grad else 'off'}" for training, grad in ((mode.training, mode.grad), self.modes))
       raise CaptureError(f"jit {self.name}: called with {now}, captured with {then}; {_ANOTHER}")
+    if self.device != Device.DEFAULT:
+      raise CaptureError(f"jit {self.name}: the default device is {Device.DEFAULT}, it was {self.device} when this was captured; {_ANOTHER}")
 
 
 _ANOTHER = "give each its own ntgrad.jit, or reset() this one"

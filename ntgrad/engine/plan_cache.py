@@ -55,8 +55,8 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
   about, passes to verify, or a device that runs UOps.
   """
   if not config.cache or config.debug >= 3 or config.verify: return None
-  targets = [(d, get_device(d).renderer.target) for d in sorted(set(devices))]
-  if any([t.name == "numpy" for _, t in targets]): return None
+  targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
+  if any([t.name == "numpy" for *_, t in targets]): return None
   text = repr((structure, targets, version()))
   return None if version() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,7 +1,7 @@
 """``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing gets faster.
 
-It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the device and the
-kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
+It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the hardware with
+its driver and the kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def best(kernel: Kernel, device: Device) -> Kernel:
   """A plain kernel after the fastest Opts that ``config.beam`` lists a round lead to."""
   target = device.renderer.target
   start = optimize(kernel, target)
-  name = cache.key("beam", cache.version(), text(kernel), device.name, str(target), config.key())
+  name = cache.key("beam", cache.version(), text(kernel), device.identity, str(target), config.key())
   raw = cache.load("beam", name)
   if raw is not None:
     try: return applied(kernel, [Opt(*o) for o in json.loads(raw)])

@@ -14,7 +14,8 @@ from .function import new_tensor
 from .interpret import Interpreter
 from .kernel import Specialised
 from .launch import as_tensor, describe, in_memory, launcher_of, run
-from .trace import Parameter, Tile, Tracer
+from .place import Parameter, Tile
+from .trace import Tracer
 
 
 def whole(shape: tuple[int, ...]) -> Arrangement:

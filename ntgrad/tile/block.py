@@ -32,11 +32,12 @@ class Block:
 
   Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop variables,
   ``arange``, ``offsets``): exact integers whose bounds are known; they become int32 or int64 where they meet other values.
+  ``level`` says in how many regions of the kernel (sides of an `if`, bodies of loops) it was made: what it reads has not changed since.
   """
-  __slots__ = ("value", "axes")
+  __slots__ = ("value", "axes", "level")
 
   def __init__(self, value: UOp, axes: Sequence[Axis] = ()):
-    self.value, self.axes = value, tuple(axes)
+    self.value, self.axes, self.level = value, tuple(axes), len(_tracers[-1].outer) if _tracers else 0
 
   @property
   def shape(self) -> tuple[int, ...]:

@@ -11,12 +11,12 @@ from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.errors import ArgumentError, StateError
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.realize import Step, realize
+from ntgrad.engine.realize import Step
 
 from .kernel import make
-from .launch import Launcher, as_tensor, describe, in_memory, lent, run
+from .launch import Launcher, describe, lent, memory_of, run, settled
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
     s = kernel.specialise(*c.arguments, **c.values)
     entry: dict[str, Any] = {"kernel": kernel.name, "arguments": [[list(a.shape), a.dtype.name] for a in taken],
                              "values": {n: v for n, v in s.values.items() if n in c.values}, "all_values": dict(s.values),
-                             "parameters": [p.name for p in s.parameters], "writes": list(s.writes)}
+                             "parameters": [p.name for p in s.parameters], "writes": list(s.writes), "sharing": s.sharing}
     clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
     if clash is not None:
       raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}")
@@ -108,13 +108,12 @@ class Library:
       raise ArgumentError(f"{self!r}: {what}; there is {have}")
     k = self.kernels[fits[0]]
     with lent(args) as mine:
-      given = [as_tensor(k["kernel"], name, a, self.device, i in k["writes"]) for i, (name, a) in enumerate(zip(k["parameters"], mine))]
-      tensors = [t if in_memory(t) else t.detach().contiguous() for t, _ in given]
-      realize([t for t in tensors if not in_memory(t)])
+      back: list[Callable[[], None]] = []
+      given = [(name, a, i in k["writes"]) for i, (name, a) in enumerate(zip(k["parameters"], mine))]
+      tensors = settled(k["kernel"], given, self.device, back)
       launcher = self._launchers.get(fits[0]) or self._launchers.setdefault(fits[0], self.launcher(k))
-      run(launcher, tensors, [t.lazydata for t in tensors])
-      for (_, back), t in zip(given, tensors):
-        if back is not None: back(t.numpy())
+      run(launcher, tensors, [memory_of(t).node for t in tensors])
+      for write_back in back: write_back()
 
   def launcher(self, k: Mapping[str, Any]) -> Launcher:
     """A kernel of the folder, on the device. Raises StateError for a damaged file or one that the device does not take."""
@@ -125,7 +124,8 @@ class Library:
     spec = ProgramSpec(k["name"], source, tuple(k["grid"]), tuple(k["local"]), k["nparams"], (), k["flops"], k["bytes"])
     device.unpack(binary, [spec])
     program, = from_specs([spec], device)
-    return Launcher(Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device), tuple(k["writes"]))
+    return Launcher(k["kernel"], Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device), tuple(k["writes"]),
+                    tuple(k["parameters"]), tuple((w, i) for w, i in k["sharing"]))
 
 
 def load(folder: str | Path, device: str | None = None) -> Library:

@@ -10,8 +10,9 @@ from ntgrad.codegen.errors import ApplicationError
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 from .block import Block, binary, block, broadcast_shapes, cast, is_value, position, where
+from .place import Source, Tile
 from .source import Closure
-from .trace import Source, Tile, Variable, reads
+from .trace import Variable, reads
 
 # ---- what a loop counts
 
@@ -115,6 +116,7 @@ def computed(x: Any) -> bool:
 
 def number(x: Any) -> bool:
   """Whether something can be held by a variable."""
+  if isinstance(x, Tile): return x.innermost
   return is_value(x) or (isinstance(x, (bool, int, float)) and not isinstance(x, DType))
 
 
@@ -141,8 +143,16 @@ def either(a: Any, b: Any) -> Any:
 def same(a: Any, b: Any) -> bool:
   """Whether two values are known to be equal."""
   if a is b: return True
+  if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost: return a._parameter is b._parameter and a._indices == b._indices
   if isinstance(a, Block) or isinstance(b, Block): return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
   return type(a) is type(b) and not computed(a) and bool(a == b)
+
+
+def alike(a: Any, b: Any) -> bool:
+  """Whether the kernel can choose between two values: numbers or blocks, or tuples and lists of them that are alike."""
+  if same(a, b): return True
+  if isinstance(a, (tuple, list)): return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
+  return number(a) and number(b)
 
 
 def select(condition: Block, a: Any, b: Any) -> Any:

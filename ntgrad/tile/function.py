@@ -27,16 +27,15 @@ class Call:
   given: dict[str, Any]
   differentiable: list[str]                   # the inputs that the CUSTOM node has as sources, in order
 
-  def gradients(self, number: int, g: UOp, sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
-    """The gradients at the inputs from that at an output."""
-    name = list(self.outputs)[number]
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+    """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends on."""
     for n, b in self.outputs.items():
       if b.stale:
         raise GradientError(f"{self.function.__name__}: its gradient needs the output {n} of shape {b.shape}, which was overwritten by "
                             f"{b.gone or 'a kernel'}; call backward before that, or write to a .clone()")
     known = dict(self.inputs) | {n: Tensor._from_node(b.node) for n, b in self.outputs.items()}
-    for n, b in self.outputs.items():
-      known[f"grad_{n}"] = Tensor._from_node(g if n == name else graph.const(0.0, b.dtype, b.shape)).contiguous().realize()
+    for i, (n, b) in enumerate(self.outputs.items()):
+      known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, b.dtype, b.shape)).to(b.device).contiguous().realize()
     found: dict[str, Tensor] = {}
     for kernel in self.function.backward:
       args = []

@@ -10,8 +10,9 @@ import inspect
 import linecache
 import operator
 import types
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes, promote
@@ -21,9 +22,26 @@ from ntgrad.codegen.symbol import Symbol, evaluate
 from ntgrad.codegen.uop import Ops, UnaryOps, UOp
 
 from .block import Block, block, broadcast_shapes, is_value, plain, to_axes, unary
-from .control import NATIVE, Counted, Range, accumulations, both, computed, either, hashable, number, ours, same, select, together, truth
+from .control import (
+  NATIVE,
+  Counted,
+  Range,
+  accumulations,
+  alike,
+  both,
+  computed,
+  either,
+  hashable,
+  number,
+  ours,
+  same,
+  select,
+  together,
+  truth,
+)
+from .place import Place, Reference, Source, Tile
 from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
-from .trace import Reference, Source, Tile, Tracer, Variable
+from .trace import Tracer, Variable, values_in
 
 _MOST_CALLS = 64
 
@@ -34,6 +52,10 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
   ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
   ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
+_INPLACE: dict[type, Callable[[Any, Any], Any]] = {
+  ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul, ast.Div: operator.itruediv, ast.FloorDiv: operator.ifloordiv,
+  ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.BitAnd: operator.iand, ast.BitOr: operator.ior, ast.BitXor: operator.ixor,
+  ast.LShift: operator.ilshift, ast.RShift: operator.irshift, ast.MatMult: operator.imatmul}
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 
 
@@ -49,6 +71,7 @@ class Interpreter:
     self.tracer, self.values = tracer, dict(values or {})
     self.depth = 0
     self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
+    self.written: set[UOp] = set()      # and what it writes
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:
@@ -116,9 +139,12 @@ class Interpreter:
   # ---- statements
   def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
     """Read statements; what a ``return`` among them gave, None where there was none."""
+    held = self.tracer.held
+    mark = len(held)
     self.tracer.frames.append(scope.names)
     try:
       for i, s in enumerate(stmts):
+        del held[mark:]
         self.tracer.line = f"{Path(scope.file).name}:{s.lineno}: {linecache.getline(scope.file, s.lineno).strip()}"
         try:
           out = self.statement(s, scope, stmts[i + 1:])
@@ -127,19 +153,29 @@ class Interpreter:
           raise self.located(ApplicationError(f"{type(e).__name__}: {e}"), s, scope) from e
         if out is not None: return out
       return None
-    finally: self.tracer.frames.pop()
+    finally:
+      self.tracer.frames.pop()
+      del held[mark:]
 
   def statement(self, s: ast.stmt, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
     match s:
       case ast.Expr(): self.value(s.value, scope)
       case ast.Assign():
         value = self.value(s.value, scope)
-        for t in s.targets: self.assign(t, value, scope)
+        for t in s.targets[:-1]: self.assign(t, value, scope)
+        self.tracer.held.pop()   # the last target takes it: a store needs no copy of what it stores
+        self.assign(s.targets[-1], value, scope)
       case ast.AnnAssign():
-        if s.value is not None: self.assign(s.target, self.value(s.value, scope), scope)
+        if s.value is not None:
+          value = self.value(s.value, scope)
+          self.tracer.held.pop()
+          self.assign(s.target, value, scope)
       case ast.AugAssign():
+        mark = len(self.tracer.held)
         old = self.value(read_of(s.target), scope)
-        self.assign(s.target, _BINARY[type(s.op)](old, self.value(s.value, scope)), scope)
+        value = _INPLACE[type(s.op)](old, self.value(s.value, scope))
+        del self.tracer.held[mark:]
+        self.assign(s.target, value, scope)
       case ast.Return(): return Returned(None if s.value is None else self.value(s.value, scope))
       case ast.If(): return self.branch(s, scope, rest)
       case ast.For(): return self.loop(s, scope)
@@ -159,17 +195,21 @@ class Interpreter:
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
-    """Whether assigning a name stores: it is a parameter of the application itself."""
-    return isinstance(scope.names.get(name), Tile) and scope.around is None and self.depth == 0
+    """Whether assigning a name stores: it is a parameter of the application itself, not another name for a tile."""
+    x = scope.names.get(name)
+    return isinstance(x, Tile) and x.level is None and scope.around is None and self.depth == 0
 
   def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+    held = self.tracer.held
     match target:
       case ast.Name():
-        if self.stores(target.id, scope):
-          if value is not scope.names[target.id]: scope.names[target.id].store(value)
-        else: scope.names[target.id] = value
+        if not self.stores(target.id, scope): scope.names[target.id] = value
+        elif not scope.names[target.id].holds(value): scope.names[target.id].store(value)
       case ast.Subscript():
+        held.append(value)
+        mark = len(held)
         base, at = self.value(target.value, scope), self.value(target.slice, scope)
+        del held[mark - 1:]
         if isinstance(base, (Tile, Source)):
           place = base[at]
           if isinstance(place, (Tile, Reference)): place.store(value)
@@ -179,7 +219,9 @@ class Interpreter:
       case ast.Tuple() | ast.List():
         values = list(value)
         if len(values) != len(target.elts): raise ApplicationError(f"{len(target.elts)} names for {len(values)} values")
-        for t, v in zip(target.elts, values): self.assign(t, v, scope)
+        held.append(values)
+        for t in target.elts: self.assign(t, values.pop(0), scope)
+        held.pop()
       case _: raise ApplicationError(f"cannot assign to {ast.unparse(target)}")
 
   # ---- conditions
@@ -199,8 +241,11 @@ class Interpreter:
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
       both_have = n in names_a and n in names_b and not isinstance(names_a[n], Unbound) and not isinstance(names_b[n], Unbound)
-      if both_have: pairs[n] = names_a[n], names_b[n]
-      else: scope.names[n] = Unbound(f"the `if` at line {s.lineno} assigns it on one side only")
+      if not both_have: scope.names[n] = Unbound(f"the `if` at line {s.lineno} assigns it on one side only")
+      elif alike(names_a[n], names_b[n]): pairs[n] = names_a[n], names_b[n]
+      else:
+        what = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
+        scope.names[n] = Unbound(f"the `if` at line {s.lineno} leaves it {what}")
     if not a and not b and not raw_a and not raw_b:
       scope.names.update({n: select(condition, *v) for n, v in pairs.items()})
     else: scope.names.update(self.joined(condition, (a, b), pairs))
@@ -210,26 +255,41 @@ class Interpreter:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
     inner = Scope(dict(scope.names), scope.around, scope.fn, scope.file, scope.name)
-    with self.tracer.region() as statements: out = self.body(stmts, inner)
+    with self.unmoved("an `if` whose condition is known only when the kernel runs"), self.tracer.region() as statements: out = self.body(stmts, inner)
+    level = len(self.tracer.outer)
+    for x in values_in(inner.names, out):
+      if isinstance(x, (Block, Place)) and x.level is not None and x.level > level: x.level = level
     return statements, out, inner.names, self.tracer.raw_loads > before
+
+  @contextmanager
+  def unmoved(self, where: str) -> Iterator[None]:
+    """Lists and dicts are Python's own: what the kernel does some times or not at all must leave those around it alone."""
+    before = [(x, x.copy()) for x in values_in(self.tracer.frames) if isinstance(x, (list, dict))]
+    yield
+    for x, old in before:
+      now, then = (list(c.values() if isinstance(c, dict) else c) for c in (x, old))
+      if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
+        raise ApplicationError(f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can be changed there: "
+                               "assign a name, or loop over tl.static_range")
 
   def joined(self, condition: Block, sides: tuple[list[UOp], list[UOp]], pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: dict[str, Any] = {}
-    for name, values in pairs.items():
-      if same(*values):
-        out[name] = values[0]
-        continue
-      if not all(map(number, values)):
-        what = f"{name or 'the result'} is {values[0]!r} or {values[1]!r}"
-        raise ApplicationError(f"{what}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks")
-      dtype, shape = together(*values)
+    def chosen(name: str, a: Any, b: Any) -> Any:
+      if same(a, b): return a
+      if isinstance(a, (tuple, list)): return type(a)([chosen(name, x, y) for x, y in zip(a, b)])
+      dtype, shape = together(a, b)
       v = t.variable(dtype, shape)
-      for statements, x in zip(sides, values):
+      for statements, x in zip(sides, (a, b)):
         with t.region() as own: t.assign(v, plain(to_axes(name, block(x), v.axes), dtype))
         statements.extend(own)
-      out[name] = v.block
+      return v.block
+    for name, (a, b) in pairs.items():
+      if not alike(a, b):
+        what = "as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
+        raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
+      out[name] = chosen(name, a, b)
     then, other = sides
     t.statements.append(UOp.fresh(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out
@@ -283,7 +343,8 @@ class Interpreter:
         t.update([(variables[n], updates[n]) for n in carried])
         t.inside.pop()
       t.statements.append(UOp.fresh(Ops.FOR, dtypes.int32, (t.refer(ix.const(end) if isinstance(end, int) else end), *inner), k.arg[0]))
-    for n in assigned(s.target): scope.names[n] = Unbound(f"it counts the loop at line {s.lineno}")
+    for n in assigned(s.target):
+      if not self.stores(n, scope): scope.names[n] = Unbound(f"it counts the loop at line {s.lineno}")
     return None
 
   def repeat(self, s: ast.While, scope: Scope) -> Returned | None:
@@ -291,23 +352,32 @@ class Interpreter:
     t = self.tracer
     self.no_jumps(s)
     start = self.value(s.test, scope)
-    conditions: list[Block] = []
+    conditions: list[tuple[Block, bool]] = []     # each with whether it takes statements to find it
     if not computed(start) and not set(assigned_names(s.body)) & {n.id for n in ast.walk(s.test) if isinstance(n, ast.Name)}:
       if not start: return None
       raise ApplicationError("a while loop whose condition never changes does not end")
     def read(names: dict[str, Any]) -> None:
       inner = Scope(names, scope.around, scope.fn, scope.file, scope.name)
+      before = len(t.statements)
       got = self.value(s.test, inner)
-      conditions.append(truth(got))
+      conditions.append((truth(got), len(t.statements) > before))
       if self.body(s.body, inner) is not None: raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
     carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [], [])
     self.settle(carried, variables, initial, scope)
-    with t.region() as inner:
-      inner.extend(statements)
-      t.update([(variables[n], updates[n]) for n in carried])
-    c = conditions[-1]
+    c, stated = conditions[-1]
     if any(n != 1 for n in c.shape):
       raise ApplicationError(f"`while` takes one condition a program, got a block of shape {c.shape}; reduce it with tl.max or tl.sum")
+    if stated:   # found before the loop, and at the end of each round
+      going = t.variable(dtypes.bool, ())
+      t.assign(going, truth(start).value)
+      c = going.block
+    with t.region(self.written) as inner:
+      known = t.known
+      inner.extend(statements)
+      t.update([(variables[n], updates[n]) for n in carried])
+      if stated:
+        t.known = known
+        t.assign(going, truth(self.value(s.test, scope)).value)
     t.statements.append(UOp.fresh(Ops.WHILE, dtypes.bool, (c.value, *inner)))
     return None
 
@@ -327,13 +397,23 @@ class Interpreter:
                 not self.stores(n, scope)]
     kinds = {n: together(scope.names[n]) for n in changing}
     variables = {n: t.variable(*kinds[n]) for n in changing}
-    for attempt in range(6):
-      names = dict(scope.names) | {n: v.block for n, v in variables.items()}
-      with t.region() as statements:
+    written: set[UOp] = set()        # what the body writes
+    tries = 0                        # of finding the variables' dimensions
+    lost: dict[str, Unbound] = {}    # what it changes that no variable can hold
+    while True:
+      names = dict(scope.names) | {n: v.block for n, v in variables.items()} | lost
+      pinned, kept = len(t.pinned), t.unchanged(written)
+      with self.unmoved(f"the loop at line {s.lineno}, which the kernel runs,"), t.region(written) as statements:
         t.inside.extend(around)
         read(names)
-        self.known = dict(t.known)
-        del t.inside[len(t.inside) - len(around):]
+        self.known, self.written = dict(t.known), written | t.written
+      written = self.written
+      if any(level <= len(t.outer) for level in t.pinned[pinned:]) or len(t.unchanged(written)) < len(kept): continue
+      gone = [n for n, x in scope.names.items() if n not in changing and n not in counters and n not in lost and
+              not isinstance(x, Unbound) and not same(names[n], x)]
+      if gone:
+        lost |= {n: Unbound(f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only") for n in gone}
+        continue
       new = dict(kinds)
       for n in changing:
         if not number(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
@@ -349,9 +429,10 @@ class Interpreter:
         variables = {n: t.variable(*kinds[n]) for n in changing}
         continue
       axes = {n: t.settled(v.axes) for n, v in variables.items()}
-      if attempt == 5 or all(axes[n] == variables[n].axes for n in changing): break
-      # once more, with the names that the body has for the dimensions
+      if tries == 5 or all(axes[n] == variables[n].axes for n in changing): break
+      tries += 1   # once more, with the names that the body has for the dimensions
       variables = {n: t.variable(*kinds[n], axes[n]) for n in changing}
+    scope.names.update(lost)
     for n in names:
       if n not in scope.names and n not in counters: scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
     updates = {n: plain(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
@@ -366,15 +447,22 @@ class Interpreter:
 
   # ---- expressions
   def value(self, e: ast.expr, scope: Scope) -> Any:
-    try: return self.evaluate(e, scope)
+    held = self.tracer.held
+    mark = len(held)
+    try: got = self.evaluate(e, scope)
     except NtgradError as x: raise self.located(x, e, scope) from None
     except (TypeError, ValueError, AttributeError, KeyError, IndexError, ZeroDivisionError) as x:
       raise self.located(ApplicationError(f"{type(x).__name__}: {x}"), e, scope) from x
+    del held[mark:]
+    held.append(got)   # until what it is a part of has been read
+    return got
 
   def evaluate(self, e: ast.expr, scope: Scope) -> Any:
     match e:
       case ast.Constant(): return e.value
-      case ast.Name(): return self.with_number(scope.find(e.id))
+      case ast.Name():
+        x = scope.find(e.id)
+        return x.now() if isinstance(x, Tile) and x.level is None else self.with_number(x)
       case ast.BinOp(): return _BINARY[type(e.op)](self.value(e.left, scope), self.value(e.right, scope))
       case ast.UnaryOp():
         x = self.value(e.operand, scope)

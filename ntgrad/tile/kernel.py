@@ -27,11 +27,13 @@ from ntgrad.codegen.uop import UOpList
 from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.tensor import Tensor as Lazy
 
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
+from .place import Parameter, Tile
 from .tensor import Tensor, named
-from .trace import Parameter, Tile, Tracer
+from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
 
 
@@ -119,6 +121,13 @@ class Specialised:
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
+
+  @cached_property
+  def sharing(self) -> tuple[tuple[int, int], ...]:
+    """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
+    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.once
+    return tuple((w, p.slot) for w in self.writes for p in self.parameters
+                 if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text())
 
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
@@ -224,13 +233,14 @@ class TileKernel:
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name."""
-    found = self._specialise([describe(a) for a in arguments], arguments, given)
+    found = self._specialise([describe(a) for a in arguments], arguments, given, device_of(arguments))
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found
 
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
-                  buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None = None) -> Specialised | None:
-    """The kernel for arguments; None where there are no programs. ``buffers`` gives the tuner its device and the arguments' memory."""
+                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None) -> Specialised | None:
+    """The kernel for arguments; None where there are no programs. ``device`` (default: the default one) is where it is to run, ``buffers``
+    gives the tuner the arguments' memory."""
     if len(taken) != len(self.given):
       names = [self.names[i] for i in self.given]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
@@ -241,26 +251,27 @@ class TileKernel:
       else: full[i] = a
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
-    if left: values = self.choose(left, full, numbers, values, buffers)
+    if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
     if key not in self._specialised: self._specialised[key] = self.build(full, numbers, values)
     return self._specialised[key]
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
-             buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None) -> dict[str, int]:
+             device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first choice."""
     free = free_symbols(left, self)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), default_device(), config.key())
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), device, config.key())
     if key in self._chosen: return values | self._chosen[key]
-    start = values | first_choice(free, get_device(default_device()).renderer.target.blocks)
+    opened = get_device(device)
+    start = values | first_choice(free, opened.renderer.target.blocks)
     if not config.tune or config.noopt or buffers is None: return start
     s = self.build(full, numbers, start)
     if s is None: return start
-    device, memory = buffers(s)
-    name = key_of(self, full, values, device)
+    memory = buffers(s)
+    name = key_of(self, full, numbers, values, opened)
     found = remembered(name, free)
     if found is None:
-      found, lines = search(self, free, lambda v: self.build(full, numbers, values | v), device, memory)
+      found, lines = search(self, free, lambda v: self.build(full, numbers, values | v), opened, memory)
       cache.store("tile-tune", name, json.dumps(found).encode())
       report.tuned(self.name, found, lines)
     self._chosen[key] = found
@@ -337,6 +348,11 @@ def device_for(target: str) -> Device:
     except DeviceError: continue
     if device.renderer.target.name == target: return device
   return types.SimpleNamespace(renderer=renderer(target), name=target)  # type: ignore[return-value]
+
+
+def device_of(arguments: Sequence[Any]) -> str | None:
+  """Where the tensors among arguments are; None where there are none."""
+  return next((a.device for a in arguments if isinstance(a, Lazy)), None)
 
 
 def source_of(fn: Any) -> str:

@@ -17,7 +17,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 
 from . import block as _b
 from .block import Block, block, floating, plain, tracer
-from .trace import Reference, Tile
+from .place import Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
@@ -392,7 +392,7 @@ def load(where: Any, mask: Any = None, other: Any = None) -> Block:
   """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false, ``other``."""
   r = _reference("load", where)
   if isinstance(r, Tile):
-    b = r.load_block()
+    b = r.load()
     return b if mask is None else _b.where(mask, b, 0 if other is None else other)
   return r.load(mask, other)
 

@@ -15,7 +15,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
-from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step
@@ -36,9 +36,12 @@ class Argument(NamedTuple):
 
 @dataclass
 class Launcher:
-  """A compiled kernel on a device, and the parameters that it writes."""
+  """A compiled kernel on a device, its parameters' names, which of them it writes, and which pairs may be the same memory."""
+  kernel: str
   step: Step
   writes: tuple[int, ...]
+  names: tuple[str, ...]
+  sharing: tuple[tuple[int, int], ...]
 
   @cached_property
   def program(self) -> Program:
@@ -108,16 +111,19 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
   def settle(s: Specialised) -> None:
-    if not tensors: tensors.extend(settled(kernel, s, args, device, back))
-  def memory(s: Specialised) -> tuple[Any, list[Buffer]]:
+    if tensors: return
+    by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
+    found = [(p, by_name[p.of or p.name]) for p in s.parameters]
+    parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
+    tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back))
+  def memory(s: Specialised) -> list[Buffer]:
     settle(s)
-    return get_device(device), [memory_of(t) for t in tensors]
-  specialised = kernel._specialise([describe(a) for a in args], args, given, memory)
+    return [memory_of(t) for t in tensors]
+  specialised = kernel._specialise([describe(a) for a in args], args, given, device, memory)
   if specialised is None: return   # no programs: some argument is empty
   kernel.last = specialised
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
-  check_overlap(kernel.name, specialised, nodes)
   launcher = launcher_of(specialised, device)
   if len(nodes) == len(args) and all(type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)):
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
@@ -136,21 +142,17 @@ def memory_of(t: Tensor) -> Buffer:
   return shaped
 
 
-def settled(kernel: TileKernel, s: Specialised, args: Sequence[Any], device: str, back: list[Callable[[], None]]) -> list[Tensor]:
-  """The arguments as tensors in memory, by slot; ``back`` gets how results go back to where they came from."""
-  name = kernel.name
+def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str, back: list[Callable[[], None]]) -> list[Tensor]:
+  """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they came from."""
   out: list[Tensor] = []
-  given = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
-  for p in s.parameters:
-    a = given[p.of or p.name]
-    if isinstance(a, Jagged): a = a.offsets if p.of else a.values
-    t, write_back = as_tensor(name, p.name, a, device, p.written)
+  for name, a, written in arguments:
+    t, write_back = as_tensor(kernel, name, a, device, written)
     if t._state > 0 and mode.grad:
-      raise GradientError(f"{name}: {p.name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
-    if p.written:
+      raise GradientError(f"{kernel}: {name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
+    if written:
       t.realize()
       if t._alias.memory is None and base_of(t.lazydata).arg.storage.read_only:
-        raise ArgumentError(f"{name}: {p.name} is written, and its memory is another library's and read-only; give it a copy (.clone())")
+        raise ArgumentError(f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy (.clone())")
       if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
@@ -169,16 +171,19 @@ def launcher_of(s: Specialised, device: str) -> Launcher:
   if found is None:
     d = get_device(device)
     program, = from_specs([s.spec(d)], d)
-    found = s.launchers[key] = Launcher(Step(program, tuple(range(len(s.parameters))), s.writes, (), device), s.writes)
+    found = s.launchers[key] = Launcher(s.name, Step(program, tuple(range(len(s.parameters))), s.writes, (), device), s.writes,
+                                         tuple(p.name for p in s.parameters), s.sharing)
   return found
 
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
   """Launch; what was written is the next version of its memory."""
+  buffers: list[Buffer] = [n.arg for n in nodes]
+  storages = [b.storage for b in buffers]
+  if len(set(storages)) < len(storages) or {*map(type, storages)} != _OWN: check_overlap(launcher, storages)
   for i in launcher.writes:
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
-      before_writing([nodes[i].arg.storage], [tensors[i]._alias])
-  buffers: list[Buffer] = [n.arg for n in nodes]
+      before_writing([storages[i]], [tensors[i]._alias])
   if any([b.version != b.storage.version for b in buffers]):
     gone = next(b for b in buffers if b.stale)
     raise DeviceError(f"{gone} was overwritten by {gone.gone or 'a kernel'}; this tensor holds an older version of it")
@@ -241,12 +246,16 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
   return t, back
 
 
-def check_overlap(kernel: str, s: Specialised, nodes: Sequence[UOp]) -> None:
+_OWN = {Storage}
+
+
+def check_overlap(launcher: Launcher, storages: Sequence[Storage]) -> None:
   """A written argument that is another one's memory too: allowed where each program touches only its own elements."""
-  for w in s.writes:
-    for i, n in enumerate(nodes):
-      if i == w or n.arg.storage is not nodes[w].arg.storage: continue
-      a, b = s.parameters[w], s.parameters[i]
-      if a.arrangement.text() != b.arrangement.text() or len(a.levels) > 1:
-        raise ArgumentError(f"{kernel}: {a.name} and {b.name} are the same memory, arranged differently: what one program writes others read; "
-                            f"give {a.name} memory of its own")
+  for w in launcher.writes:
+    for i, other in enumerate(storages):
+      if i == w or not storages[w].overlaps(other): continue
+      same = storages[w] is other or (storages[w].begin, storages[w].nbytes) == (other.begin, other.nbytes)
+      if same and (w, i) in launcher.sharing: continue
+      a, b = launcher.names[w], launcher.names[i]
+      what = "are the same memory" if same else "overlap in memory"
+      raise ArgumentError(f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; give {a} memory of its own")

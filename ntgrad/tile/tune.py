@@ -1,7 +1,7 @@
 """Choosing the values of ``block_size()`` symbols: a model's first choice, then, with permission (``TUNE=1``), measuring around it.
 
 The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps the
-fastest; the choice is remembered on disk for the device, the kernel, and shapes rounded up to powers of two.
+fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of two.
 """
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]]) -> 
   for p in sorted(points, key=distance): yield dict(zip(names, p))
 
 
-def key_of(kernel: TileKernel, arguments: Sequence[Any], values: Mapping[str, int], device: Device) -> str:
-  """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the device."""
+def key_of(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device) -> str:
+  """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
   def bucket(n: int) -> int: return 1 << max(n - 1, 0).bit_length()
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
   arranged = [repr(t) for t in kernel.arranged]
-  return cache.key("tune", kernel.identity, arranged, shapes, rounded, device.name, str(device.renderer.target), sorted(kernel.settings.items()),
-                   config.key())
+  return cache.key("tune", kernel.identity, arranged, shapes, sorted(numbers.items()), rounded, device.identity, str(device.renderer.target),
+                   sorted(kernel.settings.items()), config.key())
 
 
 def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:

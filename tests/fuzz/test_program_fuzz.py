@@ -29,7 +29,7 @@ SCRIPT = Path(__file__).with_name("programs.py")
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(type(ntgrad.Device), "_chosen", None)
+  monkeypatch.setattr(ntgrad.Device, "assigned", None)
   model.begin(model.Session())
 
 

@@ -770,3 +770,14 @@ def test_a_write_whose_value_is_what_it_writes_over() -> None:
     for turn in range(4):
       want = np.arange(n)[::-1] if turn % 2 == 0 else np.arange(n)
       assert back().tolist() == want.tolist() == x.tolist() and before.tolist() == list(range(n))
+
+
+def test_a_capture_belongs_to_its_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+  @ntgrad.jit
+  def counted() -> Tensor: return (Tensor.arange(4) * 2).realize()
+  for device in ("CPU", "NUMPY"):
+    monkeypatch.setattr(ntgrad.Device, "assigned", device)
+    if device == "NUMPY":
+      with pytest.raises(CaptureError, match="the default device is NUMPY, it was CPU when this was captured"): counted()
+      counted.reset()
+    for _ in range(3): assert counted().device == device

@@ -69,6 +69,9 @@ def test_it_finds_what_is_fast_and_keeps_it() -> None:
   assert Opt("warps", 16) in found.applied and extent(found, AxisKind.GRID) == (1, 1, 1)
   done = device.launches
   assert search.best(k, device).applied == found.applied and device.launches == done
+  device.identity = "the same device after an update of its driver"
+  assert search.best(k, device).applied == found.applied and device.launches > done
+  done = device.launches
   assert search.best(kernel(E(64, 512, device="NUMPY") + 2), device).applied and device.launches > done
 
 

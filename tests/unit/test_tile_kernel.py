@@ -154,6 +154,42 @@ def test_functions_have_gradients() -> None:
   with pytest.raises(ArgumentError, match="has no parameter z"): tile.function(tile.make(pairs, cube, (Tensor(1),) * 2), outputs={"z": "x"})
 
 
+def test_the_gradients_of_several_outputs_come_from_one_backward_call() -> None:
+  def split(x: Any, w: Any, total: Any, product: Any) -> None:
+    total = x + w
+    product = x * w
+  def split_backward(x: Any, w: Any, grad_total: Any, grad_product: Any, grad_x: Any, grad_w: Any) -> None:
+    grad_x = grad_total + grad_product * w
+    grad_w = grad_total + grad_product * x
+  calls = []
+  class Counted(tile.TileKernel):
+    def __call__(self, *args: Any, **given: Any) -> None:
+      calls.append(args)
+      super().__call__(*args, **given)
+  backward = tile.make(lambda *xs: tuple(x.tile((BLOCK,)) for x in xs), split_backward, (Tensor(1),) * 6)
+  backward.__class__ = Counted
+  f = tile.function(tile.make(lambda *xs: tuple(x.tile((BLOCK,)) for x in xs), split, (Tensor(1),) * 4), backward, {"total": "x", "product": "x"})
+  x, w = (Lazy(v, requires_grad=True) for v in vectors(20))
+  total, product = f(x, w, BLOCK=8)
+  # the second output depends on the first by more than one way, and is used before and after it
+  (total * product.exp() + product * 3 + (total * total).sum()).sum().backward()
+  a, b = x.numpy(), w.numpy()
+  at_total, at_product = np.exp(a * b) + 40 * (a + b), (a + b) * np.exp(a * b) + 3
+  np.testing.assert_allclose(x.grad.numpy(), at_total + at_product * b, rtol=1e-4)
+  np.testing.assert_allclose(w.grad.numpy(), at_total + at_product * a, rtol=1e-4)
+  assert len(calls) == 1
+  for i, want in enumerate(([np.ones(20)] * 2, [b, a])):         # nothing depends on the other output: zeros
+    outputs = f(x, w, BLOCK=8)
+    for g, v in zip(outputs[i].sum().gradient(x, w), want): np.testing.assert_allclose(g.numpy(), v, rtol=1e-6)
+    assert len(calls) == 2 + i
+  total, product = f(x, w, BLOCK=8)
+  np.testing.assert_array_equal((total + product).sum().gradient(total)[0].numpy(), np.ones(20))
+  assert len(calls) == 3                                         # the inputs are not asked for
+  with pytest.raises(GradientError, match="needs the output total"):
+    tile.make(pairs, double, (Tensor(1),) * 2)(x.detach(), total.detach(), BLOCK=4)
+    product.sum().backward()
+
+
 def test_function_outputs_of_another_shape() -> None:
   def row_sums(x: Any, y: Any) -> None: y = tl.sum(x, axis=1, keep_dims=True)
   k = tile.make(lambda x, y: (x.tile((4, -1)), y.tile((4, 1))), row_sums, (Tensor(2), Tensor(2)))
@@ -324,7 +360,41 @@ def test_overlapping_memory_is_refused() -> None:
   def rows(x: Any, y: Any) -> None: y = x * 2
   k = tile.make(lambda x, y: (x.tile((8,)).flip(0), y.tile((8,))), rows, (Tensor(1), Tensor(1)))
   t = Lazy(vectors(32)[0]).realize()
-  with pytest.raises(ArgumentError, match="are the same memory, arranged differently"): k(t, t)
+  other = Lazy(vectors(32)[0]).realize()
+  for _ in range(2):                                    # whatever was called before
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t, t)
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t.detach(), t)
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t.reshape(4, 8).reshape(32), t)
+    before = t.numpy()
+    k(t, other)                                         # of the same signature
+    np.testing.assert_array_equal(other.numpy(), before.reshape(4, 8)[::-1].ravel() * 2)
+    np.testing.assert_array_equal(t.numpy(), before)
+
+
+def mirror(x: Any, y: Any) -> None: tl.store(y.source[x.offsets(0)], tl.load(x.source[31 - x.offsets(0)]))
+
+
+@pytest.mark.parametrize("arranged, application, fits", [
+  (lambda x: x.tile((8,)), double, True), (lambda x: x.tile((8,), strides=(4,)), double, False),
+  (lambda x: x.tile((2,), strides=(2,), dilation=(3,)), double, True), (lambda x: x.tile((2,), strides=(3,), dilation=(3,)), double, False),
+  (lambda x: x.unsqueeze(0).expand((2, -1)).tile((1, 8)), double, False), (lambda x: x.tile((8,)), mirror, False)])
+def test_one_memory_twice_where_programs_have_their_own(arranged: Any, application: Any, fits: bool) -> None:
+  k = tile.make(lambda x, y: (arranged(x), arranged(y)), application, (Tensor(1), Tensor(1)))
+  t = Lazy(vectors(32)[0]).realize()
+  k(t, Lazy(vectors(32)[1]).realize())
+  if fits: k(t, t)
+  else:
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t, t)
+
+
+def test_pieces_of_another_library_that_overlap() -> None:
+  k = tile.make(pairs, double, (Tensor(1), Tensor(1)))
+  memory = np.arange(256, dtype=np.float32)
+  memory = memory[-memory.ctypes.data // 4 % 64:]        # a multiple of 256 bytes
+  x, y, far = (Lazy.from_dlpack(memory[i:i + 64], copy=False) for i in (0, 32, 64))
+  k(x, far, BLOCK=8)
+  for _ in range(2):
+    with pytest.raises(ArgumentError, match="y and x overlap in memory"): k(x, y, BLOCK=8)
 
 
 def test_nothing_stored_and_values_returned() -> None:
@@ -399,6 +469,48 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
   assert any("sixteen is too many" in line for line in lines) and found[str(B)] != 16
 
 
+def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch: Any) -> None:
+  from ntgrad.tile import kernel as module
+  searched: list[str] = []
+  def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any) -> Any:
+    searched.append(device.identity)
+    return {str(symbols[0]): 8 * len(searched)}, []
+  monkeypatch.setattr(module, "search", search)
+  B = block_size(8, 64)
+  def made() -> Any: return tile.make(lambda x, y, n: (x.tile((B,)), y.tile((B,)), n), power, (Tensor(1), Tensor(1), Tensor(0, constexpr=True)))
+  def power(x: Any, y: Any, n: Any) -> None: y = x ** n
+  def chosen(k: Any, device: str, n: int = 2) -> int:
+    x, y = (Lazy(v, device=device).realize() for v in vectors(64))
+    k(x, y, n)
+    return int(k.last.values[str(B)])
+  with config(tune=1, cache=1, cache_dir=str(tmp_path)):
+    first = made()
+    assert [chosen(first, d) for d in ("CPU", "NUMPY", "CPU", "NUMPY")] == [8, 16, 8, 16]
+    assert len(set(searched)) == 2
+    assert [chosen(made(), d) for d in ("NUMPY", "CPU")] == [16, 8]      # found on disk
+    monkeypatch.setattr(get_device("CPU"), "identity", "the same device after an update of its driver")
+    assert chosen(made(), "CPU") == 24 and chosen(made(), "NUMPY") == 16
+    assert chosen(made(), "NUMPY", 3) == 32                              # another number makes another kernel
+
+
+def test_the_assigned_default_device_is_where_arrays_go(monkeypatch: Any) -> None:
+  from ntgrad.engine import device as engine
+  monkeypatch.setattr(ntgrad.Device, "assigned", "NUMPY")
+  def other(name: str) -> Any: raise AssertionError(f"{name} was opened")
+  monkeypatch.setattr(engine, "_open", {"NUMPY": get_device("NUMPY")})
+  monkeypatch.setattr(engine, "_make", other)
+  x, y = vectors(16)
+  k = tile.make(pairs, double, (Tensor(1), Tensor(1)))
+  k(x, y, BLOCK=4)
+  np.testing.assert_array_equal(y, x * 2)
+  assert k.specialise(x, y, BLOCK=4) is k.last
+  assert tile.function(k)(x, BLOCK=4).device == "NUMPY"
+  np.testing.assert_array_equal(tile.apply(lambda x: x + 1.0, x), x + 1)
+  assert default_device() == ntgrad.Device.DEFAULT == "NUMPY"
+  for t in (Lazy(1.0), Lazy([1.0]), Lazy.zeros(2), Lazy.arange(3), Lazy.rand(2), Lazy.full((2,), 3.0) + 1, Lazy.eye(2).contiguous()):
+    assert t.realize().device == "NUMPY" and t.lazydata.device in (None, "NUMPY")
+
+
 # ---- ahead of time
 
 def test_built_kernels_run_without_reading_or_compiling(tmp_path: Any) -> None:
@@ -435,6 +547,17 @@ except Exception as e: print(type(e).__name__, e)
   binary.write_bytes(binary.read_bytes()[:-9])
   with pytest.raises(NtgradError, match="is damaged; build it again"): tile.load(folder)(np.zeros(64, np.float32), np.zeros(64, np.float32))
   with pytest.raises(NtgradError, match="no folder of built kernels"): tile.load(tmp_path)
+
+
+def test_built_kernels_take_arguments_as_others_do(tmp_path: Any) -> None:
+  def premake() -> Any: return (lambda x, y: (x.tile((8,)).flip(0), y.tile((8,)))), double, (Tensor(1), Tensor(1))
+  built = tile.load(tile.build(premake, [tile.Config(arguments=[((32,), "float32")] * 2)], tmp_path))
+  x, out = Lazy(vectors(32)[0]).realize(), Lazy.zeros(2, 32).contiguous().realize()
+  for _ in range(2):
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): built(x, x)
+    built(x, out[1])                                    # a view
+    np.testing.assert_array_equal(out.numpy(), [np.zeros(32), x.numpy().reshape(4, 8)[::-1].ravel() * 2])
+  with pytest.raises(GradientError, match="x requires a gradient"): built(Lazy(x.numpy(), requires_grad=True), out[1])
 
 
 def test_source_names_the_lines_and_is_kept(tmp_path: Any) -> None:
@@ -543,3 +666,16 @@ def test_a_written_view() -> None:
   add(Lazy(x), Lazy(y), row[0], BLOCK=32)   # a whole piece of memory, in another shape
   np.testing.assert_array_equal(row.numpy()[0], x + y)
   assert not before.numpy().any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_offsets_behind_the_end(n: int) -> None:
+  def where(x: Any, y: Any) -> None: y = tl.where(x.offsets(0) < x.source.shape[0], x.offsets(0), -x.offsets(0))
+  y = np.zeros(4, np.int32)
+  x = np.zeros(n, np.float32)
+  def arrangement(x: Any, y: Any) -> Any:
+    x = x[:4].unsqueeze(0).tile((1, 4)).squeeze(0)
+    x.dtype = x.dtype.squeeze(0)
+    return x, y.tile((4,))
+  tile.make(arrangement, where, (Tensor(1), Tensor(1)))(x, y)
+  assert y.tolist() == [i if i < n else -i for i in range(4)]

@@ -401,3 +401,23 @@ def test_visualize_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
   with pytest.raises(ArgumentError, match="is drawn with tensors="): visualize(matmul)
   monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
   with pytest.raises(ArgumentError, match="matplotlib, which is not installed"): visualize(t).save(tmp_path / "x.png")
+
+
+@pytest.mark.parametrize("chain", [
+  lambda x: x.unsqueeze(0).tile((2, 4)), lambda x: x.unsqueeze(1).tile((4, 2)), lambda x: x.unsqueeze(0).unsqueeze(2).squeeze(0).tile((4, 1)),
+  lambda x: x.expand((-1,)).tile((4,)), lambda x: x[None].permute((1, 0)).tile((4, 1)), lambda x: x[::2].tile((4,)),
+  lambda x: x.tile((1,)).tile((4,)), lambda x: x.unsqueeze(0).tile((1, 1)).tile((1, 4)).ravel().squeeze(0), lambda x: x.pad(((1, 4),))])
+def test_offsets_behind_the_end_do_not_depend_on_the_size(chain: Any) -> None:
+  one, more = (chain(Tensor(shape=(n,))) for n in (1, 5))
+  assert one.eval().max() == 0 and (one.eval() == -1).any()
+  got = one.offsets(0)
+  np.testing.assert_array_equal(got, more.offsets(0)[tuple(slice(n) for n in got.shape)])
+
+
+def test_offsets_of_a_dimension_of_one_among_others() -> None:
+  rows, columns = Tensor(shape=(1, 1)).squeeze(0).tile((3,)).offsets()
+  assert rows.tolist() == [[0, 0, 0]] and columns.tolist() == [[0, 1, 2]]
+  rows, columns = Tensor(shape=(1, 1)).squeeze(1).tile((3,)).offsets()
+  assert rows.tolist() == [[0, 1, 2]] and columns.tolist() == [[0, 0, 0]]
+  batch, i, j = Tensor(shape=(1, 2, 3)).flatten(1, 3).tile((2, 6)).offsets()
+  assert batch.tolist() == [[[[0] * 6, [1] * 6]]] and i.tolist() == [[[[0, 0, 0, 1, 1, 1]] * 2]] and j.tolist() == [[[[0, 1, 2] * 2] * 2]]

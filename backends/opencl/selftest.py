@@ -1,0 +1,94 @@
+"""Whether a driver's own functions of vectors can be called: each, at each width, against the same function of single numbers.
+
+A driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A function is
+tested when a kernel first needs it for vectors, every width of it in one small program, once for a driver's version; what came of it is
+kept on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to single numbers.
+"""
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Callable
+
+import numpy as np
+
+from ntgrad.backends import cache
+from ntgrad.backends.opencl import prelude
+from ntgrad.backends.opencl.prelude import LIBRARY, Type
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import DeviceError
+
+TABLE = "opencl-functions"
+WIDTHS = (2, 3, 4, 8, 16)
+# numbers that take all ways through the functions, in lanes beside each other
+NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.0, 1e-3, 10.0, 88.0, -88.0, 700.0, 1e4, 1e-30, np.inf, -np.inf, np.nan, 2.5, -1.5, -3.0,
+           1e-40, 0.1, 1e30)
+COUNT = len(NUMBERS) ** 2          # every pair of them; all widths divide it
+CLOSE = {"float": 1e-5, "double": 1e-13}   # far more than functions may differ by, far less than a spoilt lane does
+
+Run = Callable[[str, str, list[np.ndarray], int], np.ndarray]   # source, kernel's name, inputs, elements of the output. Raises DeviceError
+
+
+class Functions:
+  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its version."""
+
+  def __init__(self, identity: Any, run: Run):
+    self.identity, self.run = identity, run
+    self.known: dict[tuple[str, str], frozenset[int]] = {}
+
+  def __call__(self, name: str, base: str) -> frozenset[int]:
+    """The widths at which a function of ``base`` elements is wrong."""
+    found = self.known.get((name, base))
+    if found is None: found = self.known[name, base] = self._kept(name, base)
+    return found
+
+  def _kept(self, name: str, base: str) -> frozenset[int]:
+    text = source(name, base)
+    k = cache.key(self.identity, text)
+    raw = cache.load(TABLE, k)
+    if raw is not None: return frozenset(json.loads(raw))
+    what = "is wrong"
+    try:
+      bad = frozenset(wrong(name, base, lambda inputs, n: self.run(text, f"test_{name}", inputs, n)))
+      cache.store(TABLE, k, json.dumps(sorted(bad)).encode())
+    except DeviceError as e: bad, what = frozenset(widths(base)), f"cannot be tested ({str(e).splitlines()[0]})"
+    if bad and config.debug >= 1:
+      print(f"ntgrad: the driver's {name} of {', '.join(f'{base}{n}' for n in sorted(bad))} {what}; smaller vectors are used", file=sys.stderr)
+    return bad
+
+
+def widths(base: str) -> list[int]:
+  """Those at which a function is called as it is; wider vectors go in pieces of them."""
+  return [n for n in WIDTHS if prelude.registers(Type(base, n)) is not None]
+
+
+def source(name: str, base: str) -> str:
+  """A kernel that writes a function of every element, then of every vector of each width."""
+  args = "ab"[:LIBRARY[name]]
+  loops = [f"  for (int i = 0; i < {COUNT}; i++) out[i] = {name}({', '.join(f'{x}[i]' for x in args)});"]
+  for at, n in enumerate(widths(base), 1):
+    call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
+    loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
+    guard = prelude.registers(Type(base, n))
+    if guard: loop = f"#ifdef {guard}\n{loop}\n#else\n  for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];\n#endif"
+    loops.append(loop)
+  params = ", ".join([*(f"__global const {base}* {x}" for x in args), f"__global {base}* out"])
+  return "\n".join([f"__kernel void test_{name}({params}) {{", *loops, "}\n"])
+
+
+def inputs(name: str, base: str) -> list[np.ndarray]:
+  """Every number, with every other as the second argument, in an order that has them beside each other."""
+  order = np.random.default_rng(0).permutation(COUNT)
+  numbers = np.array(NUMBERS).astype("f4" if base == "float" else "f8")
+  return [numbers[order // len(numbers)], numbers[order % len(numbers)]][:LIBRARY[name]]
+
+
+def wrong(name: str, base: str, run: Callable[[list[np.ndarray], int], np.ndarray]) -> list[int]:
+  """The widths at which some lane is not what the function gives for its number alone."""
+  tested = widths(base)
+  out = run(inputs(name, base), COUNT * (1 + len(tested))).reshape(-1, COUNT)
+  want = out[0]
+  with np.errstate(all="ignore"):
+    close = [(got == want) | (np.isnan(got) & np.isnan(want)) | (abs(got - want) <= CLOSE[base] * abs(want) + np.finfo(want.dtype).tiny)
+             for got in out[1:]]
+  return [n for n, same in zip(tested, close) if not same.all()]

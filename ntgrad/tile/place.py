@@ -1,0 +1,272 @@
+"""The parameters of a kernel as its application sees them: tiles, levels, and the whole tensor at computed places."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Iterator, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.errors import AxisError, DTypeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.view import strides_of
+
+from .block import Block, binary, block, broadcast_shapes, give_operators, plain, position, to_axes, tracer, unify
+
+
+@dataclass(eq=False)
+class Parameter:
+  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers, its dtype."""
+  name: str
+  slot: int
+  arrangement: Arrangement
+  dtype: DType
+  other: Any = None
+  written: bool = False
+  axes: tuple[UOp | None, ...] | None = None     # of its innermost level, the same at every read
+  memory: tuple[int, ...] | None = None          # the shape in memory, where the tensor is jagged
+  offsets: Parameter | None = None               # where each entry of a jagged tensor begins
+  of: str = ""                                   # of those offsets: the name of the jagged tensor
+  jagged: int = 0                                # its dimension
+  anywhere: bool = False                         # read or written at computed places
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """The shape in memory; a single number has one element."""
+    return self.memory or self.arrangement.source or (1,)
+
+  @property
+  def uop(self) -> UOp: return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", True))
+  @property
+  def levels(self) -> tuple[tuple[int, ...], ...]:
+    """The levels beneath the grid, outermost first; one element where there are none."""
+    return self.arrangement.levels[1:] or ((),)
+  @property
+  def scalar(self) -> bool:
+    """A source without dimensions: every program sees the same number."""
+    return self.arrangement.source == () and len(self.arrangement.levels) == 1
+
+
+class Level:
+  """What ``parameter.dtype`` is while the parameter has more levels: the next one's shape and dtype."""
+
+  def __init__(self, parameter: Parameter, level: int): self._parameter, self._level = parameter, level
+  @property
+  def shape(self) -> tuple[int, ...]: return self._parameter.levels[self._level]
+  @property
+  def ndim(self) -> int: return len(self.shape)
+  @property
+  def dtype(self) -> Any: return self._parameter.dtype if self._level + 1 == len(self._parameter.levels) else Level(self._parameter, self._level + 1)
+
+
+class Place:
+  """Where elements are in memory, and, once it has been read, what they were then.
+
+  ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which is read
+  anew each time. The elements are loaded when they are first needed, at the latest before they are written (``Tracer.pin``).
+  """
+  _parameter: Parameter
+  level: int | None = None
+  _block: Block | None = None
+
+  def load(self) -> Block: raise NotImplementedError
+  def load_block(self) -> Block:
+    """The elements as they were when the place was read."""
+    if self.level is None: return self.load()
+    if self._block is None:
+      self._block = self.load()
+      self._block.level = self.level
+    return self._block
+
+  def __hash__(self) -> int: return id(self)
+  def to(self, dtype: Any) -> Block:
+    """The elements converted to a dtype."""
+    return block(self).to(dtype)
+  cast = astype = to
+
+
+class Tile(Place):
+  """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level deeper."""
+
+  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None):
+    self._parameter, self._indices, self.level = parameter, indices, level
+
+  def now(self) -> Tile:
+    """The tile as it is read here."""
+    return Tile(self._parameter, self._indices, len(tracer().outer))
+
+  def holds(self, value: Any) -> bool:
+    """Whether a value is what this tile has in memory."""
+    return isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """The level's shape."""
+    return self._parameter.levels[len(self._indices)]
+  @property
+  def ndim(self) -> int: return len(self.shape)
+  @property
+  def dtype(self) -> Any:
+    """The element type; for a level above the innermost, the next level."""
+    return Level(self._parameter, len(self._indices)).dtype
+  @property
+  def source(self) -> Source: return Source(self._parameter)
+  @property
+  def innermost(self) -> bool: return len(self._indices) + 1 == len(self._parameter.levels)
+  @property
+  def T(self) -> Block: return block(self).T
+  def __repr__(self) -> str: return f"{self._parameter.name}{list(self._indices) or ''}"
+  def __bool__(self) -> bool: return bool(block(self))
+  def __len__(self) -> int: return self.shape[0]
+  def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(self.shape[0]))
+
+  def __getitem__(self, index: Any) -> Any:
+    if self.innermost: return block(self)[index]
+    got = index if isinstance(index, tuple) else (index,)
+    if len(got) != self.ndim: raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
+    at = []
+    for i, n in zip(got, self.shape):
+      u = position(block(i).value)
+      lo, hi = ix.bounds(u)
+      if lo == hi: u = ix.const(lo % n if -n <= lo < 0 else lo)
+      if lo == hi and not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
+      at.append(u)
+    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
+
+  def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """The source index of the innermost level's element at ``axes``, and whether there is one."""
+    p = self._parameter
+    if p.scalar: return (ix.const(0),), ix.TRUE
+    if not self.innermost:
+      raise ShapeError(f"{self!r} has levels {p.levels[len(self._indices):]}: index the level {self.shape} before its tiles are read or written")
+    tile = [ix.const(0) if a is None else a for a in axes]
+    levels = [list(tracer().grid), *map(list, self._indices)]
+    if len(p.arrangement.levels) > 1: levels.append(tile)
+    indices, valid = p.arrangement.pull(levels)
+    if p.offsets is not None: indices, valid = entry_of(p, indices, valid)
+    for level, dims in zip(self._indices, p.levels):   # an index that is known only when the kernel runs
+      for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
+    return indices, valid
+
+  def axes(self) -> tuple[UOp | None, ...]:
+    p = self._parameter
+    if p.axes is None: p.axes = tuple(tracer().axis(n) if n > 1 else None for n in p.levels[-1])
+    return tracer().settled(p.axes) if self.innermost else ()
+
+  def load(self) -> Block:
+    """What is in memory now; ``other`` where the tile hangs over the edge."""
+    axes = self.axes()
+    indices, valid = self.place(axes)
+    return Block(tracer().load(self._parameter, indices, valid), axes)
+
+  def store(self, value: Any) -> None:
+    """Write a block that broadcasts to the tile's shape, converted to the parameter's dtype."""
+    t, p = tracer(), self._parameter
+    b = block(value)
+    shape = self.shape if self.innermost else ()
+    own = (None,) * (len(shape) - b.ndim) + b.axes
+    axes = [a if a is not None else t.axis(n) if n > 1 else None for a, n in zip(own[-len(shape):] if shape else (), shape)]
+    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = [t.axis(n) if n > 1 else None for n in shape]
+    u = to_axes(f"storing into {self!r}", b, axes)
+    indices, valid = self.place(axes)
+    t.store(p, indices, plain(u, p.dtype), valid)
+
+  def offsets(self, dim: int | None = None) -> Any:
+    """The positions of the tile's elements along a dimension of the source, or a tuple of those along all.
+
+    A block has the dimensions of the tile that the position varies along: those of rows of a matrix tile have shape (rows,).
+    """
+    axes = self.axes()
+    indices, _ = self.place(axes)
+    blocks = tuple(Block(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
+    if dim is None: return blocks
+    if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
+    return blocks[dim]
+
+  def stride(self, dim: int) -> int: return self.source.stride(dim)
+
+
+class Source:
+  """The whole tensor beneath a parameter. Indexing gives a reference: read or written at computed places, by every program."""
+
+  def __init__(self, parameter: Parameter): self._parameter = parameter
+  @property
+  def shape(self) -> tuple[int, ...]: return self._parameter.arrangement.source
+  @property
+  def ndim(self) -> int: return len(self.shape)
+  @property
+  def dtype(self) -> DType: return self._parameter.dtype
+  def __repr__(self) -> str: return f"{self._parameter.name}.source"
+  def stride(self, dim: int) -> int:
+    """Elements from one index of a dimension to the next."""
+    return strides_of(self.shape)[dim]
+  @property
+  def strides(self) -> tuple[int, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def __getitem__(self, index: Any) -> Reference:
+    got = index if isinstance(index, tuple) else (index,)
+    if len(got) != self.ndim: raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
+    return Reference(self._parameter, tuple(block(i) for i in got))
+
+
+class Reference(Place):
+  """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
+
+  def __init__(self, parameter: Parameter, indices: tuple[Block, ...]):
+    self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
+  def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
+  @property
+  def dtype(self) -> DType: return self._parameter.dtype
+  @property
+  def shape(self) -> tuple[int, ...]: return unify_shape(self._indices)
+
+  def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
+    given = [*self._indices, *([block(mask)] if mask is not None else []), *map(block, more)]
+    values, axes = unify(repr(self), *given) if given else ([], ())
+    n = len(self._indices)
+    self._parameter.anywhere = True
+    at = tuple(position(v) for v in values[:n])
+    valid = ix.both(*(c for i, s in zip(at, self._parameter.arrangement.source) for c in (ix.ge(i, 0), ix.lt(i, s))))
+    rest = values[n:]
+    if mask is not None:
+      m = rest.pop(0)
+      if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
+      valid = ix.both(valid, m)
+    return at, valid, rest, axes
+
+  def load(self, mask: Any = None, other: Any = None) -> Block:
+    """The elements; where ``mask`` is false, ``other`` (0)."""
+    t = tracer()
+    at, valid, rest, axes = self._places(mask, *([] if other is None else [other]))
+    value = t.load(self._parameter, at, valid, rest[0] if rest else None)
+    t.raw_loads += 1
+    return Block(value, axes)
+
+  def store(self, value: Any, mask: Any = None) -> None:
+    """Write elements where ``mask`` holds."""
+    at, valid, (u,), _ = self._places(mask, value)
+    tracer().store(self._parameter, at, plain(u, self.dtype), valid)
+
+  def atomic(self, op: str, value: Any, mask: Any = None) -> None:
+    at, valid, (u,), _ = self._places(mask, value)
+    tracer().store(self._parameter, at, plain(u, self.dtype), valid, op)
+
+
+give_operators(Tile)
+give_operators(Reference)
+
+
+def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:
+  """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
+  assert p.offsets is not None
+  t, batch = tracer(), indices[0]
+  begin, end = (position(t.load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
+  j = indices[p.jagged]
+  inside = binary(BinaryOps.CMPLT, Block(plain(ix.sub(j, ix.sub(end, begin)))), 0).value
+  at = list(indices[1:])
+  at[p.jagged - 1] = ix.add(begin, j)
+  return tuple(at), ix.both(valid, inside)
+
+
+def unify_shape(blocks: Sequence[Block]) -> tuple[int, ...]:
+  """The shape that blocks broadcast to."""
+  return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()
