@@ -327,10 +327,6 @@ class Elementwise(Base):
     """``self != x``, elementwise."""
     return self._binary(BinaryOps.CMPNE, x)
 
-  # numpy must not take our operators over
-  __array_priority__ = 1000
-  __array_ufunc__ = None
-
   # ---- one operand
   def cast(self, dtype: DType | str) -> Self:
     """The values in another dtype: floats to ints truncate, anything to bool is ``!= 0``."""
