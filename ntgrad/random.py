@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
@@ -83,6 +84,7 @@ def _rounded(u: UOp) -> UOp:
   return seen_as(seen_as(u, bits), u.dtype)
 
 
+@checked
 class Random(Creation):
   """Random tensors."""
   __slots__ = ()

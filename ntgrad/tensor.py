@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from ntgrad import graph
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
@@ -28,6 +29,7 @@ class _Training(type):
   def training(cls, value: bool) -> None: mode.training = bool(value)
 
 
+@checked
 class train:
   """``with Tensor.train(): ...``: layers behave as in training (``Tensor.train(False)``: as in use)."""
   def __init__(self, value: bool = True) -> None: self.value, self.before = value, mode.training
@@ -44,6 +46,7 @@ class train:
     return call
 
 
+@checked
 class Tensor(Copying, metaclass=_Training):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's tensor.
 
