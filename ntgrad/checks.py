@@ -3,8 +3,8 @@
 ``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags, ``Operand`` what a
 tensor is made of, ``Sequence[int]`` lists, tuples and arrays of whole numbers, and so on. What fits comes in as the plain Python value (numpy's
 numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an ArgumentError names the function, the parameter, the value
-and what is taken. ``Any`` takes everything: the function checks by itself, as it does for ``axis``, ``dim``, ``dtype``, ``device``
-and ``requires_grad``.
+and what is taken. ``Any`` takes everything: the function checks by itself, as it does for ``axis``, ``dim``, ``keepdim``, ``dtype``,
+``device`` and ``requires_grad``.
 """
 from __future__ import annotations
 
@@ -31,21 +31,26 @@ Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
 _NO: Any = object()
-_ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim dtype device requires_grad".split())   # what reads these refuses by itself
+_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1   # whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
+_ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())   # what reads these refuses by itself
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 class Kind(NamedTuple):
-  """What one annotation takes: types that pass as they are, how a value comes in (``_NO``: it does not), the same in words."""
+  """What one annotation takes: types that pass as they are, how a value comes in (``_NO``: it does not), the same in words.
+
+  ``ints``: ints of up to 64 bits pass as they are too.
+  """
   plain: frozenset[type]
   take: Callable[[Any, Any], Any]
   words: str
+  ints: bool = False
 
 
 # ---- kinds: (value, first argument of the call) -> the value as it comes in
 
 def _whole(x: Any, me: Any) -> Any:
-  return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and -2 ** 63 <= x < 2 ** 64 else _NO
+  return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
 
 
 def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or (type(x) is int and x in (0, 1)) else _NO
@@ -83,6 +88,11 @@ def _operand(x: Any, me: Any) -> Any:
   return me(x) if isinstance(me, type) else type(me)(x, device=me.lazydata.device)
 
 
+def flag(name: str, x: Any) -> bool:
+  """``x`` as True or False. Raises ArgumentError."""
+  return x if x is True or x is False else _taken(name, _KINDS[bool], x, None)
+
+
 def operand(name: str, x: Any, me: Any) -> Any:
   """``x`` as a tensor on the device of ``me``. Raises ArgumentError."""
   out = _operand(x, me)
@@ -91,11 +101,19 @@ def operand(name: str, x: Any, me: Any) -> Any:
 
 
 def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
+  plain, item_take, _, ints = item
   def take(x: Any, me: Any) -> Any:
-    if isinstance(x, np.ndarray) and x.ndim == 1: x = x.tolist()
-    if not isinstance(x, (list, tuple, range)) or count not in (None, len(x)): return _NO
-    out = tuple([i if type(i) in item.plain else item.take(i, me) for i in x])
-    return _NO if any([i is _NO for i in out]) else out
+    if type(x) is not tuple:
+      if isinstance(x, np.ndarray) and x.ndim == 1: x = x.tolist()
+      if not isinstance(x, (list, tuple, range)): return _NO
+    if count is not None and count != len(x): return _NO
+    out = []
+    for i in x:
+      if not (type(i) in plain or (ints and type(i) is int and _LEAST <= i <= _MOST)):
+        i = item_take(i, me)
+        if i is _NO: return _NO
+      out.append(i)
+    return tuple(out)
   return take
 
 
@@ -103,7 +121,7 @@ def _instance(kind: type) -> Callable[[Any, Any], Any]: return lambda x, me: x i
 
 
 _KINDS: dict[Any, Kind] = {
-  int: Kind(frozenset(), _whole, "a whole number of up to 64 bits"), float: Kind(frozenset({float}), _number, "a number"),
+  int: Kind(frozenset(), _whole, "a whole number of up to 64 bits", True), float: Kind(frozenset({float}), _number, "a number"),
   bool: Kind(frozenset({bool}), _flag, "True or False"), str: Kind(frozenset({str}), _text, "a string"),
   types.NoneType: Kind(frozenset({types.NoneType}), _none, "None"),
   Operand: Kind(frozenset(), _operand, "a tensor, an array, a list or a number"),
@@ -136,11 +154,12 @@ def kind_of(annotation: Any) -> Kind | None:
 
 
 def _either(kinds: list[Kind]) -> Kind:
+  last = kinds[::-1]   # sequences mostly
   def take(x: Any, me: Any) -> Any:
-    for k in kinds:
+    for k in last if type(x) is tuple else kinds:
       if (out := k.take(x, me)) is not _NO: return out
     return _NO
-  return Kind(frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]))
+  return Kind(frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]), any([k.ints for k in kinds]))
 
 
 # ---- the decorator
@@ -158,34 +177,43 @@ def checked(x: F) -> F:
 
 
 def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Callable[..., Any]:
+  """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to check.
+
+  Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each.
+  """
   label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
-  parameters = list(inspect.signature(fn).parameters.values())
-  kinds: dict[str, Kind] = {}
+  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple}
+  body, given, signature = [], [], []
+  parameters = inspect.signature(fn).parameters.values()
+  me = next((p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
   for p in parameters:
-    if p.annotation is p.empty or p.name in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
+    n, by_default = p.name, ""
+    if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
+    given.append(f"*{n}" if p.kind is p.VAR_POSITIONAL else f"**{n}" if p.kind is p.VAR_KEYWORD else f"{n}={n}" if p.kind is p.KEYWORD_ONLY else n)
+    signature.append(p.replace(annotation=p.empty, default=_Name(f"_default_{n}") if by_default else p.empty))
+    if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
     kind = kind_of(eval(p.annotation, fn.__globals__, names) if isinstance(p.annotation, str) else p.annotation)
-    if kind is not None: kinds[p.name] = kind
-  if not kinds: return fn
-  places = [kinds.get(p.name) for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-  words = [p.name for p in parameters]
-  rest = next((kinds.get(p.name) for p in parameters if p.kind is p.VAR_POSITIONAL), None)   # of *args
-
-  @functools.wraps(fn)
-  def call(*args: Any, **kwargs: Any) -> Any:
-    for i, a in enumerate(args):
-      kind = places[i] if i < len(places) else rest
-      if kind is not None and type(a) not in kind.plain: args = (*args[:i], taken(i, kind, a, args[0]), *args[i + 1:])
-    for name, a in kwargs.items():
-      kind = kinds.get(name)
-      if kind is not None and type(a) not in kind.plain: kwargs[name] = taken(name, kind, a, args[0] if args else None)
-    return fn(*args, **kwargs)
-
-  def taken(which: int | str, kind: Kind, a: Any, me: Any) -> Any:
-    out = kind.take(a, me)
-    if out is not _NO: return out
-    name = which if isinstance(which, str) else words[min(which, len(places))]
-    raise ArgumentError(f"{label}: {name} is {shown(a)}; it takes {kind.words}")
-  return call
+    if kind is None: continue
+    known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)
+    x = "_x" if p.kind is p.VAR_POSITIONAL else n
+    fits = f"_type({x}) in _plain_{n}" + (f" or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})" if kind.ints else "")
+    if x == n: body.append(f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
+    else: body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])")
+  if not body: return fn
+  lines = [f"def {fn.__name__}{inspect.Signature(signature)}:", *body, f"return _fn({', '.join(given)})"]
+  exec(compile("\n  ".join(lines), os.path.join(os.path.dirname(__file__), f"<checked {fn.__qualname__}>"), "exec"), known)
+  return functools.wraps(fn)(known[fn.__name__])
 
 
-__all__ = ["Ints", "Operand", "Valued", "checked", "operand"]
+class _Name(str):
+  """A default value as the source names it."""
+  def __repr__(self) -> str: return str(self)
+
+
+def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
+  out = kind.take(x, me)
+  if out is _NO: raise ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
+  return out
+
+
+__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "operand"]

@@ -102,7 +102,8 @@ class Elementwise(Base):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
       if d is not da: a = graph.cast(a, d)
-      b = scalar_node(fn.name, x, d, a.shape)
+      try: b = graph.const(float(x), d, a.shape) if d.kind == "f" else scalar_node(fn.name, x, d, a.shape)
+      except OverflowError: raise ArgumentError(f"{fn.name}: {shown(x)} does not fit {d.name}") from None
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)):
       return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]

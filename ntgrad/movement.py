@@ -27,6 +27,7 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
 
 def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
   """Tensors given one after the other or in lists; arrays and numbers beside a tensor become tensors. Raises ArgumentError."""
+  if given and all([isinstance(t, Base) for t in given]): return tuple(given)
   flat = [t for g in given for t in (g if isinstance(g, (tuple, list)) else (g,))]
   first = next((t for t in flat if isinstance(t, Base)), None)
   if first is None: raise ArgumentError(f"{name}: no Tensor in {shown(given)}; give one or more, one after the other or in a list")
@@ -151,7 +152,7 @@ class Movement(Casts):
     d = axis_of("unsqueeze", dim, len(s) + 1)
     return self.reshape(s[:d] + (1,) + s[d:])
 
-  def pad(self, padding: int | Sequence[int | Sequence[int] | None], mode: str = "constant", value: float = 0.0) -> Self:
+  def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
 
     ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.

@@ -9,7 +9,7 @@ import math
 from typing import Self, Sequence, Union
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -39,7 +39,7 @@ class Reduction(Movement):
   __slots__ = ()
 
   def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
-    return self._wrap(node if keepdim else graph.drop(node, axes))
+    return self._wrap(node if flag("keepdim", keepdim) else graph.drop(node, axes))
 
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
@@ -88,7 +88,7 @@ class Reduction(Movement):
     left = graph.expand(graph.reshape(left, (1,) * a + (n,) + (1,) * (len(u.shape) - a - 1)), u.shape)
     first = graph.reduce(BinaryOps.MAX, graph.where(found, left, graph.const(0, dtypes.int32, u.shape)), (a,))
     out = graph.sub(graph.const(n, dtypes.int32, first.shape), first)
-    if keepdim: return self._from_node(graph.reshape(out, (1,) * len(s)) if axis is None else out)
+    if flag("keepdim", keepdim): return self._from_node(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     return self._from_node(graph.drop(out, (a,)))
 
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:

@@ -41,6 +41,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   Raises ArgumentError for two configurations that a call could not tell apart.
   """
   folder = Path(output_dir)
+  if folder.exists() and not folder.is_dir(): raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
   folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
   for number, c in enumerate(configs):

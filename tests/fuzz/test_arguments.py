@@ -304,8 +304,8 @@ BAD: dict[str, Callable[[], Any]] = {
 
 
 # a function that is given may raise what it likes
-OWN = {(name, parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
-  ("tile.make", "arrangement"), ("tile.simulate_arrangement", "arrangement"), ("tile.visualize", "arrangement"), ("tile.build", "premake"))}
+OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
+  ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))}
 
 
 def _deep() -> Any:
