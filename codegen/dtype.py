@@ -81,7 +81,7 @@ class dtypes:
     """The dtype that a name, numpy dtype or DType means. Raises DTypeError for one that ntgrad does not have."""
     if isinstance(x, DType): return x
     if isinstance(x, str):
-      if x in _by_name: return _by_name[x]
+      if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
       if x in _by_short: return _by_short[x]
     if x is __builtins_bool__: return dtypes.bool
     if x is __builtins_int__: return dtypes.default_int

@@ -242,7 +242,10 @@ class Base(Valued):
       raise ShapeError(f"bool: a tensor of shape {self.shape} is not one truth value; "
                        "use .any() or .all(), or a tensor of one element")
     return bool(self.item())
-  def __int__(self) -> int: return int(self.item())
+  def __int__(self) -> int:
+    value = self.item()
+    if value - value != 0: raise ArgumentError(f"int: {value} is no whole number, nor near one")   # nan, inf
+    return int(value)
   def __float__(self) -> float: return float(self.item())
   def __index__(self) -> int:
     if self.dtype.kind not in "iu": raise DTypeError(f"index: a tensor of {self.dtype} is no integer; cast it first")

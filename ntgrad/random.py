@@ -117,6 +117,7 @@ class Random(Creation):
               requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high). Raises ArgumentError, DTypeError."""
     if dtype is not None and dtypes.of(dtype).kind in "iu":
+      if not (math.isfinite(low) and math.isfinite(high)): raise ArgumentError(f"uniform: low {low}, high {high} for ints; they must be finite")
       return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
     u = cls.rand(*shape, device=device, dtype=dtype).lazydata
     if high - low != 1:

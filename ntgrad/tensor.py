@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
@@ -26,7 +26,7 @@ class _Training(type):
     """Whether dropout drops and batch norms take the batch's statistics."""
     return mode.training
   @training.setter
-  def training(cls, value: bool) -> None: mode.training = bool(value)
+  def training(cls, value: bool) -> None: mode.training = flag("Tensor.training", value)
 
 
 @checked

@@ -236,6 +236,14 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("layers that are none", lambda: f(2).sequential([3]), ArgumentError, ["sequential", "layers", "[3]"]),
   ("class weights", lambda: f(4, 3).nll_loss(i(4), f(2)), ShapeError, ["nll_loss", "(2,)", "(3,)"]),
   ("no_grad of a number", lambda: no_grad(5), ArgumentError, ["no_grad", "5"]),
+  ("int of nan", lambda: int(Tensor(float("nan"))), ArgumentError, ["int", "nan"]),
+  ("int of inf", lambda: int(Tensor(float("inf"))), ArgumentError, ["int", "inf"]),
+  ("int uniform", lambda: Tensor.uniform(2, low=float("nan"), dtype="int32"), ArgumentError, ["uniform", "nan"]),
+  ("the dtype of indices", lambda: f(2).cast("index"), DTypeError, ["'index'"]),
+  ("training of text", lambda: setattr(Tensor, "training", "no"), ArgumentError, ["Tensor.training", "'no'"]),
+  ("no parameters", lambda: ntgrad.nn.optim.SGD([]), ArgumentError, ["SGD", "none of the 0 params"]),
+  ("a rate that is no number", lambda: ntgrad.nn.optim.Adam([leaf(2)], lr=float("nan")), ArgumentError, ["Adam", "lr is nan"]),
+  ("an array for a layer", lambda: ntgrad.nn.Linear(2, 3)(np.ones(2)), ArgumentError, ["nn.Linear", "x is an array", "Tensor(..)"]),  # type: ignore
   ("jit of a number", lambda: ntgrad.jit(5), ArgumentError, ["TinyJit", "fn is 5", "function"]),
 ]
 
