@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .errors import DTypeError
+from .errors import DTypeError, shown
 
 
 class DType:
@@ -81,15 +81,15 @@ class dtypes:
     """The dtype that a name, numpy dtype or DType means. Raises DTypeError for one that ntgrad does not have."""
     if isinstance(x, DType): return x
     if isinstance(x, str):
-      if x in _by_name: return _by_name[x]
+      if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
       if x in _by_short: return _by_short[x]
     if x is __builtins_bool__: return dtypes.bool
     if x is __builtins_int__: return dtypes.default_int
     if x is __builtins_float__: return dtypes.default_float
     try:
-      return _by_np[np.dtype(x)]
-    except (TypeError, KeyError):
-      raise DTypeError(f"no dtype {x!r}; dtypes: {', '.join(d.name for d in dtypes.all)}") from None
+      if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]   # numpy takes other things for float64: None, and what has a dtype
+    except (TypeError, KeyError): pass
+    raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
 
   @staticmethod
   def min(d: DType) -> Any:

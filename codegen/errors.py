@@ -4,6 +4,9 @@ A message says what was asked, the shapes or values that do not fit, and what wo
 """
 from __future__ import annotations
 
+import reprlib
+from typing import Any
+
 
 class NtgradError(Exception):
   """Base of every error that ntgrad raises on purpose."""
@@ -65,6 +68,10 @@ class StateError(NtgradError, ValueError):
   """A state dictionary or safetensors file that does not fit or is damaged."""
 
 
+class MissingFileError(NtgradError, FileNotFoundError):
+  """A file or folder that is not there."""
+
+
 class ConfigError(NtgradError, ValueError):
   """A configuration field or environment variable with a value that it does not take."""
 
@@ -75,3 +82,15 @@ class InterchangeError(NtgradError, BufferError):
 
 class NoInterfaceError(NtgradError, AttributeError):
   """An interface of memory that this tensor has not; ``hasattr`` says so."""
+
+
+class _Short(reprlib.Repr):
+  def __init__(self) -> None:
+    super().__init__()
+    self.maxstring = self.maxother = 60
+  def repr_int(self, x: int, level: int) -> str:   # Python refuses to write thousands of digits
+    return repr(x) if -10 ** 40 < x < 10 ** 40 else f"an int of {x.bit_length()} bits"
+  def repr_ndarray(self, x: Any, level: int) -> str: return f"an array of {x.dtype} of shape {x.shape}"
+
+
+shown = _Short().repr   # a value for a message, cut short

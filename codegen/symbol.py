@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
+from numbers import Integral
 from typing import Any, Callable, Mapping, Union
 
 import sympy
 
 from .algebra import INTS, CeilDiv, FloorDiv, Form, Greater, Key, Lesser, Modulo, divided, form_of, key_of, run, text_of
-from .errors import ArgumentError
+from .errors import ArgumentError, shown
 
 Expr = Union[int, "Symbol"]
 Bounds = tuple[int | None, int | None]
@@ -87,7 +88,10 @@ class Symbol:
 
   def __init__(self, name: str | int | Symbol, constexpr: bool = False, meta: bool = False, lower_bound: int | None = None,
                upper_bound: int | None = None, power_of_two: bool | None = None):
-    if not isinstance(name, str | int | Symbol): raise ArgumentError(f"Symbol: a name, an expression or an int, got {name!r}")
+    if not isinstance(name, str | int | Symbol) or (isinstance(name, int) and not -2 ** 63 <= name < 2 ** 63):
+      raise ArgumentError(f"Symbol: a name, an expression or an int of 64 bits, got {shown(name)}")
+    if not all([x is None or isinstance(x, bool) for x in (constexpr, meta, power_of_two)]):
+      raise ArgumentError(f"Symbol {name}: constexpr, meta and power_of_two are True or False, got {shown((constexpr, meta, power_of_two))}")
     options = bool(constexpr or meta or power_of_two) or lower_bound is not None or upper_bound is not None
     self._known_key = self._known_form = None
     self.meta, self.constexpr = bool(meta), bool(constexpr or meta)
@@ -105,8 +109,8 @@ class Symbol:
 
   def _check_bounds(self, name: str) -> None:
     lo, hi = self.lower_bound, self.upper_bound
-    if any(b is not None and (isinstance(b, bool) or not isinstance(b, int)) for b in (lo, hi)):
-      raise ArgumentError(f"Symbol {name}: bounds are ints, got {lo} and {hi}")
+    if any(b is not None and (isinstance(b, bool) or not isinstance(b, int) or not -2 ** 63 <= b < 2 ** 63) for b in (lo, hi)):
+      raise ArgumentError(f"Symbol {name}: bounds are ints of 64 bits, got {shown(lo)} and {shown(hi)}")
     if self.meta and lo is not None and lo < 1: raise ArgumentError(f"Symbol {name}: the tuner chooses sizes of 1 or more, the lower bound is {lo}")
     if lo is None or hi is None: return
     if lo > hi: raise ArgumentError(f"Symbol {name}: the lower bound {lo} is greater than the upper bound {hi}")
@@ -326,7 +330,9 @@ def _division(node: Any, a: Any, b: Any) -> int | Symbol:
 
 
 def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
-  """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a."""
+  """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a. Raises ArgumentError."""
+  if not all([isinstance(x, Integral | Symbol) for x in (a, b)]):
+    raise ArgumentError(f"cdiv of {shown(a)} and {shown(b)}; it takes whole numbers and Symbols")
   if isinstance(a, int) and isinstance(b, int):
     if b == 0: raise ArgumentError(f"cdiv({a}, 0): divided by 0")
     return -(-a // b)

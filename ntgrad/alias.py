@@ -85,6 +85,10 @@ class Alias:
     self.memory = memory
     pending.pop(id(self), None)
 
+  def __deepcopy__(self, memo: Any) -> Alias:
+    """The same value, of its own. Nothing is copied until one of the two is written."""
+    return Alias(self.node if self.node.op is Ops.BUFFER else graph.detach(self.node))
+
   def renew(self) -> None:
     """The same value, to be computed into memory of its own."""
     history = self.history

@@ -16,8 +16,8 @@ class _Settings(ModuleType):
   def __call__(self, **changes: Any) -> Any: return config(**changes)
   def __getattr__(self, name: str) -> Any: return getattr(config, name)
   def __setattr__(self, name: str, value: Any) -> None:
-    if hasattr(config, name): setattr(config, name, value)
-    else: super().__setattr__(name, value)
+    if name.startswith("__"): super().__setattr__(name, value)
+    else: setattr(config, name, value)
 
 
 sys.modules[__name__].__class__ = _Settings

@@ -12,8 +12,9 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
+from ntgrad.checks import Valued, checked
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device
 
@@ -42,7 +43,7 @@ class no_grad:
   __slots__ = ("before",)
 
   def __new__(cls, fn: Any = None) -> Any: return object.__new__(cls) if fn is None else cls()(fn)
-  def __init__(self) -> None: self.before: list[bool] = []
+  def __init__(self, fn: Any = None) -> None: self.before: list[bool] = []
   def __enter__(self) -> no_grad:
     self.before.append(mode.grad)
     mode.grad = False
@@ -50,13 +51,15 @@ class no_grad:
   def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
     mode.grad = self.before.pop()
   def __call__(self, fn: F) -> F:
+    if not callable(fn): raise ArgumentError(f"no_grad: {shown(fn)} is no function; decorate one, or use it in a with statement")
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
       with no_grad(): return fn(*args, **kwargs)
     return call  # type: ignore[return-value]
 
 
-class Base:
+@checked
+class Base(Valued):
   """What a tensor holds: an Alias, which is the value that it shares with others, and the view of it that it shows.
 
   ``lazydata`` is the node of the tensor graph whose value this tensor is. ``grad`` is the gradient that ``backward`` left, or None.
@@ -185,6 +188,8 @@ class Base:
     return True if self._state > 0 else (False if self._state < 0 else None)
   @requires_grad.setter
   def requires_grad(self, value: bool | None) -> None:
+    if value is not None and not isinstance(value, (bool, np.bool_)):
+      raise ArgumentError(f"requires_grad is {shown(value)}; it takes True, False or None")
     if not value:
       if self._state == 1: self._view = (*self._view, (Ops.DETACH, None))
       self._state, self._node = 0 if value is None else -1, None
@@ -237,7 +242,10 @@ class Base:
       raise ShapeError(f"bool: a tensor of shape {self.shape} is not one truth value; "
                        "use .any() or .all(), or a tensor of one element")
     return bool(self.item())
-  def __int__(self) -> int: return int(self.item())
+  def __int__(self) -> int:
+    value = self.item()
+    if value - value != 0: raise ArgumentError(f"int: {value} is no whole number, nor near one")   # nan, inf
+    return int(value)
   def __float__(self) -> float: return float(self.item())
   def __index__(self) -> int:
     if self.dtype.kind not in "iu": raise DTypeError(f"index: a tensor of {self.dtype} is no integer; cast it first")
@@ -269,8 +277,11 @@ class Base:
     return self
 
   def realize(self, *others: Any) -> Self:
-    """Compute this tensor (and the others) now; its value is memory afterwards. Gives the tensor itself."""
-    tensors = [t for t in (self, *others) if t._alias.memory is None or t._alias.pending]
+    """Compute this tensor (and the others) now; its value is memory afterwards. Gives the tensor itself. Raises ArgumentError."""
+    try: tensors = [t for t in (self, *others) if t._alias.memory is None or t._alias.pending]
+    except AttributeError:
+      wrong = next(t for t in (self, *others) if not isinstance(t, Base))
+      raise ArgumentError(f"realize: {shown(wrong)} is no Tensor; it takes Tensors, one after the other") from None
     if tensors:
       from ntgrad.engine.realize import realize
       realize(tensors)
@@ -393,13 +404,16 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 
+MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1
+
+
 def axis_of(name: str, axis: Any, ndim: int) -> int:
   """An axis as a number from 0; negative ones count from the end. Raises AxisError."""
   if type(axis) is int and 0 <= axis < ndim: return axis
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
-    raise AxisError(f"{name}: axis {axis!r} is no integer")
+    raise AxisError(f"{name}: axis {shown(axis)} is no integer")
   if not -max(ndim, 1) <= axis < max(ndim, 1):
-    raise AxisError(f"{name}: axis {axis} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to {max(ndim, 1) - 1}")
+    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to {max(ndim, 1) - 1}")
   return int(axis) % max(ndim, 1)
 
 
@@ -408,17 +422,21 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
   if axis is None: return tuple(range(ndim))
   if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim),) if ndim else (axis_of(name, axis, ndim), )[:0]
   axes = sorted([axis_of(name, a, ndim) for a in axis])
-  if len(set(axes)) != len(axes): raise AxisError(f"{name}: axes {tuple(axis)} name one twice in a tensor with {ndim} dimensions")
+  if len(set(axes)) != len(axes): raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
   return tuple(axes) if ndim else ()
 
 
 def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
-  """A shape given as one sequence or as separate ints. Raises ArgumentError for anything that is not an int."""
+  """A shape given as one sequence or as separate ints. Raises ArgumentError for anything that is not an int, and for more than memory has room for.
+  """
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
     if type(s) is not int:
-      if all([isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in shape]): return tuple([int(x) for x in shape])
-      raise ArgumentError(f"{name}: sizes must be ints, got {s!r} in {shape}")
+      if not isinstance(s, (int, np.integer)) or isinstance(s, bool):
+        raise ArgumentError(f"{name}: sizes must be ints, got {shown(s)} in {shown(shape)}")
+      return shape_of(name, [int(x) if isinstance(x, np.integer) else x for x in shape])
+    if s > MAX_SIZE: raise ArgumentError(f"{name}: a size of {shown(s)} in {shown(shape)}; sizes go up to {MAX_SIZE}")
+  if len(shape) > MAX_DIMS: raise ArgumentError(f"{name}: a shape of {len(shape)} dimensions; tensors have up to {MAX_DIMS}, as arrays of numpy do")
   return shape
 
 

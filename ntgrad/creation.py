@@ -7,10 +7,11 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import Base, shape_of
+from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, shape_of
 from ntgrad.device import Device
 from ntgrad.elementwise import scalar_node
 from ntgrad.functional import Functional
@@ -19,20 +20,27 @@ from ntgrad.functional import Functional
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
   """Nested lists as an array: bools give bool, ints int32 (int64 where they need it), floats float32.
 
-  Raises ShapeError, DTypeError.
+  Raises ShapeError, DTypeError, ArgumentError.
   """
+  depth, first = _first(data)
+  if depth > MAX_DIMS: raise ShapeError(f"Tensor: lists {depth} deep; tensors have up to {MAX_DIMS} dimensions")
+  if isinstance(first, Base): raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
   try:
     a = np.array(data)
   except ValueError:
-    raise ShapeError("Tensor: nested lists of different lengths; "
+    raise ShapeError(f"Tensor: nested lists of different lengths ({shown(data)}); "
                      "every row must have as many elements as its neighbours") from None
-  except OverflowError:
-    raise ArgumentError("Tensor: an int that does not fit int64 or uint64") from None
+  if a.dtype.kind == "O" or (a.dtype.kind == "f" and a.size and abs(a).max() >= 2 ** 63):   # ints that numpy makes objects or floats of
+    given = np.array(data, object).reshape(-1).tolist()
+    for x in given:
+      if not isinstance(x, (bool, int, float, np.generic)):
+        raise DTypeError(f"Tensor: lists of {type(x).__name__} ({shown(x)}); they may hold bools, ints and floats")
+    if given and (a.dtype.kind == "O" or all([isinstance(x, int) for x in given])):
+      raise ArgumentError(f"Tensor: a list of ints from {shown(min(given))} to {shown(max(given))}, which no int dtype holds; give floats")
   if a.dtype.kind not in "biuf" and a.dtype not in _KNOWN:
-    what = a.dtype.name if a.dtype.kind != "O" or not a.size else type(a.reshape(-1)[0]).__name__
-    raise DTypeError(f"Tensor: lists of {what}; they may hold bools, ints and floats")
+    raise DTypeError(f"Tensor: lists of {a.dtype.name}; they may hold bools, ints and floats")
   if dtype is not None: return host_cast(a, dtype)
-  if _has_numpy(data): return a
+  if isinstance(first, (np.ndarray, np.generic)): return a
   if a.dtype.kind == "f": return a.astype(np.float32)
   if a.dtype == np.int64 and (not a.size or (a.min() >= -2 ** 31 and a.max() < 2 ** 31)): return a.astype(np.int32)
   return a
@@ -41,9 +49,11 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 _KNOWN = frozenset(d.np for d in dtypes.all)
 
 
-def _has_numpy(data: Any) -> bool:
-  while isinstance(data, (list, tuple)) and data: data = data[0]
-  return isinstance(data, (np.ndarray, np.generic))
+def _first(data: Any) -> tuple[int, Any]:
+  """How deep lists are nested, and their first element."""
+  depth = 0
+  while isinstance(data, (list, tuple)) and data: depth, data = depth + 1, data[0]
+  return depth, data
 
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
@@ -90,6 +100,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
 
 
+@checked
 class Creation(Functional):
   """Constants and counters."""
   __slots__ = ()
@@ -107,6 +118,7 @@ class Creation(Functional):
   def _sizes(cls, name: str, shape: Sequence[Any]) -> tuple[int, ...]:
     s = shape_of(name, shape)
     if min(s, default=0) < 0: raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
+    if math.prod(s) > MAX_SIZE: raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
     return s
 
   @classmethod
@@ -141,11 +153,13 @@ class Creation(Functional):
     return cls._made(graph.buffer(Buffer(Device.canonicalize(device), cls._sizes("empty", shape), d)), None, requires_grad)
 
   @classmethod
-  def arange(cls, start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: str | None = None,
+  def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,
              requires_grad: bool | None = None) -> Self:
     """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); int32 for ints, float32 for floats. Raises ArgumentError."""
     if stop is None: start, stop = 0, start
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
+    if not all([isinstance(v, int) or math.isfinite(v) for v in (start, stop, step)]):
+      raise ArgumentError(f"arange: from {start} to {stop} in steps of {step}; it takes finite numbers")
     n = max(0, math.ceil((stop - start) / step))
     ints = all([isinstance(v, int) for v in (start, stop, step)])
     d = dtypes.of(dtype) if dtype is not None else (dtypes.default_int if ints else dtypes.default_float)

@@ -9,16 +9,20 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import DeviceError, shown
 
 KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
 _ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 
-@cache
 def canonical(name: str) -> str:
   """``"cpu"`` → ``"CPU"``, ``"cl:0"`` → ``"CL"``, ``"CL:1"`` stays. Raises DeviceError for a name that no device has."""
-  m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name) if isinstance(name, str) else None
+  return _canonical(name if isinstance(name, str) else shown(name))
+
+
+@cache
+def _canonical(name: str) -> str:
+  m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name)
   kind = m.group(1).upper() if m else ""
   kind = _ALIASES.get(kind, kind)
   if m is None or kind not in KINDS:

@@ -12,8 +12,9 @@ from typing import Any, Callable, Self
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 
@@ -67,10 +68,14 @@ def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> 
   """A Python number as a constant. Raises ArgumentError for an int that the dtype does not hold."""
   if dtype.kind in "iu":
     lo, hi = int_range(dtype)
-    if not lo <= value <= hi: raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds {lo} to {hi}")
+    if not lo <= value <= hi: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}, which holds {lo} to {hi}")
+  elif dtype.kind == "f":
+    try: value = float(value)
+    except OverflowError: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}") from None
   return graph.const(value, dtype, shape)
 
 
+@checked
 class Elementwise(Base):
   """The elementwise operations."""
   __slots__ = ()
@@ -97,7 +102,8 @@ class Elementwise(Base):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
       if d is not da: a = graph.cast(a, d)
-      b = scalar_node(fn.name, x, d, a.shape) if d.kind != "f" else graph.const(float(x), d, a.shape)
+      try: b = graph.const(float(x), d, a.shape) if d.kind == "f" else scalar_node(fn.name, x, d, a.shape)
+      except OverflowError: raise ArgumentError(f"{fn.name}: {shown(x)} does not fit {d.name}") from None
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)):
       return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
@@ -147,7 +153,7 @@ class Elementwise(Base):
       if isinstance(x, _SCALARS):
         d = scalar_dtype(x, self.dtype)
         if x == 0 and d.kind != "f" and not reverse: raise ArgumentError(f"{name}: ints divided by 0; the divisor must not be 0")
-        x = self._from_node(scalar_node(name, x, d, ()) if d.kind != "f" else graph.const(float(x), d, ()))
+        x = self._from_node(scalar_node(name, x, d, ()))
         return (x, self.cast(d)) if reverse else (self.cast(d), x)
       x = type(self)(x, device=self.lazydata.device)  # type: ignore[call-arg]
     return (x, self) if reverse else (self, x)
@@ -157,7 +163,7 @@ class Elementwise(Base):
     if isinstance(x, (np.number, np.bool_)): x = x.item()
     if not reverse and isinstance(x, _SCALARS):
       a = self.cast(scalar_dtype(x, self.dtype))
-      whole = int(x) if math.isfinite(x) and x == int(x) and abs(x) <= (64 if a.dtype.kind != "f" else 4) else None
+      whole = int(x) if (isinstance(x, int) or x.is_integer()) and abs(x) <= (64 if a.dtype.kind != "f" else 4) else None
       if a.dtype.kind != "f" and x < 0:
         raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
       if whole is not None:
@@ -200,7 +206,7 @@ class Elementwise(Base):
     return self._binary(BinaryOps.SHR, x, reverse)
   def _shift_range(self, name: str, x: Any, reverse: bool) -> None:
     if not reverse and isinstance(x, int) and not 0 <= x < 8 * max(self.dtype.itemsize, 4 if self.dtype.kind == "b" else 1):
-      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {x}; shifts go from 0 to {8 * self.dtype.itemsize - 1}")
+      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to {8 * self.dtype.itemsize - 1}")
 
   def lerp(self, end: Any, weight: Any) -> Self:
     """``self + (end - self) * weight``."""
@@ -326,10 +332,6 @@ class Elementwise(Base):
   def ne(self, x: Any) -> Self:
     """``self != x``, elementwise."""
     return self._binary(BinaryOps.CMPNE, x)
-
-  # numpy must not take our operators over
-  __array_priority__ = 1000
-  __array_ufunc__ = None
 
   # ---- one operand
   def cast(self, dtype: DType | str) -> Self:
@@ -489,7 +491,7 @@ class Elementwise(Base):
   def selu(self, alpha: Any = 1.6732632423543772, gamma: Any = 1.0507009873554805) -> Self:
     """gamma times elu(alpha)."""
     return self.elu(alpha) * gamma
-  def softplus(self, beta: Any = 1.0) -> Self:
+  def softplus(self, beta: float = 1.0) -> Self:
     """log(1 + exp(beta x)) / beta, without overflow."""
     x = self if beta == 1 else self * beta
     # above the limit the result is x to the last bit: the exponential never sees more, and its gradient stays finite

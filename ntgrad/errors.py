@@ -12,6 +12,7 @@ from ntgrad.codegen.errors import (
                                    GradientError,
                                    IndexOutOfRangeError,
                                    InterchangeError,
+                                   MissingFileError,
                                    NoInterfaceError,
                                    NtgradError,
                                    OptError,
@@ -21,5 +22,5 @@ from ntgrad.codegen.errors import (
 )
 
 __all__ = ["ApplicationError", "ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError",
-           "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "NoInterfaceError", "NtgradError", "OptError", "ShapeError",
-           "StateError", "VerifyError"]
+           "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "MissingFileError", "NoInterfaceError", "NtgradError",
+           "OptError", "ShapeError", "StateError", "VerifyError"]

@@ -5,18 +5,20 @@ Products of matrices and convolutions are written as an expanded product and one
 from __future__ import annotations
 
 import math
-from typing import Any, Self, Sequence
+from typing import Any, Callable, Self, Sequence
 
 from ntgrad import graph
+from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, mode
 from ntgrad.elementwise import broadcast_shape, common_device
-from ntgrad.movement import pad_value
+from ntgrad.movement import pad_value, several
 from ntgrad.reduction import Reduction
 
 Pair = tuple[int, int]
+Padding = int | Sequence[int | Sequence[int]]
 
 
 def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
@@ -44,13 +46,14 @@ def _padding(name: str, padding: Any, n: int) -> list[Pair]:
     elif len(padding) == 2 * n: pairs = [(padding[i], padding[i + 1]) for i in range(2 * n - 2, -1, -2)]
     else: raise ShapeError(f"{name}: padding {tuple(padding)} for {n} spatial dimensions; give 1, {n} or {2 * n} numbers")
   else:
-    pairs = [tuple(p) for p in padding]
+    pairs = [(p,) if isinstance(p, int) else p for p in padding]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
       raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
   if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
 
 
+@checked
 class Functional(Reduction):
   """Products, convolutions, pooling, normalisation, losses."""
   __slots__ = ()
@@ -94,18 +97,18 @@ class Functional(Reduction):
   def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
 
-  def linear(self, weight: Any, bias: Any = None) -> Self:
+  def linear(self, weight: Operand, bias: Operand | None = None) -> Self:
     """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one. Raises ShapeError."""
     x = self * weight if weight.ndim == 1 else self.dot(weight)
     return x if bias is None else x + bias
 
-  def sequential(self, layers: Sequence[Any]) -> Any:
+  def sequential(self, layers: Sequence[Callable[..., Any]]) -> Any:
     """The layers applied one after the other."""
     x: Any = self
     for layer in layers: x = layer(x)
     return x
 
-  def outer(self, x: Any) -> Self:
+  def outer(self, x: Operand) -> Self:
     """(m,), (n,) -> (m, n). Raises ShapeError."""
     if self.ndim != 1 or x.ndim != 1: raise ShapeError(f"outer: shapes {self.shape} and {x.shape}; it takes two 1-d tensors")
     return self.unsqueeze(1) * x.unsqueeze(0)
@@ -116,7 +119,7 @@ class Functional(Reduction):
 
     Raises ArgumentError for a formula that is none, ShapeError for tensors that do not fit it.
     """
-    xs = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (tuple, list)) else list(operands)
+    xs = several("einsum", operands)
     inputs, arrow, output = formula.replace(" ", "").partition("->")
     names = inputs.split(",")
     if not arrow: output = "".join(sorted([c for c in set(inputs) if c != "," and inputs.count(c) == 1]))
@@ -138,7 +141,8 @@ class Functional(Reduction):
     return out.sum(tuple(range(len(output), len(letters)))) if len(letters) > len(output) else out
 
   # ---- convolution and pooling
-  def conv2d(self, weight: Any, bias: Any = None, groups: int = 1, stride: Any = 1, dilation: Any = 1, padding: Any = 0) -> Self:
+  def conv2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
+             padding: Padding = 0) -> Self:
     """Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
 
     ``padding`` is a number, one a spatial dim, a flat (left, right, top, bottom) from the last dim, or pairs.
@@ -176,8 +180,8 @@ class Functional(Reduction):
     result = self._wrap_many(node, (weight,))
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
 
-  def conv_transpose2d(self, weight: Any, bias: Any = None, groups: int = 1, stride: Any = 1, dilation: Any = 1, padding: Any = 0,
-                       output_padding: Any = 0) -> Self:
+  def conv_transpose2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
+                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
     """The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel). Raises ShapeError, ArgumentError."""
     sx, sw = self.shape, weight.shape
     n = len(sw) - 2
@@ -201,6 +205,7 @@ class Functional(Reduction):
             fill: Any) -> tuple[UOp, int, list[Pair]]:
     """Windows of the last dims, with the padding filled: (.., out.., kernel..)."""
     n = 2 if isinstance(kernel_size, int) else len(kernel_size)
+    if not n: raise ArgumentError(f"{name}: kernel_size {kernel_size}; give a number, or one for each of the last dimensions")
     u = self.lazydata
     s = u.shape
     if len(s) < n: raise ShapeError(f"{name}: shape {s}; it takes at least {n} dimensions")
@@ -223,7 +228,7 @@ class Functional(Reduction):
     every = ((0, 0),) * (len(s) - n) + tuple(pairs)
     return graph.windows(pad_value(u, every, fill), k, st, di), n, pairs
 
-  def max_pool2d(self, kernel_size: Any = (2, 2), stride: Any = None, dilation: Any = 1, padding: Any = 0,
+  def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False) -> Self:
     """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
 
@@ -235,8 +240,8 @@ class Functional(Reduction):
     fn = BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX
     return self._wrap(graph.drop(graph.reduce(fn, t, axes), axes))
 
-  def avg_pool2d(self, kernel_size: Any = (2, 2), stride: Any = None, dilation: Any = 1, padding: Any = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True) -> Self:
+  def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True) -> Self:
     """The mean of each window of the last dims; padding counts as zeros unless told otherwise.
 
     Raises ShapeError, ArgumentError.
@@ -279,7 +284,7 @@ class Functional(Reduction):
     x = self.cast(graph.acc_dtype(self.dtype))
     return (x * (x.square().mean(axis, keepdim=True) + eps).rsqrt()).cast(self.dtype)
 
-  def batchnorm(self, weight: Any, bias: Any, mean: Any, invstd: Any, axis: int | tuple[int, ...] = 1) -> Self:
+  def batchnorm(self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand, axis: int | tuple[int, ...] = 1) -> Self:
     """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axis; weight and bias may be None.
 
     Raises ShapeError.
@@ -304,7 +309,7 @@ class Functional(Reduction):
     kept = make.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
     return kept.where(self * (1 / (1 - p)), 0)
 
-  def scaled_dot_product_attention(self, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+  def scaled_dot_product_attention(self, key: Operand, value: Operand, attn_mask: Operand | None = None, dropout_p: float = 0.0,
                                    is_causal: bool = False) -> Self:
     """softmax(q kᵀ / sqrt(d) + mask) v. A bool mask keeps where it is true. Raises ShapeError."""
     scores: Any = self.dot(key.transpose(-2, -1)) * (1 / math.sqrt(self.shape[-1]))
@@ -326,17 +331,17 @@ class Functional(Reduction):
     if target.shape != self.shape:
       raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
 
-  def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
+  def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
     """(x - target)², reduced. Raises ShapeError."""
     self._same_shape("mse_loss", target)
     return (self - target).square()._reduced("mse_loss", reduction)
 
-  def binary_crossentropy(self, Y: Any, reduction: str = "mean") -> Self:
+  def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
     """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. Raises ShapeError."""
     self._same_shape("binary_crossentropy", Y)
     return (-Y * self.log() - (1 - Y) * (1 - self).log())._reduced("binary_crossentropy", reduction)
 
-  def binary_crossentropy_logits(self, Y: Any, reduction: str = "mean", pos_weight: Any = None) -> Self:
+  def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
     """Binary cross entropy of sigmoid(x), without overflow, reduced. Raises ShapeError."""
     self._same_shape("binary_crossentropy_logits", Y)
     if pos_weight is None: loss = self.softplus() - self * Y
@@ -374,7 +379,7 @@ class Functional(Reduction):
 
   def _float(self) -> Any: return self.dtype if self.dtype.kind == "f" else dtypes.default_float
 
-  def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
+  def sparse_categorical_crossentropy(self, Y: Operand, ignore_index: int = -1, label_smoothing: float = 0.0,
                                       reduction: str = "mean") -> Self:
     """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
 
@@ -383,7 +388,7 @@ class Functional(Reduction):
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
     return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
 
-  def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
+  def cross_entropy(self, Y: Operand, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
     """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape.
 
     Raises ShapeError, DTypeError.
@@ -397,13 +402,15 @@ class Functional(Reduction):
     rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
     return rows._reduced("cross_entropy", reduction).cast(self._float())
 
-  def nll_loss(self, Y: Any, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
+  def nll_loss(self, Y: Operand, weight: Operand | None = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class.
 
     Raises ShapeError, DTypeError.
     """
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
     if weight is None: return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False)
+    if weight.shape != (u.shape[a],):
+      raise ShapeError(f"nll_loss: a weight of shape {weight.shape} for {u.shape[a]} classes; it must be ({u.shape[a]},)")
     rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)
     w = weight[Y] if ignore_index is None else (Y != ignore_index).where(weight[(Y != ignore_index).where(Y, 0)], 0.0)
     return (rows * w).sum() / w.sum() if reduction == "mean" else (rows * w)._reduced("nll_loss", reduction)

@@ -184,6 +184,7 @@ def drop(u: UOp, axes: Sequence[int]) -> UOp:
 
 def gather(base: UOp, index: UOp) -> UOp:
   """Rows of base: index.shape + base.shape[1:], zero where the index is out of range."""
+  if not base.shape[0]: return const(0, base.dtype, index.shape + base.shape[1:])
   return make(Ops.GATHER, base.dtype, (base, index), None, index.shape + base.shape[1:], base.device or index.device)
 
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.core import Base, axis_of
+from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.random import Random
 
@@ -57,6 +58,7 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   return graph.where(valid, flat, graph.const(-1, work, flat.shape))
 
 
+@checked
 class Indexing(Random):
   """Indexing, gather, scatter, assignment to parts."""
   __slots__ = ()
@@ -75,6 +77,7 @@ class Indexing(Random):
     if used > len(s): raise IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
     at = dots[0] if dots else len(items)
     items[at:at + 1] = [slice(None)] * (len(s) - used)
+    if len(items) > MAX_DIMS: raise IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
     out: list[Any] = []
     ints: list[int] = []
     axis = 0
@@ -87,13 +90,13 @@ class Indexing(Random):
         raise DTypeError(f"{name}: the bool {item} as an index; indices are ints, slices, None, ... and int tensors")
       if isinstance(item, (int, np.integer)):
         if not -size <= item < size:
-          raise IndexOutOfRangeError(f"{name}: index {item} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
+          raise IndexOutOfRangeError(f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
         ints.append(len(out))
         out.append((int(item) % size, 1, 1))
       elif isinstance(item, slice):
         try: b, e, step = item.indices(size)
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
-        except TypeError: raise ArgumentError(f"{name}: slice {item}; its parts must be ints or None") from None
+        except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
         out.append((b, len(range(b, e, step)), step))
       elif isinstance(item, Base):
         if item.dtype.kind == "b":

@@ -9,10 +9,11 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
+from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import axes_of, axis_of, shape_of
+from ntgrad.core import Base, axes_of, axis_of, shape_of
 from ntgrad.elementwise import Casts, broadcast_shape, common_device, scalar_node
 
 
@@ -24,11 +25,21 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   return graph.where(inside, graph.pad(u, padding), graph.const(value, u.dtype, inside.shape))
 
 
+def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
+  """Tensors given one after the other or in lists; arrays and numbers beside a tensor become tensors. Raises ArgumentError."""
+  if given and all([isinstance(t, Base) for t in given]): return tuple(given)
+  flat = [t for g in given for t in (g if isinstance(g, (tuple, list)) else (g,))]
+  first = next((t for t in flat if isinstance(t, Base)), None)
+  if first is None: raise ArgumentError(f"{name}: no Tensor in {shown(given)}; give one or more, one after the other or in a list")
+  return tuple([operand(name, t, first) for t in flat])
+
+
 def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
   """From begin to end of one dim."""
   return graph.shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
 
 
+@checked
 class Movement(Casts):
   """The movement operations."""
   __slots__ = ()
@@ -109,24 +120,23 @@ class Movement(Casts):
     """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
     u = self.lazydata
     s = u.shape
-    new = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    new = shape_of("expand", [-1 if d is None else d for d in given])
     if new == s: return self
     k = len(new) - len(s)
-    if k >= 0 and (-1 in new or None in new):
-      new = tuple([(s[i - k] if i >= k else None) if d is None or d == -1 else d for i, d in enumerate(new)])
-    if k < 0 or None in new or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
+    if k >= 0 and -1 in new: new = tuple([s[i - k] if i >= k and d == -1 else d for i, d in enumerate(new)])
+    if k < 0 or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
       raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
-    new = shape_of("expand", new)
     if new == s: return self
     return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new))
 
   def broadcast_to(self, *shape: Any) -> Self:
     """``expand``."""
     return self.expand(*shape)
-  def expand_as(self, other: Any) -> Self:
+  def expand_as(self, other: Operand) -> Self:
     """Expanded to another tensor's shape."""
     return self.expand(other.shape)
-  def view_as(self, other: Any) -> Self:
+  def view_as(self, other: Operand) -> Self:
     """Reshaped to another tensor's shape."""
     return self.reshape(other.shape)
 
@@ -142,19 +152,20 @@ class Movement(Casts):
     d = axis_of("unsqueeze", dim, len(s) + 1)
     return self.reshape(s[:d] + (1,) + s[d:])
 
-  def pad(self, padding: Any, mode: str = "constant", value: float = 0.0) -> Self:
+  def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
 
     ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
     """
     s = self.shape
-    given = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,)
+    given = (padding,) if isinstance(padding, int) else padding
+    pairs: list[Any]
     if all([isinstance(p, int) for p in given]):
       if len(given) % 2 or len(given) > 2 * len(s):
         raise ShapeError(f"pad: {given} for shape {s}; a flat padding has 2 numbers a dimension, last dimension first")
       pairs = [(0, 0)] * (len(s) - len(given) // 2) + [(given[i], given[i + 1]) for i in range(len(given) - 2, -2, -2)]
     else:
-      pairs = [(0, 0) if p is None else tuple(p) for p in given]
+      pairs = [(0, 0) if p is None else (p,) if isinstance(p, int) else p for p in given]
       if len(pairs) != len(s) or any([len(p) != 2 for p in pairs]):
         raise ShapeError(f"pad: {given} for shape {s}; give one (before, after) pair for each of the {len(s)} dimensions")
     if any([min(lo, 0) + min(hi, 0) + d < 0 for d, (lo, hi) in zip(s, pairs)]):
@@ -165,7 +176,7 @@ class Movement(Casts):
       u = graph.shrink(u, [(max(-lo, 0), d - max(-hi, 0)) for d, (lo, hi) in zip(s, pairs)])
       pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
     elif not any([lo or hi for lo, hi in pairs]): return self._own()
-    if u.dtype.kind != "f" and value != int(value):
+    if u.dtype.kind != "f" and not (math.isfinite(value) and value == int(value)):
       raise DTypeError(f"pad: value {value} does not fit a tensor of {u.dtype.name}")
     if u.dtype.kind in "iu": scalar_node("pad", int(value), u.dtype, ())
     return self._wrap(pad_value(u, pairs, value))
@@ -256,7 +267,7 @@ class Movement(Casts):
     t = graph.tile(self.lazydata, [(size, step, 1) if i == d else (1, 1, 1) for i in range(len(s))])
     return self._wrap(graph.reshape(t, t.shape[:len(s)] + (size,)))
 
-  def windows(self, size: Sequence[int], stride: int | Sequence[int] = 1, dilation: int | Sequence[int] = 1) -> Self:
+  def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
     """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
     n, s = len(size), self.shape
     st = (stride,) * n if isinstance(stride, int) else tuple(stride)
@@ -271,9 +282,12 @@ class Movement(Casts):
                        "pad the tensor or take smaller ones")
     return self._wrap(graph.windows(self.lazydata, size, st, di))
 
-  def cat(self, *others: Any, dim: int = 0) -> Self:
-    """Joined along a dim: ``a.cat(b, c, dim=1)`` or ``Tensor.cat(a, b)``. Raises ShapeError, AxisError, DeviceError."""
-    tensors = [self, *(others[0] if len(others) == 1 and isinstance(others[0], (tuple, list)) else others)]
+  def cat(*tensors: Any, dim: int = 0) -> Any:
+    """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)`` or ``Tensor.cat([a, b])``.
+
+    Raises ShapeError, AxisError, DeviceError, ArgumentError.
+    """
+    self, *rest = tensors = several("cat", tensors)
     d, s = axis_of("cat", dim, self.ndim), self.shape
     if not s: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
     for t in tensors:
@@ -282,17 +296,17 @@ class Movement(Casts):
                          "they must be equal but for that axis")
     common_device("cat", *[t.lazydata for t in tensors])
     dtype = promote(*[t.dtype for t in tensors])
-    return self._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), tensors)
+    return self._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest)
 
-  def stack(self, *others: Any, dim: int = 0) -> Self:
-    """Joined along a new dim. Raises ShapeError, AxisError, DeviceError."""
-    tensors = [self, *(others[0] if len(others) == 1 and isinstance(others[0], (tuple, list)) else others)]
+  def stack(*tensors: Any, dim: int = 0) -> Any:
+    """Joined along a new dim, given as for ``cat``. Raises ShapeError, AxisError, DeviceError, ArgumentError."""
+    self, *_ = tensors = several("stack", tensors)
     for t in tensors:
       if t.shape != self.shape: raise ShapeError(f"stack: shapes {', '.join(str(t.shape) for t in tensors)}; they must be equal")
     first, *rest = [t.unsqueeze(axis_of("stack", dim, self.ndim + 1)) for t in tensors]
     return first.cat(*rest, dim=dim)
 
-  def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+  def roll(self, shifts: Ints, dims: Ints | None = None) -> Self:
     """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
     if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)._own()
     ds = (dims,) if isinstance(dims, int) else tuple(dims)
@@ -305,10 +319,10 @@ class Movement(Casts):
       if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
     return self._wrap(u)
 
-  def meshgrid(self, *others: Any, indexing: str = "ij") -> tuple[Self, ...]:
-    """Grids of coordinates of 1-d tensors. Raises ShapeError, ArgumentError."""
+  def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+    """Grids of coordinates of 1-d tensors, given as for ``cat``. Raises ShapeError, ArgumentError."""
     if indexing not in ("ij", "xy"): raise ArgumentError(f"meshgrid: indexing {indexing!r}; it takes 'ij' or 'xy'")
-    tensors = [self, *others]
+    tensors = several("meshgrid", tensors)
     if any([t.ndim > 1 for t in tensors]):
       raise ShapeError(f"meshgrid: shapes {', '.join(str(t.shape) for t in tensors)}; it takes 1-d tensors")
     place = list(range(len(tensors)))

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
@@ -83,6 +84,7 @@ def _rounded(u: UOp) -> UOp:
   return seen_as(seen_as(u, bits), u.dtype)
 
 
+@checked
 class Random(Creation):
   """Random tensors."""
   __slots__ = ()
@@ -115,6 +117,7 @@ class Random(Creation):
               requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high). Raises ArgumentError, DTypeError."""
     if dtype is not None and dtypes.of(dtype).kind in "iu":
+      if not (math.isfinite(low) and math.isfinite(high)): raise ArgumentError(f"uniform: low {low}, high {high} for ints; they must be finite")
       return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
     u = cls.rand(*shape, device=device, dtype=dtype).lazydata
     if high - low != 1:

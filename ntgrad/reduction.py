@@ -9,6 +9,7 @@ import math
 from typing import Self, Sequence, Union
 
 from ntgrad import graph
+from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -32,12 +33,13 @@ def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
   return graph.cast(out, u.dtype) if u.dtype.kind == "f" else out
 
 
+@checked
 class Reduction(Movement):
   """The reductions."""
   __slots__ = ()
 
   def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
-    return self._wrap(node if keepdim else graph.drop(node, axes))
+    return self._wrap(node if flag("keepdim", keepdim) else graph.drop(node, axes))
 
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
@@ -86,7 +88,7 @@ class Reduction(Movement):
     left = graph.expand(graph.reshape(left, (1,) * a + (n,) + (1,) * (len(u.shape) - a - 1)), u.shape)
     first = graph.reduce(BinaryOps.MAX, graph.where(found, left, graph.const(0, dtypes.int32, u.shape)), (a,))
     out = graph.sub(graph.const(n, dtypes.int32, first.shape), first)
-    if keepdim: return self._from_node(graph.reshape(out, (1,) * len(s)) if axis is None else out)
+    if flag("keepdim", keepdim): return self._from_node(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     return self._from_node(graph.drop(out, (a,)))
 
   def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
@@ -151,10 +153,14 @@ class Reduction(Movement):
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
   def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The p-norm along axes (None: all); p may be inf. Raises AxisError."""
+    """The p-norm along axes (None: all): ``(Σ |x|^p)^(1/p)``. For p inf the greatest and for -inf the least absolute value, for 0 how many are
+    not 0. Raises AxisError; ArgumentError for a p that is NaN, and for no elements where p is inf or -inf."""
+    if math.isnan(p): raise ArgumentError(f"norm: p is {p}; it takes a number, inf or -inf")
     x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
     if p == 2: return x.square().sum(axis, keepdim).sqrt()
     if p == math.inf: return x.abs().max(axis, keepdim)
+    if p == -math.inf: return x.abs().min(axis, keepdim)
+    if p == 0: return x.ne(0).cast(x.dtype).sum(axis, keepdim)
     if p == 1: return x.abs().sum(axis, keepdim)
     return x.abs().pow(p).sum(axis, keepdim).pow(1 / p)
 

@@ -1,7 +1,7 @@
 """``Tensor``: lazy tensor code. Operations build the graph of ``lazydata``; nothing runs until a value is needed.
 
 The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``movement``, ``reduction``,
-``functional``, ``creation``, ``random``, ``indexing``; this file has the constructor and the gradients.
+``functional``, ``creation``, ``random``, ``indexing``, ``copying``; this file has the constructor and the gradients.
 """
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from ntgrad import graph
+from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
+from ntgrad.copying import Copying
 from ntgrad.core import mode, no_grad
 from ntgrad.creation import node_of
 from ntgrad.device import Device
-from ntgrad.indexing import Indexing
 
 
 class _Training(type):
@@ -25,9 +26,10 @@ class _Training(type):
     """Whether dropout drops and batch norms take the batch's statistics."""
     return mode.training
   @training.setter
-  def training(cls, value: bool) -> None: mode.training = bool(value)
+  def training(cls, value: bool) -> None: mode.training = flag("Tensor.training", value)
 
 
+@checked
 class train:
   """``with Tensor.train(): ...``: layers behave as in training (``Tensor.train(False)``: as in use)."""
   def __init__(self, value: bool = True) -> None: self.value, self.before = value, mode.training
@@ -44,7 +46,8 @@ class train:
     return call
 
 
-class Tensor(Indexing, metaclass=_Training):
+@checked
+class Tensor(Copying, metaclass=_Training):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's tensor.
 
   Views (indexing, reshape, permute, ..) share its memory, and see and make its writes; everything else is a tensor of its own (docs/memory.md).

@@ -9,6 +9,7 @@ from typing import Any, Callable
 from weakref import ref
 
 from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
+from ntgrad.checks import checked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import Ops, UOp
@@ -82,11 +83,12 @@ class TinyJit:
   numbers are new ones at each call. Python numbers that the function takes from elsewhere stay as they were when it was captured.
 
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call that shares
-  otherwise runs plainly, and the one after it captures again. Raises CaptureError at the second call for what cannot be repeated (a value read,
-  nothing computed, ..), and later for arguments of another shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit
-  called while another records is part of it.
+  otherwise runs plainly, and the one after it captures again. Raises ArgumentError for what is no function, CaptureError at the second call
+  for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of another shape, dtype, device or nesting, and
+  for other arguments that are no Tensors. A jit called while another records is part of it.
   """
 
+  @checked
   def __init__(self, fn: Callable[..., Any]):
     self.fn = fn
     self.name = getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1]

@@ -5,11 +5,12 @@ A layer is a plain object with Tensors for attributes and a ``__call__``; there 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
+from ntgrad.checks import Ints, checked
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.core import MAX_SIZE
 from ntgrad.nn import optim as optim, state as state
 from ntgrad.tensor import Tensor
 
@@ -25,15 +26,15 @@ def __getattr__(name: str) -> Any:
 
 
 def _size(layer: str, what: str, n: Any) -> int:
-  if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-    raise ArgumentError(f"nn.{layer}: {what} is {n!r}, expected a whole number of at least 1")
+  if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_SIZE:
+    raise ArgumentError(f"nn.{layer}: {what} is {shown(n)}, expected a whole number from 1 to {MAX_SIZE}")
   return n
 
 
-def _ints(layer: str, what: str, x: int | Sequence[int], rank: int, least: int) -> tuple[int, ...]:
+def _ints(layer: str, what: str, x: Ints, rank: int, least: int) -> tuple[int, ...]:
   out = (x,) * rank if isinstance(x, int) else tuple(x)
-  if len(out) != rank or any(not isinstance(n, int) or isinstance(n, bool) or n < least for n in out):
-    raise ArgumentError(f"nn.{layer}: {what} is {x!r}, expected a whole number of at least {least}, or {rank} of them")
+  if len(out) != rank or not all(least <= n <= MAX_SIZE for n in out):
+    raise ArgumentError(f"nn.{layer}: {what} is {shown(x)}, expected a whole number from {least} to {MAX_SIZE}, or {rank} of them")
   return out
 
 
@@ -47,6 +48,7 @@ def _untrained(value: Tensor) -> Tensor:
   return value.clone().requires_grad_(False)
 
 
+@checked
 class Linear:
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
 
@@ -65,6 +67,7 @@ class Linear:
     return x.linear(self.weight.transpose(0, 1), self.bias)
 
 
+@checked
 class Conv2d:
   """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``.
 
@@ -73,8 +76,8 @@ class Conv2d:
   """
   _rank = 2
 
-  def __init__(self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] = 1,
-               padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True):
+  def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
+               dilation: Ints = 1, groups: int = 1, bias: bool = True):
     name, rank = type(self).__name__, self._rank
     for what, n in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)): _size(name, what, n)
     if in_channels % groups or out_channels % groups:
@@ -103,11 +106,13 @@ class Conv2d:
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=self.padding)
 
 
+@checked
 class Conv1d(Conv2d):
   """1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`Conv2d`."""
   _rank = 1
 
 
+@checked
 class BatchNorm:
   """Batch normalisation over every axis but the second (https://arxiv.org/abs/1502.03167): ``(n, sz, ..) -> (n, sz, ..)``.
 
@@ -151,6 +156,7 @@ class BatchNorm:
 BatchNorm2d = BatchNorm3d = BatchNorm
 
 
+@checked
 class LayerNorm:
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
 
@@ -176,6 +182,7 @@ class LayerNorm:
     return x if self.bias is None else x + self.bias
 
 
+@checked
 class LayerNorm2d(LayerNorm):
   """Layer normalisation over the channels of ``(n, c, h, w)``."""
 
@@ -184,6 +191,7 @@ class LayerNorm2d(LayerNorm):
     return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
+@checked
 class GroupNorm:
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
 
@@ -207,6 +215,7 @@ class GroupNorm:
     return x * self.weight.reshape(1, -1, *[1] * (rank - 2)) + self.bias.reshape(1, -1, *[1] * (rank - 2))
 
 
+@checked
 class RMSNorm:
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside."""
 
@@ -222,6 +231,7 @@ class RMSNorm:
     return x if self.weight is None else x * self.weight
 
 
+@checked
 class Embedding:
   """Rows of a table: int ``(..) -> (.., embed_size)``. ``weight`` is (vocab_size, embed_size), Glorot uniform."""
 

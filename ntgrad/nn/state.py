@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import StateError
+from ntgrad.codegen.errors import StateError, shown
+from ntgrad.core import MAX_DIMS, MAX_SIZE
+from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
 # what files call the dtypes; the format has no others that ntgrad could hold
@@ -32,6 +33,7 @@ _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not m
 
 # ---- names
 
+@checked
 def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   """Every Tensor reachable from ``obj`` (attributes, dict values, list and tuple items) under its dotted path.
 
@@ -59,6 +61,7 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   return out
 
 
+@checked
 def get_parameters(obj: Any) -> list[Tensor]:
   """Every Tensor reachable from ``obj``, each once, in the order of :func:`get_state_dict`.
 
@@ -67,6 +70,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
   return list({id(t): t for t in get_state_dict(obj).values()}.values())
 
 
+@checked
 def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool = True, verbose: bool = False) -> None:
   """Assign the tensors of ``state_dict`` to those of ``model`` with the same names, moved to the model's devices.
 
@@ -115,11 +119,14 @@ def _names(names: list[str]) -> str:
 
 # ---- safetensors files
 
+@checked
 def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
   """Write ``tensors`` to a safetensors file at ``path``. A file that was there is replaced only when the new one is whole.
 
-  Raises StateError for a name or a metadata entry that is not a string and for an empty name ``__metadata__``.
+  Raises StateError for a name or a metadata entry that is not a string, for the name ``__metadata__``, and for a path where a folder or a device
+  is; MissingFileError where there is no such folder. Files that a killed save left in the folder are removed.
   """
+  to = plain_file("safe_save", path, new=True)
   for name, t in tensors.items():
     if not isinstance(name, str) or name == "__metadata__":
       raise StateError(f"safe_save: {name!r} cannot be a tensor's name; use a string other than '__metadata__'")
@@ -147,20 +154,11 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   text += b" " * (-len(text) % 8)
   if len(text) > _MAX_HEADER:
     raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
-  path = Path(path)
-  temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-  try:
-    with open(temporary, "wb") as f:
-      f.write(len(text).to_bytes(8, "little") + text)
-      for name in order:
-        array = np.ascontiguousarray(tensors[name].numpy())
-        f.write(array.reshape(-1).view(np.uint8).data)
-      f.flush()
-      os.fsync(f.fileno())
-    os.replace(temporary, path)
-  except BaseException:
-    temporary.unlink(missing_ok=True)
-    raise
+  with replaced_when_whole(to) as f:
+    f.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+      array = np.ascontiguousarray(tensors[name].numpy())
+      f.write(array.reshape(-1).view(np.uint8).data)
 
 
 @dataclass(frozen=True)
@@ -172,26 +170,28 @@ class _Entry:
   end: int
 
 
+@checked
 def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
   """The tensors of the safetensors file at ``path``, by name, in the file's order, on ``device`` (the default one if None).
 
-  Raises FileNotFoundError, and StateError for a file that is truncated or damaged in any way; nothing is loaded then.
+  Raises MissingFileError (a FileNotFoundError), and StateError for a file that is truncated or damaged in any way; nothing is loaded then.
   """
-  data, entries, _ = _parse(Path(path))
+  data, entries, _ = _parse(path)
   # a copy each: the file's bytes are not kept alive by one small tensor
   arrays = {e.name: data[e.begin:e.end].copy().view(e.dtype.np).reshape(e.shape) for e in entries}
   return {e.name: Tensor(arrays[e.name], dtype=e.dtype, device=device) for e in entries}
 
 
+@checked
 def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
   """The ``__metadata__`` of a safetensors file, ``{}`` if it has none. Raises as :func:`safe_load`."""
-  return _parse(Path(path))[2]
+  return _parse(path)[2]
 
 
-def _parse(path: Path) -> tuple[np.ndarray, list[_Entry], dict[str, str]]:
+def _parse(path: str | os.PathLike[str]) -> tuple[np.ndarray, list[_Entry], dict[str, str]]:
   """The raw data, the checked entries and the metadata of a file."""
   def refuse(why: str) -> StateError: return StateError(f"safe_load: {str(path)!r} is not a whole safetensors file: {why}")
-  raw = np.fromfile(path, dtype=np.uint8)
+  raw = np.fromfile(plain_file("safe_load", path), dtype=np.uint8)
   if len(raw) < 8: raise refuse(f"it has {len(raw)} bytes, the header length alone takes 8")
   length = int.from_bytes(raw[:8].tobytes(), "little")
   if length > _MAX_HEADER: raise refuse(f"its header length is {length} bytes, the format allows {_MAX_HEADER}")
@@ -238,12 +238,17 @@ def _entry(name: str, spec: Any, size: int, refuse: Any) -> _Entry:
   if dtype is None: raise refuse(f"{name!r} has the dtype {spec['dtype']!r}; dtypes: {', '.join(SAFE_DTYPES)}")
   shape, offsets = spec["shape"], spec["data_offsets"]
   if not isinstance(shape, list) or not all(natural(d) for d in shape):
-    raise refuse(f"{name!r} has the shape {shape!r}, expected a list of whole numbers")
+    raise refuse(f"{name!r} has the shape {shown(shape)}, expected a list of whole numbers")
   if not isinstance(offsets, list) or len(offsets) != 2 or not all(natural(o) for o in offsets):
-    raise refuse(f"{name!r} has the data_offsets {offsets!r}, expected two whole numbers")
+    raise refuse(f"{name!r} has the data_offsets {shown(offsets)}, expected two whole numbers")
   begin, end = offsets
   if begin > end or end > size:
     raise refuse(f"{name!r} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
   if end - begin != (need := math.prod(shape) * dtype.itemsize):
     raise refuse(f"{name!r} takes {end - begin} bytes, shape {tuple(shape)} of {dtype.name} takes {need}")
+  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:   # no elements, but sizes that numpy has not
+    raise refuse(f"{name!r} has the shape {shown(shape)} of {len(shape)} dimensions, a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes")
   return _Entry(name, dtype, tuple(shape), begin, end)
+
+
+__all__ = ["SAFE_DTYPES", "get_parameters", "get_state_dict", "load_state_dict", "safe_load", "safe_load_metadata", "safe_save"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ApplicationError
 from ntgrad.engine.device import default_device
@@ -24,6 +25,7 @@ def whole(shape: tuple[int, ...]) -> Arrangement:
   return a.tile(shape).squeeze(tuple(range(len(shape)))) if shape else a
 
 
+@checked
 def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   """``fn`` of arrays (or tensors, or numbers), read and run as an application on one block for each: ``apply(lambda x: tl.exp(x), x)``.
 

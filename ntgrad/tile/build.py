@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
-from ntgrad.codegen.errors import ArgumentError, StateError
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, StateError, shown
+from ntgrad.device import canonical
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.realize import Step
@@ -28,7 +31,8 @@ class Config:
   values: Mapping[str, int] = field(default_factory=dict)
 
 
-def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Config], output_dir: str | Path, *,
+@checked
+def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Config], output_dir: str | os.PathLike[str], *,
           target: str = "opencl", kernel_name: str | None = None) -> Path:
   """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
 
@@ -37,10 +41,14 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
   Raises ArgumentError for two configurations that a call could not tell apart.
   """
   folder = Path(output_dir)
+  if folder.exists() and not folder.is_dir(): raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
   folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
   for number, c in enumerate(configs):
-    arrangement, application, tensors = premake(*c.args, **c.kwargs)
+    made = premake(*c.args, **c.kwargs)
+    if not isinstance(made, tuple) or len(made) != 3:
+      raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")
+    arrangement, application, tensors = made
     kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
     taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
     s = kernel.specialise(*c.arguments, **c.values)
@@ -84,7 +92,7 @@ def compiled(s: Any, target: str) -> tuple[ProgramSpec, bytes, str]:
 class Library:
   """The kernels of a folder that :func:`build` made. Calling it runs the one whose arguments fit."""
 
-  def __init__(self, folder: str | Path, device: str | None = None):
+  def __init__(self, folder: str | os.PathLike[str], device: str | None = None):
     self.folder = Path(folder)
     try: manifest = json.loads((self.folder / "manifest.json").read_text())
     except (OSError, ValueError) as e: raise StateError(f"load: {self.folder} is no folder of built kernels ({e})") from None
@@ -92,7 +100,7 @@ class Library:
       raise StateError(f"load: {self.folder} has format {manifest.get('format')!r}; this version reads {FORMAT}: build it again")
     self.target: str = manifest["target"]
     self.kernels: list[dict[str, Any]] = manifest["kernels"]
-    self.device = device or default_device()
+    self.device = default_device() if device is None else canonical(device)
     self._launchers: dict[int, Launcher] = {}
 
   def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
@@ -128,7 +136,8 @@ class Library:
                     tuple(k["parameters"]), tuple((w, i) for w, i in k["sharing"]))
 
 
-def load(folder: str | Path, device: str | None = None) -> Library:
+@checked
+def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
   """The kernels of a folder that :func:`build` made, for a device. Raises StateError."""
   return Library(folder, device)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad import graph
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, GradientError
+from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
 from ntgrad.engine.buffer import Buffer
@@ -100,6 +101,7 @@ def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
   return Tensor._from_node(Buffer(device, tuple(shape), dtype).node)
 
 
+@checked
 def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None, outputs: Mapping[str, Like] | None = None) -> Function:
   """A function of tensors from a kernel that writes its last parameters.
 
@@ -113,5 +115,7 @@ def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | N
   made = dict(outputs) if outputs is not None else {names[-1]: names[0]}
   unknown = [n for n in made if n not in names]
   if unknown: raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
+  wrong = [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]
+  if wrong: raise ArgumentError(f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a function")
   kernels = () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward)
   return Function(kernel, kernels, made)

@@ -17,10 +17,11 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
@@ -32,11 +33,12 @@ from ntgrad.tensor import Tensor as Lazy
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
-from .tensor import Tensor, named
+from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
 
 
+@checked
 def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Tensor], *, kernel_name: str | None = None,
          num_warps: int | Sequence[int] | None = None, num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None,
          output_dir: str | None = None, caller: str | None = None) -> TileKernel:
@@ -50,9 +52,10 @@ def make(arrangement: Callable[..., Any], application: Callable[..., Any], tenso
   if len(names) != len(tensors):
     raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each")
   sources = named(tensors, names)
+  check_takes("make", arrangement, len(sources))
   try: arranged = arrangement(*sources)
   except NtgradError as e: raise at_line(e, arrangement) from None
-  arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged)
+  arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged) if isinstance(arranged, (tuple, list)) else ()
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
     raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
                         "it returns one arranged tensor for each")
@@ -63,6 +66,7 @@ def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
   """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
   around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
   if fn is None: return lambda f: _jit(f, around, settings)
+  if not callable(fn): raise ArgumentError(f"jit: {shown(fn)} is no function; decorate one with @tile.jit, or @tile.jit(num_warps=4)")
   return _jit(fn, around, settings)
 
 

@@ -12,7 +12,7 @@ from ntgrad.alias import caller, watchers
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError
+from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
 from ntgrad.engine.buffer import Buffer, Storage
@@ -54,7 +54,9 @@ def describe(a: Any) -> Argument:
   """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
   if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtypes.of(a[1]))
   if isinstance(a, bool): return Argument((), dtypes.bool)
-  if isinstance(a, int): return Argument((), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64)
+  if isinstance(a, int):
+    if not -(1 << 63) <= a < 1 << 63: raise ArgumentError(f"{shown(a)} as an argument; numbers are int64 at most")
+    return Argument((), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64)
   if isinstance(a, float): return Argument((), dtypes.float32)
   if isinstance(a, Jagged): return Argument(a.shape, describe(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe(a.offsets).dtype))
   shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
@@ -95,7 +97,11 @@ def with_numbers(args: Sequence[Any]) -> list[UOp]:
     if dtype is None:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
-    else: out.append(number_buffer(device, dtype if dtype is not dtypes.int32 or -(1 << 31) <= a < 1 << 31 else dtypes.int64, a).node)
+    else:
+      if dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
+        if not -(1 << 63) <= a < 1 << 63: raise AttributeError
+        dtype = dtypes.int64
+      out.append(number_buffer(device, dtype, a).node)
   return out
 
 

@@ -6,9 +6,10 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
+from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError
 
-from .tensor import Tensor, named
+from .tensor import Tensor, check_takes, named
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -21,14 +22,16 @@ def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor], subs: M
   names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:len(given)]
   if len(names) == len(given):   # dimensions may be meant by the names that they have now
     given = tuple(t.subs({k: v for k, v in subs.items() if isinstance(k, str)}) for t in named(given, names))
+  check_takes("arrangement", arrangement, len(given))
   out = arrangement(*given)
-  out = (out,) if isinstance(out, Tensor) else tuple(out)
+  out = (out,) if isinstance(out, Tensor) else tuple(out) if isinstance(out, (tuple, list)) else ()
   if len(out) != len(given) or not all(isinstance(t, Tensor) for t in out):
     raise ArgumentError("an arrangement gives one arranged tensor for each of its tensors; "
                         f"this one gives {len(out)} arranged tensors for {len(given)}")
   return out
 
 
+@checked
 def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tensor],
                          subs: Mapping[Any, Any] | None = None) -> tuple[tuple[Numbers, ...], tuple[Numbers, ...]]:
   """The elements of each source, numbered row by row, and the same numbers as the programs see them.

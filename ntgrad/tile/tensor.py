@@ -6,6 +6,7 @@ kernels get their indices. So shapes here are for people and for proofs, and the
 """
 from __future__ import annotations
 
+import inspect
 import itertools
 import operator
 from dataclasses import dataclass, replace
@@ -13,9 +14,10 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
 from ntgrad.codegen.symbol import Expr, Symbol, evaluate, names_of
 
 from . import shapes
@@ -100,8 +102,10 @@ class Tensor:
   _ops: tuple[Operation, ...]
   _levels: tuple[Shape, ...]
 
+  @checked
   def __init__(self, ndim: int | None = None, shape: Sequence[Any] | None = None, dtype: Any = None, other: Any = None,
-               shape_options: Any = None, constexpr: bool = False, value: Any = None, name: str | None = None, jagged_dim: int | None = None):
+               shape_options: Mapping[str, Any] | Sequence[Any] | None = None, constexpr: bool = False,
+               value: Any = None, name: str | None = None, jagged_dim: int | None = None):
     if shape is None:
       if ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
       if isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0: raise ArgumentError(f"Tensor: {ndim!r} dimensions")
@@ -426,8 +430,18 @@ def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:
   return out
 
 
+def check_takes(name: str, arrangement: Callable[..., Any], count: int) -> None:
+  """Raises ArgumentError for an arrangement that does not take so many tensors."""
+  try: signature = inspect.signature(arrangement)
+  except ValueError: return   # written in C, says nothing
+  try: signature.bind(*range(count))
+  except TypeError as e: raise ArgumentError(f"{name}: {shown(arrangement)} does not take {count} tensors: {e}") from None
+
+
+@checked
 def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
   """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their sizes."""
+  if len(names) != len(tensors): raise ArgumentError(f"named: {len(tensors)} tensors and {len(names)} names; one for each")
   sources = [t._source.named(n) for t, n in zip(tensors, names)]
   own = [{old.name: new for g, old, new in zip(s.given, t._source.shape, s.shape) if g is None and isinstance(old, Symbol)}
          for t, s in zip(tensors, sources)]

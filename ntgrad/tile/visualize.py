@@ -4,6 +4,7 @@ from __future__ import annotations
 import colorsys
 import itertools
 import math
+import os
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ArgumentError
 
@@ -219,8 +221,9 @@ def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int
   return y
 
 
+@checked
 def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tensors: Sequence[Tensor] | None = None,
-              subs: Mapping[Any, Any] | None = None, save_path: str | Path | None = None) -> Picture:
+              subs: Mapping[Any, Any] | None = None, save_path: str | os.PathLike[str] | None = None) -> Picture:
   """Draw an arranged tensor, several of them, or what an arrangement function makes of ``tensors``.
 
   Each element of the source has the number and colour of the program (the outermost level) that has it; thick borders are those of
@@ -238,5 +241,5 @@ def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tenso
     if math.prod(a.view.shape) > MOST_ELEMENTS:
       raise ArgumentError(f"visualize: {t} has {math.prod(a.view.shape)} elements; give smaller sizes")
     y = draw(picture, t.name, a, y) + GAP
-  if save_path is not None: picture.save(save_path)
+  if save_path is not None: picture.save(Path(save_path))
   return picture

@@ -4,12 +4,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
+import ntgrad.config
 from ntgrad import Tensor, config
 from ntgrad.backends.opencl.device import available
+from ntgrad.codegen.config import Config
 from ntgrad.errors import ConfigError, DeviceError
 from support.devices import HAS_CUDA
 
@@ -43,9 +46,27 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
       assert got.device == dev and got.tolist() == (np.zeros((2, 3)) + t.numpy()).tolist()
 
 
-@pytest.mark.parametrize("bits", [64, 1, -128])
-def test_a_width_that_no_cpu_has_is_refused(bits: int) -> None:
-  with pytest.raises(ConfigError, match="0, 128, 256 or 512, got"), config(vector_bits=bits): pass
-  env = {**os.environ, "VECTOR_BITS": str(bits)}
-  done = subprocess.run([sys.executable, "-c", "import ntgrad"], env=env, capture_output=True, text=True, timeout=120)
-  assert done.returncode and f"environment variable VECTOR_BITS='{bits}': expected 0, 128, 256 or 512" in done.stderr
+@pytest.mark.parametrize("name", [f.name for f in fields(Config) if f.metadata["kind"] is int])
+def test_settings_refuse_what_they_do_not_take(name: str) -> None:
+  was = getattr(config, name)
+  for value in (-2, 10 ** 9, "1", 1.0, None):
+    for give in (lambda v: setattr(config, name, v), lambda v: config(**{name: v}).__enter__(), lambda v: setattr(ntgrad.config, name, v)):
+      with pytest.raises(ConfigError, match=rf"config.{name} is {value!r}, expected .*\d"): give(value)
+      assert getattr(config, name) == was
+
+
+def test_a_setting_that_is_none_is_refused() -> None:
+  before = vars(config).copy()
+  for give in (lambda: setattr(config, "debag", 1), lambda: config(debug=5, debag=1).__enter__()):
+    with pytest.raises(ConfigError, match="no field 'debag'; fields: debug, "): give()
+  assert vars(config) == before
+
+
+@pytest.mark.parametrize("variable, value, said", [
+  ("WORKERS", "-3", "WORKERS is -3, expected a whole number from 0 to 1024"), ("BEAM", "-1", "BEAM is -1, expected a whole number from 0"),
+  ("DEBUG", "-1", "DEBUG is -1, expected a whole number from 0 to 6"), ("DEBUG", "abc", "DEBUG is 'abc', expected a whole number from 0 to 6"),
+  ("VECTOR_BITS", "100", "VECTOR_BITS is 100, expected 0, 128, 256 or 512"), ("NOOPT", "yes", "NOOPT is 'yes', expected 0 or 1"),
+  ("JIT", "", "JIT is '', expected 0 or 1"), ("COLOR", "1.5", "COLOR is '1.5', expected -1, 0 or 1")])
+def test_variables_refuse_what_they_do_not_take(variable: str, value: str, said: str) -> None:
+  done = subprocess.run([sys.executable, "-c", "import ntgrad"], env={**os.environ, variable: value}, capture_output=True, text=True, timeout=120)
+  assert done.returncode and f"ConfigError: environment variable {said}" in done.stderr

@@ -6,6 +6,7 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
+import ntgrad
 from ntgrad import Device, Tensor, dtypes, no_grad
 from ntgrad.errors import (
   ArgumentError,
@@ -197,7 +198,60 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("gradient shape", lambda: (leaf(2) * 2).backward(f(3)), GradientError, ["(3,)", "(2,)"]),
   ("target", lambda: leaf(2).sum().gradient(f(3)), GradientError, ["target 0", "(3,)"]),
   ("int target", lambda: leaf(2).sum().gradient(i(3)), GradientError, ["int32"]),
+  # values of the wrong kind
+  ("ints of 70 bits", lambda: Tensor([1, 2 ** 70]), ArgumentError, ["1180591620717411303424", "int"]),
+  ("ints of two signs", lambda: Tensor([2 ** 63, -1]), ArgumentError, ["9223372036854775808", "-1"]),
+  ("ints and floats", lambda: Tensor([10 ** 400, 0.5]), ArgumentError, ["1329 bits"]),
+  ("lists of None", lambda: Tensor([1, None]), DTypeError, ["NoneType"]),
+  ("lists of tensors", lambda: Tensor([f(), f()]), DTypeError, ["Tensor.stack"]),
+  ("deep lists", lambda: Tensor(_nested(70)), ShapeError, ["70 deep", "64"]),
+  ("cat of nothing", lambda: Tensor.cat(), ArgumentError, ["cat", "no Tensor"]),
+  ("cat of an empty list", lambda: Tensor.cat([]), ArgumentError, ["cat", "no Tensor"]),
+  ("stack of numbers", lambda: Tensor.stack((1, 2)), ArgumentError, ["stack", "(1, 2)"]),
+  ("cat with text", lambda: f(2).cat("text"), ArgumentError, ["cat", "'text'"]),
+  ("float stride", lambda: f(1, 1, 4, 4).conv2d(f(1, 1, 2, 2), stride=1.5), ArgumentError, ["conv2d", "stride", "1.5", "whole number"]),
+  ("text weight", lambda: f(1, 1, 4, 4).conv2d("w"), ArgumentError, ["conv2d", "weight", "'w'", "tensor"]),
+  ("float kernel", lambda: f(1, 4, 4).max_pool2d(1.5), ArgumentError, ["max_pool2d", "kernel_size", "1.5"]),
+  ("no kernel", lambda: f(1, 4, 4).max_pool2d(()), ArgumentError, ["kernel_size", "()"]),
+  ("arange nan", lambda: Tensor.arange(float("nan")), ArgumentError, ["arange", "nan", "finite"]),
+  ("arange inf", lambda: Tensor.arange(0, float("inf")), ArgumentError, ["arange", "inf"]),
+  ("norm nan", lambda: f(2).norm(float("nan")), ArgumentError, ["norm", "nan"]),
+  ("tensor as a size", lambda: f(3).reshape(Tensor(3)), ArgumentError, ["reshape", "Tensor"]),
+  ("tensor as an axis", lambda: f(3).sum(Tensor(0)), AxisError, ["sum", "Tensor"]),
+  ("tensor as a flag", lambda: f(3).sum(keepdim=b(2)), ArgumentError, ["keepdim", "True or False"]),
+  ("float as a flag", lambda: f(3).max(keepdim=1.0), ArgumentError, ["keepdim", "1.0"]),
+  ("text index", lambda: f(3)["a"], DTypeError, ["str"]),
+  ("65 dimensions", lambda: Tensor.ones(*[1] * 65), ArgumentError, ["65", "64"]),
+  ("65 new dimensions", lambda: f(1)[(None,) * 64], IndexOutOfRangeError, ["65", "64"]),
+  ("a size of 70 bits", lambda: Tensor.zeros(2 ** 70), ArgumentError, ["zeros", str(2 ** 63 - 1)]),
+  ("more than memory", lambda: Tensor.zeros(2 ** 40, 2 ** 40), ArgumentError, ["(1099511627776, 1099511627776)"]),
+  ("thousands of digits", lambda: f(2) + 10 ** 5000, ArgumentError, ["16610 bits", "float32"]),
+  ("index of thousands of digits", lambda: f(2)[10 ** 5000], IndexOutOfRangeError, ["16610 bits"]),
+  ("cast to None", lambda: f(2).cast(None), DTypeError, ["None", "float32"]),  # type: ignore[arg-type]
+  ("dtype of an array", lambda: f(2).cast(np.zeros(2)), DTypeError, ["array"]),  # type: ignore[arg-type]
+  ("device of a list", lambda: f(2).to(["CPU"]), DeviceError, ["CPU"]),  # type: ignore[arg-type]
+  ("requires_grad of text", lambda: Tensor([1.0], requires_grad="yes"), ArgumentError, ["requires_grad", "'yes'"]),  # type: ignore[arg-type]
+  ("gradient of text", lambda: leaf(2).sum().backward("g"), ArgumentError, ["backward", "gradient", "'g'"]),  # type: ignore[arg-type]
+  ("realize of text", lambda: f(2).realize("x"), ArgumentError, ["realize", "'x'"]),
+  ("layers that are none", lambda: f(2).sequential([3]), ArgumentError, ["sequential", "layers", "[3]"]),
+  ("class weights", lambda: f(4, 3).nll_loss(i(4), f(2)), ShapeError, ["nll_loss", "(2,)", "(3,)"]),
+  ("no_grad of a number", lambda: no_grad(5), ArgumentError, ["no_grad", "5"]),
+  ("int of nan", lambda: int(Tensor(float("nan"))), ArgumentError, ["int", "nan"]),
+  ("int of inf", lambda: int(Tensor(float("inf"))), ArgumentError, ["int", "inf"]),
+  ("int uniform", lambda: Tensor.uniform(2, low=float("nan"), dtype="int32"), ArgumentError, ["uniform", "nan"]),
+  ("the dtype of indices", lambda: f(2).cast("index"), DTypeError, ["'index'"]),
+  ("training of text", lambda: setattr(Tensor, "training", "no"), ArgumentError, ["Tensor.training", "'no'"]),
+  ("no parameters", lambda: ntgrad.nn.optim.SGD([]), ArgumentError, ["SGD", "none of the 0 params"]),
+  ("a rate that is no number", lambda: ntgrad.nn.optim.Adam([leaf(2)], lr=float("nan")), ArgumentError, ["Adam", "lr is nan"]),
+  ("an array for a layer", lambda: ntgrad.nn.Linear(2, 3)(np.ones(2)), ArgumentError, ["nn.Linear", "x is an array", "Tensor(..)"]),  # type: ignore
+  ("jit of a number", lambda: ntgrad.jit(5), ArgumentError, ["TinyJit", "fn is 5", "function"]),
 ]
+
+
+def _nested(depth: int) -> Any:
+  out: Any = 1.0
+  for _ in range(depth): out = [out]
+  return out
 
 
 @pytest.mark.parametrize("name,call,error,words", CASES, ids=[c[0] for c in CASES])

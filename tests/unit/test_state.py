@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from ntgrad import Tensor, nn
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.errors import StateError
+from ntgrad.errors import ArgumentError, MissingFileError, StateError
 from ntgrad.nn.state import (
   SAFE_DTYPES,
   get_parameters,
@@ -232,7 +234,11 @@ DAMAGED: list[tuple[bytes, str]] = [
   (raw_file({"a": entry(), "b": entry(offsets=(12, 20))}, bytes(20)), "'b' starts at byte 12, which leaves a hole after 'a'"),
   (raw_file({"a": entry()}, bytes(9)), "tensors take 8 bytes, the file has 9 bytes"),
   (raw_file(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", bytes(8)), "'a' stands twice"),
-  (raw_file({"a": entry("BOOL", (2,), (0, 2))}, b"\1\2"), "holds a byte 2")]
+  (raw_file({"a": entry("BOOL", (2,), (0, 2))}, b"\1\2"), "holds a byte 2"),
+  (raw_file({"a": entry(shape=(1,) * 65, offsets=(0, 4))}, bytes(4)), "of 65 dimensions, a tensor has up to 64"),
+  (raw_file({"a": entry(shape=(2 ** 63, 0), offsets=(0, 0))}), r"\[9223372036854775808, 0\] .* up to 64 and 9223372036854775807 bytes"),
+  (raw_file({"a": entry(shape=(2 ** 62, 2 ** 62, 0), offsets=(0, 0))}), "a tensor has up to"),
+  (raw_file({"a": entry(shape=(10 ** 400, 0), offsets=(0, 0))}), "an int of 1329 bits")]
 
 
 @pytest.mark.parametrize("data, said", DAMAGED)
@@ -262,4 +268,47 @@ def test_flipped_bits_never_crash(tmp_path: Path) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-  with pytest.raises(FileNotFoundError): safe_load(tmp_path / "none")
+  with pytest.raises(FileNotFoundError, match="safe_load: no file for .*none"): safe_load(tmp_path / "none")
+  with pytest.raises(MissingFileError, match="safe_save: no folder for .*none"): safe_save({"a": Tensor([1.0])}, tmp_path / "none" / "a")
+
+
+def test_64_dimensions_load_and_save(tmp_path: Path) -> None:
+  safe_save({"a": Tensor([1.0, 2.0]).reshape(*[1] * 63, 2)}, tmp_path / "a")
+  assert safe_load(tmp_path / "a")["a"].shape == (1,) * 63 + (2,)
+
+
+def test_only_plain_files(tmp_path: Path) -> None:
+  os.mkfifo(tmp_path / "pipe")
+  for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "no plain file"), ("/dev/null", "no plain file"), ("/dev/zero", "no plain file")):
+    for do in (lambda p: safe_save({"a": Tensor([1.0])}, p), safe_load):
+      with pytest.raises(StateError, match=said): do(path)
+  assert os.listdir(tmp_path) == ["pipe"]
+  for path in (None, 5, "a\0b", "", b"a", "\ud800"):
+    for do in (lambda p: safe_save({"a": Tensor([1.0])}, p), safe_load):
+      with pytest.raises(ArgumentError, match="path is .*; it takes a path as a string"): do(path)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+  (tmp_path / "link").symlink_to(tmp_path / "a")
+  safe_save({"x": Tensor([1.0])}, tmp_path / "link")
+  assert (tmp_path / "link").is_symlink() and safe_load(tmp_path / "a")["x"].tolist() == [1]
+
+
+def test_what_killed_saves_left_is_removed(tmp_path: Path) -> None:
+  """A process is killed in the middle of a save, another one is in the middle of its own: only what nobody writes any more goes."""
+  code = "import sys, time\nfrom pathlib import Path\nfrom ntgrad.nn.files import replaced_when_whole\n" \
+         "with replaced_when_whole(Path(sys.argv[1])) as f:\n  f.write(b'half')\n  f.flush()\n  print('writing', flush=True)\n  sys.stdin.read()"
+  save = [sys.executable, "-c", code]
+  with subprocess.Popen([*save, tmp_path / "b"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+    assert killed.stdout is not None and killed.stdout.readline() == b"writing\n"
+    killed.kill()
+  assert len(left := os.listdir(tmp_path)) == 1
+  with subprocess.Popen([*save, tmp_path / "b"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive:
+    assert alive.stdout is not None and alive.stdout.readline() == b"writing\n"
+    (tmp_path / ".mine.ntgrad-unfinished").touch()   # another name than ours
+    safe_save({"x": Tensor([1.0])}, tmp_path / "a")
+    there = os.listdir(tmp_path)
+    assert left[0] not in there and len(there) == 3 and {"a", ".mine.ntgrad-unfinished"} < set(there)
+    alive.communicate()
+  assert sorted(os.listdir(tmp_path)) == [".mine.ntgrad-unfinished", "a", "b"] and (tmp_path / "b").read_bytes() == b"half"
+

@@ -1,0 +1,219 @@
+"""Arguments of public functions, checked by their annotations before anything is done with them.
+
+``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags, ``Operand`` what a
+tensor is made of, ``Sequence[int]`` lists, tuples and arrays of whole numbers, and so on. What fits comes in as the plain Python value (numpy's
+numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an ArgumentError names the function, the parameter, the value
+and what is taken. ``Any`` takes everything: the function checks by itself, as it does for ``axis``, ``dim``, ``keepdim``, ``dtype``,
+``device`` and ``requires_grad``.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import types
+from collections.abc import Callable as Function, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Callable, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.errors import ArgumentError, shown
+
+
+class Valued:
+  """What counts as a tensor here (``Base``, which stands above this file)."""
+  __slots__ = ()
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
+Ints = int | Sequence[int]
+
+_NO: Any = object()
+_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1   # whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
+_ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())   # what reads these refuses by itself
+_NUMBERS = (int, float, np.integer, np.floating, np.bool_)
+
+
+class Kind(NamedTuple):
+  """What one annotation takes: types that pass as they are, how a value comes in (``_NO``: it does not), the same in words.
+
+  ``ints``: ints of up to 64 bits pass as they are too.
+  """
+  plain: frozenset[type]
+  take: Callable[[Any, Any], Any]
+  words: str
+  ints: bool = False
+
+
+# ---- kinds: (value, first argument of the call) -> the value as it comes in
+
+def _whole(x: Any, me: Any) -> Any:
+  return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
+
+
+def _flag(x: Any, me: Any) -> Any: return bool(x) if isinstance(x, (bool, np.bool_)) or (type(x) is int and x in (0, 1)) else _NO
+def _text(x: Any, me: Any) -> Any: return x if isinstance(x, str) else _NO
+def _none(x: Any, me: Any) -> Any: return None if x is None else _NO
+def _function(x: Any, me: Any) -> Any: return x if callable(x) else _NO
+
+
+def _number(x: Any, me: Any) -> Any:
+  if not isinstance(x, _NUMBERS): return _NO
+  try: float(x)
+  except OverflowError: return _NO
+  return x.item() if isinstance(x, np.generic) else x
+
+
+def _path(x: Any, me: Any) -> Any:
+  if not isinstance(x, (str, os.PathLike)): return _NO
+  try: name = os.fsencode(x)
+  except (TypeError, ValueError): return _NO   # text that no file system has
+  return x if name and b"\0" not in name else _NO
+
+
+def _list(x: Any, me: Any) -> Any: return x if isinstance(x, Sequence) and not isinstance(x, (str, bytes)) else _NO
+
+
+def _iterable(x: Any, me: Any) -> Any:
+  try: iter(x)
+  except TypeError: return _NO   # an array of no dimensions says only here that it is none
+  return x
+
+
+def _operand(x: Any, me: Any) -> Any:
+  if isinstance(x, Valued): return x
+  if not isinstance(x, (*_NUMBERS, np.ndarray, list, tuple)): return _NO
+  return me(x) if isinstance(me, type) else type(me)(x, device=me.lazydata.device)
+
+
+def flag(name: str, x: Any) -> bool:
+  """``x`` as True or False. Raises ArgumentError."""
+  return x if x is True or x is False else _taken(name, _KINDS[bool], x, None)
+
+
+def operand(name: str, x: Any, me: Any) -> Any:
+  """``x`` as a tensor on the device of ``me``. Raises ArgumentError."""
+  out = _operand(x, me)
+  if out is _NO: raise ArgumentError(f"{name}: {shown(x)} is no tensor; it takes {_KINDS[Operand].words}")
+  return out
+
+
+def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
+  plain, item_take, _, ints = item
+  def take(x: Any, me: Any) -> Any:
+    if type(x) is not tuple:
+      if isinstance(x, np.ndarray) and x.ndim == 1: x = x.tolist()
+      if not isinstance(x, (list, tuple, range)): return _NO
+    if count is not None and count != len(x): return _NO
+    out = []
+    for i in x:
+      if not (type(i) in plain or (ints and type(i) is int and _LEAST <= i <= _MOST)):
+        i = item_take(i, me)
+        if i is _NO: return _NO
+      out.append(i)
+    return tuple(out)
+  return take
+
+
+def _instance(kind: type) -> Callable[[Any, Any], Any]: return lambda x, me: x if isinstance(x, kind) else _NO
+
+
+_KINDS: dict[Any, Kind] = {
+  int: Kind(frozenset(), _whole, "a whole number of up to 64 bits", True), float: Kind(frozenset({float}), _number, "a number"),
+  bool: Kind(frozenset({bool}), _flag, "True or False"), str: Kind(frozenset({str}), _text, "a string"),
+  types.NoneType: Kind(frozenset({types.NoneType}), _none, "None"),
+  Operand: Kind(frozenset(), _operand, "a tensor, an array, a list or a number"),
+  os.PathLike: Kind(frozenset(), _path, "a path as a string or os.PathLike"),
+  Function: Kind(frozenset({types.FunctionType}), _function, "a function"),
+  Mapping: Kind(frozenset({dict}), _instance(Mapping), "a dict"), Iterable: Kind(frozenset({list, tuple}), _iterable, "a list")}
+
+
+def kind_of(annotation: Any) -> Kind | None:
+  """What an annotation takes; None for everything. Raises TypeError for one that has no kind."""
+  if annotation is Any or annotation is DType: return None
+  origin = get_origin(annotation)
+  if origin in (Union, types.UnionType):
+    args = get_args(annotation)
+    if any([get_origin(a) is os.PathLike for a in args]): args = tuple([a for a in args if a is not str])   # a path is a string too
+    kinds = [kind_of(a) for a in args]
+    return None if None in kinds else _either([k for k in kinds if k is not None])
+  if origin in (tuple, list, Sequence):
+    args = get_args(annotation)
+    many = origin is not tuple or args[-1] is ...
+    item = kind_of(args[0])
+    if item is None: return Kind(frozenset({list, tuple}), _list, "a list")
+    return Kind(frozenset(), _sequence(item, None if many else len(args)), f"a list{'' if many else f' of {len(args)}'} (each {item.words})")
+  if isinstance(annotation, type) and issubclass(annotation, Valued):
+    return Kind(frozenset({annotation}), _instance(annotation), "a Tensor (make one with Tensor(..))")
+  found = _KINDS.get(annotation) or _KINDS.get(origin)
+  if found is not None: return found
+  if not isinstance(annotation, type): raise TypeError(f"no check for parameters annotated {annotation!r}")
+  return Kind(frozenset({annotation}), _instance(annotation), f"a {annotation.__name__}")
+
+
+def _either(kinds: list[Kind]) -> Kind:
+  last = kinds[::-1]   # sequences mostly
+  def take(x: Any, me: Any) -> Any:
+    for k in last if type(x) is tuple else kinds:
+      if (out := k.take(x, me)) is not _NO: return out
+    return _NO
+  return Kind(frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]), any([k.ints for k in kinds]))
+
+
+# ---- the decorator
+
+def checked(x: F) -> F:
+  """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their annotations."""
+  if not isinstance(x, type): return _checked(x, "", {})  # type: ignore[return-value]
+  label = f"{'nn.' if x.__module__ == 'ntgrad.nn' else ''}{x.__name__}"
+  for name, made in list(vars(x).items()):
+    if name[0] == "_" and name not in ("__init__", "__call__"): continue
+    at = label if name[0] == "_" else ""
+    if inspect.isfunction(made): setattr(x, name, _checked(made, at, {x.__name__: x}))
+    elif isinstance(made, (classmethod, staticmethod)): setattr(x, name, type(made)(_checked(made.__func__, at, {x.__name__: x})))
+  return x
+
+
+def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Callable[..., Any]:
+  """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to check.
+
+  Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each.
+  """
+  label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
+  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple}
+  body, given, signature = [], [], []
+  parameters = inspect.signature(fn).parameters.values()
+  me = next((p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
+  for p in parameters:
+    n, by_default = p.name, ""
+    if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
+    given.append(f"*{n}" if p.kind is p.VAR_POSITIONAL else f"**{n}" if p.kind is p.VAR_KEYWORD else f"{n}={n}" if p.kind is p.KEYWORD_ONLY else n)
+    signature.append(p.replace(annotation=p.empty, default=_Name(f"_default_{n}") if by_default else p.empty))
+    if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
+    kind = kind_of(eval(p.annotation, fn.__globals__, names) if isinstance(p.annotation, str) else p.annotation)
+    if kind is None: continue
+    known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)
+    x = "_x" if p.kind is p.VAR_POSITIONAL else n
+    fits = f"_type({x}) in _plain_{n}" + (f" or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})" if kind.ints else "")
+    if x == n: body.append(f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
+    else: body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])")
+  if not body: return fn
+  lines = [f"def {fn.__name__}{inspect.Signature(signature)}:", *body, f"return _fn({', '.join(given)})"]
+  exec(compile("\n  ".join(lines), os.path.join(os.path.dirname(__file__), f"<checked {fn.__qualname__}>"), "exec"), known)
+  return functools.wraps(fn)(known[fn.__name__])
+
+
+class _Name(str):
+  """A default value as the source names it."""
+  def __repr__(self) -> str: return str(self)
+
+
+def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
+  out = kind.take(x, me)
+  if out is _NO: raise ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
+  return out
+
+
+__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "operand"]
