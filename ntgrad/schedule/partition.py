@@ -29,6 +29,8 @@ _COSTLY = {UnaryOps.EXP: 6, UnaryOps.EXP2: 6, UnaryOps.LOG: 6, UnaryOps.LOG2: 6,
            BinaryOps.DIV: 2, BinaryOps.IDIV: 4, BinaryOps.MOD: 4}
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.AFTER})
 
+_NO_AXES: frozenset[UOp] = frozenset()
+
 Demand = tuple["Group", Idx, UOp]     # kernel, index, condition under which the element exists
 
 
@@ -77,6 +79,8 @@ class Partition:
     self.groups: list[Group] = []
     self.demands: dict[UOp, dict[Demand, None]] = {u: {} for u in self.order}
     self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, tuple[UOp, ...]]] = {}
+    # of a node beneath reductions of the kernel that asks for it: the axes that these bind
+    self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
     self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them
     self.must: set[UOp] = set(sinks)
     self._force()
@@ -141,12 +145,12 @@ class Partition:
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP: return False
-    if len(ds) == 1 and cost >= NEVER and own_cost(u) and any(r in ds[0][0].bound for i in ds[0][1] for r in i.ranges):
+    if len(ds) == 1 and cost >= NEVER and own_cost(u) and self._beneath(u, ds[0]):
       # reductions under another reduction get buffers: better one for the value that is made of several
       if self._reductions_like(u) > 1: return False
-    for g, idx, _ in ds:
-      if self._full(u, g): return False
-      if cost > REUSED_CHEAP and own_cost(u) and self._reused(g, idx, u): return False
+    for d in ds:
+      if self._full(u, d[0]): return False
+      if cost > REUSED_CHEAP and own_cost(u) and self._reused(u, d): return False
     return True
 
   def _full(self, u: UOp, g: Group) -> bool:
@@ -163,13 +167,16 @@ class Partition:
       bits ^= low
     return total
 
-  def _reused(self, g: Group, idx: Idx, u: UOp) -> bool:
-    """Whether a reduction of ``g`` uses each element many times: u lies beneath it and does not vary with all of its axes."""
-    over: set[UOp] = set()
-    for i in idx: over |= i.ranges
-    if not any(r in over for r in g.bound): return False
-    space = prod(r.arg[1] for r in {*g.out, *g.bound})
-    return space >= 8 * prod(u.shape)
+  def _beneath(self, u: UOp, d: Demand) -> frozenset[UOp]:
+    """The axes of the reductions around ``u``; none where it is the same for all of their elements, and so stands outside."""
+    around = self.around.get((u, *d), _NO_AXES)
+    return around if any(r in around for i in d[1] for r in i.ranges) else _NO_AXES
+
+  def _reused(self, u: UOp, d: Demand) -> bool:
+    """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes through."""
+    around = self._beneath(u, d)
+    g = d[0]
+    return bool(around) and prod(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) >= 8 * prod(u.shape)
 
   def _bind(self, u: UOp, d: Demand) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
@@ -346,9 +353,12 @@ class Partition:
   def _expand(self, u: UOp, d: Demand) -> None:
     """Pass a demand on to what ``u`` reads."""
     g, idx, valid = d
+    around = self.around.get((u, *d), _NO_AXES)
+    if u.op is Ops.REDUCE_AXIS: around = around.union(self.binds[(u, *d)][2])
     def ask(s: UOp, i: Idx, v: UOp) -> None:
       if s.op is Ops.BUFFER: g.reads[s] = None
       self.demands[s][(g, i, v)] = None
+      if around: self.around[(s, g, i, v)] = around.union(self.around.get((s, g, i, v), _NO_AXES))
     if u.op in MOVEMENT:
       at, v = pull(u.op, u.src[0].shape, u.arg, idx)
       v = ix.both(valid, v)

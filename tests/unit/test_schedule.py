@@ -270,3 +270,17 @@ def test_order_is_sources_first() -> None:
   for item in items((E(8, 8) @ E(8, 8)).softmax(-1) @ E(8, 8)):
     assert {r for r in item.reads if r.op is not Ops.BUFFER} <= made
     made |= set(item.writes)
+
+
+def test_no_product_is_stored_before_its_sum() -> None:
+  """Two sums over axes of different lengths in one kernel: how often one of them uses its elements is no matter of the other's axis."""
+  x, y, a, b, c = E(64, 32), E(4, 16, 12, 12), E(32, 48), E(48, 40), E(32, 40)
+  wide, deep, short = E(64, 16, 3, 3), E(64, 64, 3, 3), E(64, 16, 1, 1)
+  q = E(4, 64, 32)
+  block = y.conv2d(wide, padding=1, stride=2).relu().conv2d(deep, padding=1)
+  for out in (x @ a @ b + x @ c, x @ c + x @ a @ b, x @ a @ b + x @ c + (x * 2) @ c, block + y.conv2d(short, stride=2),
+              (y.conv2d(short, stride=2) + block).relu(), (q @ q.transpose(1, 2)).softmax() @ q + q @ E(32, 32)):
+    items = create_schedule([out])
+    most = max(p.shape and np.prod(p.shape) for i in items for p in i.ast.params if not p.written)
+    assert all(np.prod(p.shape) <= max(most, np.prod(out.shape)) for i in items for p in i.ast.params if p.written), items
+    assert len(items) <= 3
