@@ -97,6 +97,7 @@ class Device:
   name: str
   renderer: Renderer
   allocated = peak = pooled = memory = 0
+  lost = ""   # why it cannot be used any more in this process
 
   def alloc(self, nbytes: int) -> Any:
     """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises DeviceError when out of memory."""
@@ -145,6 +146,10 @@ class Device:
   def synchronize(self) -> None:
     """Wait for everything launched."""
     raise NotImplementedError
+
+  def forked(self) -> None:
+    """Called in a process that was forked from the one that opened the device. One that cannot be used there is ``lost``: its methods raise
+    DeviceError, but for ``free``."""
 
   # ---- memory that other libraries have too; what is said here is right for memory of the host
   dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives

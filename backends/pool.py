@@ -33,6 +33,7 @@ Worker = subprocess.Popen[bytes]
 changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _workers: list[Worker] = []
+_inherited: list[Worker] = []   # a parent's: kept, for they are no children of this process
 _held: list[Job] = []         # being built, here or by a worker
 _built = _lost = 0            # kernels, for the bar; workers lost since the last answer
 _watcher: threading.Thread | None = None
@@ -142,7 +143,7 @@ def _start() -> Worker:
   env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
   # a Ctrl-C at the terminal is for this process; the worker ignores it
   return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid())], env=env,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
 
 
 def _ask(worker: Worker, work: Work) -> tuple[str, Any]:
@@ -253,6 +254,21 @@ def _draw(before: int) -> None:
       drawn.n, drawn.total = built, built + left
       drawn.refresh()
   if drawn is not None: drawn.close()
+
+
+def _after_fork() -> None:
+  """In a forked process: the workers and the threads that talk to them are the parent's, and what they were at is nobody's here."""
+  global changed, _watcher
+  changed, _watcher = threading.Condition(), None
+  for w in _workers:
+    for pipe in (w.stdin, w.stdout): pipe.close()  # type: ignore[union-attr]   # not buffered: nothing is sent
+  _inherited.extend(_workers)
+  for job in _held: job.taken = False
+  _workers.clear()
+  _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

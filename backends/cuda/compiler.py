@@ -9,6 +9,7 @@ import importlib.util
 import json
 import linecache
 import math
+import os
 import re
 import tempfile
 import threading
@@ -25,6 +26,7 @@ from ntgrad.backends.cuda.renderer import signature
 from ntgrad.codegen.errors import CompileError
 
 LOCK = threading.RLock()      # Triton's settings, and its language while the interpreter stands in for it, are global
+os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]
 MANY = 16.0                   # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
 _TABLE = "triton"
 _loaded: dict[str, ModuleType] = {}

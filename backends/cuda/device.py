@@ -27,6 +27,7 @@ from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, 
 from ntgrad.backends.cuda.graph import CUDAGraph
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.backends.process import forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
 
@@ -162,6 +163,11 @@ class CUDADevice(Pooled):
     if self.lost: raise DeviceError(self.lost)
     self.device.set_current()
     _here.device = self
+
+  def forked(self) -> None:
+    """The driver refuses everything in a fork. See :meth:`Device.forked`."""
+    self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
+    _here.device = None
 
   def here(self) -> None:
     """``enter`` where this thread is not here already; for what is called often."""

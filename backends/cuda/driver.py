@@ -12,11 +12,13 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad.backends.cuda import compiler
+from ntgrad.backends.process import Driver
 from ntgrad.codegen.errors import DeviceError
 
 OLDEST = 80                            # compute capability that kernels are made for
 RING = 32 << 20                        # bytes of pinned memory that copies pass through
 HINT = "pip install 'ntgrad[cuda]'"
+_started = Driver("CUDA")
 _NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
@@ -67,6 +69,7 @@ def find(name: str) -> int:
   """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
   n = ordinal(name)
   _, driver = modules()
+  _started.start()
   call(driver.cuInit(0), "no CUDA: starting the driver failed")
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
@@ -86,6 +89,7 @@ def capability_of(driver: Any, n: int) -> int:
 def device_of(address: int) -> int:
   """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
   _, driver = modules()
+  _started.start()
   call(driver.cuInit(0), "no CUDA: starting the driver failed")
   which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))

@@ -25,8 +25,15 @@ def folder() -> Path:
   path = tempfile.mkdtemp(prefix="ntgrad-pocl-")
   # PoCL would go on with a damaged file, so a folder that lasts is not for it: our disk cache is checked
   os.environ["POCL_CACHE_DIR"], os.environ["POCL_KERNEL_CACHE"] = path, "1"
-  atexit.register(shutil.rmtree, path, ignore_errors=True)
+  atexit.register(_remove, path, os.getpid())
   return Path(path)
+
+
+def _remove(path: str, process: int) -> None:
+  if os.getpid() == process: shutil.rmtree(path, ignore_errors=True)   # a forked process leaves its parent's
+
+
+os.register_at_fork(after_in_child=folder.cache_clear)
 
 
 def program_folders() -> set[Path]:

@@ -5,8 +5,10 @@ whatever writes it next stands behind that kernel in the queue.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import math
+import sys
 from functools import cache, partial
 from typing import Any, Sequence
 from weakref import WeakSet
@@ -19,6 +21,7 @@ from ntgrad.backends.memory import Pooled, bucket as bucket_of
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
+from ntgrad.backends.process import Driver, forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError
@@ -26,6 +29,7 @@ from ntgrad.codegen.errors import CompileError, DeviceError
 _ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
+_driver = Driver("OpenCL")
 
 
 @cache
@@ -41,6 +45,8 @@ def import_opencl() -> Any:
 
 def _cl_devices() -> list[Any]:
   cl = import_opencl()
+  _driver.start()
+  binaries.folder()   # this process's own
   try:
     return [d for p in cl.get_platforms() for d in p.get_devices()]
   except Exception as e:
@@ -105,9 +111,10 @@ class OpenCLProgram(Program):
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
     """
     if self._kernel is None: self.ready()
+    queue = self._device.queue
     if buffers != self._args: self._set(buffers)
     try:
-      event = self._enqueue(self._device.queue, self._kernel, self._global, self._local)
+      event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
       sizes = f"grid {self.spec.grid} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.name}: launch with {sizes} failed: {e}") from None
@@ -161,6 +168,18 @@ class OpenCLDevice(Pooled):
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(self.device) and is_pocl(self.device)
+
+  def __getattr__(self, name: str) -> Any:
+    if self.lost and name in ("queue", "context"): raise DeviceError(self.lost)
+    raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+  def forked(self) -> None:
+    """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
+    self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
+    self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
+    del self.queue, self.context
+    atexit.unregister(self.compiler.save)
+    self.compiler.unsaved.clear()
 
   @property
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]

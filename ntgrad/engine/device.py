@@ -1,6 +1,7 @@
 """Opening devices by name: "CPU" and "CL" through OpenCL, "CUDA" through Triton, "NUMPY" the oracle, "TRITON" Triton's interpreter."""
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -17,6 +18,16 @@ def get_device(name: str) -> Device:
   found = _open.get(name)
   if found is None: found = _open[name] = _make(name)
   return found
+
+
+def _after_fork() -> None:
+  """In a forked process: what the parent had opened is lost here; asking for it again says so."""
+  for name, device in list(_open.items()):
+    device.forked()
+    if device.lost: del _open[name]
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _make(name: str) -> Device:
