@@ -56,7 +56,8 @@ def test_what_the_parent_has_opened_is_refused(end: str) -> None:
       del a, b, lazy
       return gc.collect() >= 0
     child(lambda: Tensor([1.0], device="CPU").numpy(), lambda: lazy.numpy(), lambda: b.numpy(),
-          lambda: d.alloc(5000).size > 0 and d.copyin(raw, np.zeros(8, np.uint8)), lambda: Device.synchronize("CPU"), lambda: d.synchronize(), lambda: program([raw] * program.spec.nparams), lambda: Device.memory("CPU"),
+          lambda: d.alloc(5000).size > 0 and d.copyin(raw, np.zeros(8, np.uint8)), lambda: Device.synchronize("CPU"),
+          lambda: d.synchronize(), lambda: program([raw] * program.spec.nparams), lambda: Device.memory("CPU"),
           lambda: (Tensor([1.0, 2.0], device="NUMPY") + 1).tolist(), gone, end={end})
     print((a + 1).tolist(), lazy.tolist(), (a * 7 + 1).tolist())
     """)
