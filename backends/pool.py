@@ -13,11 +13,12 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import ntgrad
+from ntgrad.backends import cache
 from ntgrad.backends.messages import receive, send
 from ntgrad.backends.progress import bar, wanted
 from ntgrad.codegen.config import config
@@ -47,6 +48,7 @@ class Job:
   taken: bool = False         # somebody is at it
   done: bool = False          # it can be used
   here: bool = False          # no worker takes it: one has failed
+  settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is kept
 
   @property
   def count(self) -> int:
@@ -73,17 +75,17 @@ class Queue:
 
   def __init__(self, many: float | None):
     self.many = many
-    self._todo: list[weakref.ref[Job]] = []
+    self._todo: dict[weakref.ref[Job], None] = {}
     with changed: _queues.add(self)
 
   def waiting(self) -> list[Job]:
     """The jobs that nobody has begun."""
-    return [job for r in self._todo if (job := r()) is not None]
+    return [job for r in list(self._todo) if (job := r()) is not None]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""
     with changed:
-      self._todo.append(weakref.ref(job))
+      self._todo[weakref.ref(job, self._forget)] = None
       if job.ripe: changed.notify_all()
 
   def serve(self) -> None:
@@ -111,8 +113,10 @@ class Queue:
     finally:
       if mine: _let_go(job)
 
+  def _forget(self, r: weakref.ref[Job]) -> None: self._todo.pop(r, None)
+
   def _take(self, job: Job) -> None:
-    self._todo = [r for r in self._todo if (other := r()) is not None and other is not job]
+    self._forget(weakref.ref(job))
     job.taken = True
     if job.answer is None and not job.refused: _held.append(job)   # else it is counted
 
@@ -146,12 +150,11 @@ def _start() -> Worker:
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
 
 
-def _ask(worker: Worker, work: Work) -> tuple[str, Any]:
+def _ask(worker: Worker, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
   """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it is gone."""
   assert worker.stdin is not None and worker.stdout is not None
-  folder = config.cache_dir and os.path.abspath(config.cache_dir)
   try:
-    send(worker.stdin, ({"cache": config.cache, "cache_dir": folder}, *work))
+    send(worker.stdin, (settings, *work))
     how, what = receive(worker.stdout)
     return how, what
   except Exception as e:   # of pipes and pickles
@@ -185,7 +188,7 @@ def _drive(worker: Worker) -> None:
   global _lost
   how = ""
   while how != "lost" and (job := _next(worker)) is not None:
-    how, what = _ask(worker, job.work())
+    how, what = _ask(worker, job.settings, job.work())
     with changed:
       if how != "lost": _lost = 0
       elif worker in _workers:   # and was not told to end
@@ -203,7 +206,7 @@ def _drive(worker: Worker) -> None:
 def once(work: Work) -> Any:
   """The answer of a worker of its own. Raises CompileError."""
   worker = _start()
-  try: how, what = _ask(worker, work)
+  try: how, what = _ask(worker, cache.settings(), work)
   finally: _end(worker)
   if how == "made": return what
   raise CompileError(str(what))

@@ -1,14 +1,18 @@
 """One typed object for every setting. Each field names its environment variable.
 
-``with config(debug=4): ...`` sets fields for the block. Fields marked ``key`` change the code that is
+``with config(debug=4): ...`` sets fields for the block, in the thread (or asyncio task) that it is in; an assignment outside of such a block
+sets them for the process. Fields marked ``key`` change the code that is
 generated and so belong to every cache key.
 """
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
-from typing import Any, Iterator, Sequence
+from types import MappingProxyType
+from typing import Any, Iterator, Mapping, Sequence
 
 from .errors import ConfigError
 
@@ -23,11 +27,16 @@ def _setting(env: str, default: Any, help: str, key: bool = False, values: Seque
     except ValueError:
       raise ConfigError(f"environment variable {env}={raw!r}: expected {kind.__name__}") from None
     if values and value not in values: raise ConfigError(f"environment variable {env}={raw!r}: expected {_either(values)}")
-  return field(default=value, metadata={"env": env, "help": help, "key": key, "kind": kind, "values": values})
+  return field(default_factory=lambda: value, metadata={"env": env, "help": help, "key": key, "kind": kind, "values": values})
 
 
 def _either(values: Sequence[Any]) -> str:
   return f"{values[0]} to {values[-1]}" if isinstance(values, range) else f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+
+
+_here: ContextVar[Mapping[str, Any]] = ContextVar("ntgrad settings", default=MappingProxyType({}))   # what the with blocks around say
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)   # type: ignore[attr-defined]
 
 
 @dataclass
@@ -42,6 +51,8 @@ class Config:
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly")
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk")
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
+  cache_bytes: int = _setting("CACHE_BYTES", 2 << 30, "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
+                              values=range(1 << 62))
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
   vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
                               key=True, values=(0, 128, 256, 512))
@@ -61,14 +72,51 @@ class Config:
         raise ConfigError(f"config.{name} takes {kind.__name__}, got {value!r}")
       values = known[name].metadata["values"]
       if values and value not in values: raise ConfigError(f"config.{name} is {_either(values)}, got {value!r}")
-    before = {name: getattr(self, name) for name in changes}
+    before = _here.get()
+    self._take_out(changes)
     try:
-      for name, value in changes.items():
-        setattr(self, name, value)
+      _here.set({**before, **changes})
       yield self
     finally:
-      for name, value in before.items():
-        setattr(self, name, value)
+      _here.set(before)
+      self._put_back(changes)
+
+  # A field that a with block has somewhere is no attribute of the object meanwhile, so that whoever asks comes to ``__getattr__``: only then has
+  # a look at a setting to find out where it is asked from.
+  def __post_init__(self) -> None: self.__dict__.update(_process={}, _blocks={})
+
+  def _take_out(self, names: Mapping[str, Any]) -> None:
+    with _lock:
+      for name in names:
+        if name not in self._process:
+          self._process[name] = self.__dict__[name]
+          del self.__dict__[name]
+        self._blocks[name] = self._blocks.get(name, 0) + 1
+
+  def _put_back(self, names: Mapping[str, Any]) -> None:
+    with _lock:
+      for name in names:
+        self._blocks[name] -= 1
+        if not self._blocks[name]:
+          self.__dict__[name] = self._process[name]
+          del self._process[name]
+
+  def __getattr__(self, name: str) -> Any:
+    here = _here.get()
+    if name in here: return here[name]
+    process = self.__dict__.get("_process", {})
+    try: return process[name] if name in process else self.__dict__[name]
+    except KeyError: pass
+    if name in self.__dict__: return self.__dict__[name]   # put back meanwhile
+    raise AttributeError(f"config has no field {name!r}")
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    if name in _here.get():
+      _here.set({**_here.get(), name: value})
+      return
+    with _lock:
+      process = self.__dict__.get("_process", {})
+      (process if name in process else self.__dict__)[name] = value
 
   def key(self) -> tuple[Any, ...]:
     """The fields that change generated code."""

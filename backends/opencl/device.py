@@ -8,8 +8,10 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
+import os
 import sys
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, Sequence
 from weakref import WeakSet
 
@@ -25,6 +27,7 @@ from ntgrad.backends.process import Driver, forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError
+from ntgrad.codegen.recent import Recent
 
 _ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
@@ -35,9 +38,15 @@ _driver = Driver("OpenCL")
 @cache
 def import_opencl() -> Any:
   """The pyopencl module. Raises DeviceError where it is not installed or cannot load."""
-  binaries.folder()
+  folder = str(binaries.folder())
   try:
     import pyopencl
+    home = os.environ.get("XDG_CACHE_HOME")   # where it opens a data base of code for calls, in a folder that may not be there, or not ours to write
+    os.environ["XDG_CACHE_HOME"] = folder
+    try: import_module("pyopencl.invoker")
+    finally:
+      if home is None: del os.environ["XDG_CACHE_HOME"]
+      else: os.environ["XDG_CACHE_HOME"] = home
   except Exception as e:  # a missing ICD loader is an OSError, a broken build an ImportError
     raise DeviceError(f"no OpenCL: importing pyopencl failed ({e}); pip install 'pyopencl[pocl]'") from None
   return pyopencl
@@ -160,7 +169,7 @@ class OpenCLDevice(Pooled):
     self.device = find(name)
     self.context = self.cl.Context([self.device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
-    self._renderers: dict[tuple[int, int], OpenCLRenderer] = {}
+    self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.compiler.finish = self.queue.finish
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
@@ -185,10 +194,11 @@ class OpenCLDevice(Pooled):
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
     key = (config.vector_bits, config.cores)
-    if key not in self._renderers:
+    found = self._renderers[key]
+    if found is None:
       bits = config.vector_bits or self.compiler.vector_bits()
-      self._renderers[key] = OpenCLRenderer(target_of(self.device, bits))
-    return self._renderers[key]
+      found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits))
+    return found
 
   @staticmethod
   def available(name: str = "CPU") -> tuple[bool, str]:
