@@ -66,7 +66,7 @@ class Alias:
     self.node = node
     self.place = f"{what} at {caller()}"
     for t in self.seen(): t._node = None
-    if self.memory is not None: pending[id(self)] = ref(self)
+    if self.memory is not None: pending[ref(self, _forget)] = None
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""
@@ -83,7 +83,7 @@ class Alias:
     for t in attached: t._node = onto(history, t._view)
     self.node = node
     self.memory = memory
-    pending.pop(id(self), None)
+    pending.pop(ref(self), None)
 
   def renew(self) -> None:
     """The same value, to be computed into memory of its own."""
@@ -127,18 +127,21 @@ class LiveAliases:
 live_aliases = LiveAliases()
 _add: Callable[[Any], Any] = live_aliases.refs.setdefault
 _drop: Callable[[Any], Any] = live_aliases.refs.pop
-pending: dict[int, ref[Alias]] = {}                    # those written since their memory was; dead ones are dropped when met
+pending: dict[ref[Alias], None] = {}                   # those written since their memory was
 watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
 def waiting() -> list[Alias]:
   """The Aliases whose memory has an older value than they have."""
   found = []
-  for key, r in list(pending.items()):
+  for r in list(pending):
     a = r()
-    if a is None or not a.pending: pending.pop(key, None)
-    else: found.append(a)
+    if a is not None and a.pending: found.append(a)
+    else: _forget(r)
   return found
+
+
+def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
 
 
 def onto(node: UOp, view: View) -> UOp:

@@ -6,7 +6,7 @@ Names are canonical here; opening a device is ``ntgrad.engine.device``'s work.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from ntgrad.codegen.errors import DeviceError
@@ -15,7 +15,7 @@ KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
 _ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 
-@cache
+@lru_cache(maxsize=256)
 def canonical(name: str) -> str:
   """``"cpu"`` → ``"CPU"``, ``"cl:0"`` → ``"CL"``, ``"CL:1"`` stays. Raises DeviceError for a name that no device has."""
   m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name) if isinstance(name, str) else None

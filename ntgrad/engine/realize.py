@@ -15,6 +15,7 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.spec import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.device import Device
@@ -48,8 +49,8 @@ class Plan:
   outputs: tuple[int, ...]                               # the slot of each sink
 
 
-_plans: dict[Any, Plan] = {}
-_general: dict[Any, Plan | None] = {}   # structures met before, numbers left out; a plan once they were met with other numbers
+_plans: Recent[Any, Plan] = Recent(1024)
+_general: Recent[Any, Plan | None] = Recent(2048)   # structures met before, numbers left out; a plan once they were met with other numbers
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 

@@ -22,6 +22,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine import report
@@ -115,7 +116,7 @@ class Specialised:
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
-  launchers: dict[Any, Any] = field(default_factory=dict, compare=False)   # by device
+  launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
@@ -168,9 +169,9 @@ class TileKernel:
     self.check_grids()
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.identity = fingerprint(name, source_of(application))
-    self._chosen: dict[Any, dict[str, int]] = {}
-    self._specialised: dict[Any, Specialised | None] = {}
-    self._launchers: dict[Any, Any] = {}
+    self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
+    self._specialised: Recent[Any, Specialised | None] = Recent(1024)
+    self._launchers: Recent[Any, Any] = Recent(1024)
     self.last: Specialised | None = None
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
@@ -243,15 +244,16 @@ class TileKernel:
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, buffers)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
-    if key not in self._specialised: self._specialised[key] = self.build(full, numbers, values)
-    return self._specialised[key]
+    found = self._specialised[key]
+    if found is None: found = self._specialised[key] = self.build(full, numbers, values)
+    return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first choice."""
     free = free_symbols(left, self)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), default_device(), config.key())
-    if key in self._chosen: return values | self._chosen[key]
+    if (known := self._chosen[key]) is not None: return values | known
     start = values | first_choice(free, get_device(default_device()).renderer.target.blocks)
     if not config.tune or config.noopt or buffers is None: return start
     s = self.build(full, numbers, start)

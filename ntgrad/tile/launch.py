@@ -67,7 +67,7 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError: nodes = with_numbers(args)
-    found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items()))
+    found = kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())]
   except AttributeError: found = None
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
