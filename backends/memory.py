@@ -1,6 +1,7 @@
 """What devices with memory of their own share: allocations that were given back are kept for those of about the same size."""
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable
 
 from ntgrad.backends.base import Device
@@ -13,22 +14,34 @@ class Pooled(Device):
   unit = 4096        # sizes are multiples of it
   most_pooled = 0    # bytes that may lie unused
 
-  def __init__(self) -> None: self._pool: dict[int, list[Any]] = {}
+  def __init__(self) -> None:
+    self._pool: dict[int, list[Any]] = {}
+    self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
+
+  def forked(self) -> None:
+    """The lock's holder may be no thread of the fork. See :meth:`Device.forked`."""
+    self._lock = threading.RLock()
 
   def alloc(self, nbytes: int) -> Any:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises DeviceError when out of memory."""
     size = bucket(nbytes, self.unit)
-    free = self._pool.get(size)
-    if not free and reclaimers:
+    raw = self._take(size)
+    if raw is None and reclaimers:
       for reclaim in reclaimers: reclaim()
-      free = self._pool.get(size)
-    if free:
-      raw = free.pop()
-      self.pooled -= size
-    else: raw = self._new(size, nbytes)
-    self.allocated += nbytes
-    if self.allocated > self.peak: self.peak = self.allocated
+      raw = self._take(size)
+    if raw is None: raw = self._new(size, nbytes)
+    with self._lock:
+      self.allocated += nbytes
+      if self.allocated > self.peak: self.peak = self.allocated
     return raw
+
+  def _take(self, size: int) -> Any:
+    """An allocation from the pool; None where it has none."""
+    with self._lock:
+      free = self._pool.get(size)
+      if not free: return None
+      self.pooled -= size
+      return free.pop()
 
   def _new(self, size: int, nbytes: int) -> Any:
     """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises DeviceError."""
@@ -36,15 +49,21 @@ class Pooled(Device):
 
   def free(self, raw: Any, nbytes: int) -> None:
     """Back to the pool; to the system where the pool is full."""
-    self.allocated -= nbytes
     size = bucket(nbytes, self.unit)
-    self._pool.setdefault(size, []).append(raw)
-    self.pooled += size
+    with self._lock:
+      self.allocated -= nbytes
+      self._pool.setdefault(size, []).append(raw)
+      self.pooled += size
     if self.pooled > self.most_pooled: self.trim()
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
     raise NotImplementedError
+
+  def _emptied(self) -> dict[int, list[Any]]:
+    """What lies in the pool, which is empty then."""
+    with self._lock: pool, self._pool, self.pooled = self._pool, {}, 0
+    return pool
 
 
 def bucket(nbytes: int, unit: int) -> int:

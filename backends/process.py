@@ -15,6 +15,10 @@ from typing import IO, Any, Iterator
 
 from ntgrad.codegen.errors import DeviceError
 
+try:
+  import fcntl
+except ImportError: fcntl = None  # type: ignore[assignment]
+
 
 class Driver:
   """A driver with threads and state of its own: it works in the process that started it, and in none that is forked from that one."""
@@ -64,8 +68,7 @@ def _remove(path: Path, process: int) -> None:
 
 def _lock(path: Path) -> IO[bytes] | None:
   """The lock of a folder, which the system gives back when the process ends, however; None where another process has it. Raises OSError."""
-  try: import fcntl
-  except ImportError: return None   # not on Windows: there they stay
+  if fcntl is None: return None   # on Windows they stay
   file = open(path / LOCK, "r+b")
   try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:

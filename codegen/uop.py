@@ -6,6 +6,8 @@ Three forms share the node (``Ops`` is grouped by them): the tensor graph, the i
 from __future__ import annotations
 
 import math
+import os
+import threading
 from enum import Enum
 from functools import cached_property
 from typing import Any, Callable, Iterable
@@ -118,12 +120,15 @@ class _Entry(ref["UOp"]):
 
 
 _interned: dict[tuple[Any, ...], _Entry] = {}
+_lock = threading.RLock()   # of what is added and removed
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def _drop(entry: ref[UOp]) -> None:
   """A node has gone; unless its equal has taken its place, so has its entry."""
   key = entry.key  # type: ignore[attr-defined]
-  if _interned.get(key) is entry: del _interned[key]
+  with _lock:
+    if _interned.get(key) is entry: del _interned[key]
 
 
 def live_nodes() -> list[UOp]:
@@ -147,8 +152,12 @@ class UOp:
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
-    entry = _interned[key] = _Entry(self, _drop)
-    entry.key = key
+    mine = _Entry(self, _drop)
+    mine.key = key
+    with _lock:
+      entry = _interned.get(key)
+      if entry is not None and (found := entry()) is not None: return found   # another thread has just made it
+      _interned[key] = mine
     return self
 
   @staticmethod

@@ -14,6 +14,7 @@ from weakref import ref
 
 from ntgrad import graph
 from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.lock import alone, lock
 
 Move = tuple[Ops, Any]
 View = tuple[Move, ...]   # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH
@@ -42,8 +43,9 @@ class Alias:
   def claim(self) -> bool:
     """Take the memory that the value lies in for this Alias's own. False where it is another's, or nobody may write it."""
     buffer, storage = self.node.arg, self.node.arg.storage
-    if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
-    storage.writer = ref(self)
+    with lock:
+      if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
+      storage.writer = ref(self)
     if storage.read_only: return False
     self.memory = buffer
     return True
@@ -59,6 +61,7 @@ class Alias:
       t = r()
       if t is not None: yield t
 
+  @alone
   def write(self, node: UOp, what: str) -> None:
     """``node`` is the value from now on."""
     for note in watchers: note(self)

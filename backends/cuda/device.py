@@ -149,6 +149,7 @@ class CUDADevice(Pooled):
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
+    self._copying = threading.RLock()                     # the pinned memory is used round and round by one thread at a time
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
     self._let_go: deque[tuple[Any, Any]] = deque()        # owners of adopted memory that is not used any more, behind a mark
     self._packed: dict[tuple[Any, ...], Binary] = {}
@@ -166,6 +167,7 @@ class CUDADevice(Pooled):
 
   def forked(self) -> None:
     """The driver refuses everything in a fork. See :meth:`Device.forked`."""
+    super().forked()
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     _here.device = None
 
@@ -208,7 +210,7 @@ class CUDADevice(Pooled):
     """Give the pool's unused memory back to the system."""
     if self.lost: return
     self.enter()
-    pool, self._pool, self.pooled = self._pool, {}, 0
+    pool = self._emptied()
     for raws in pool.values():
       for raw in raws: self._owners.pop(raw).close(self.stream)
     self.synchronize()
@@ -224,14 +226,16 @@ class CUDADevice(Pooled):
   def copyin(self, raw: int, data: np.ndarray) -> None:
     """Host to device; on return the data has been taken, it is on the device before what is launched next."""
     self.enter()
-    try: self.staging.send(raw, data)
+    try:
+      with self._copying: self.staging.send(raw, data)
     except Exception as e: raise self.failed(e, f"{self.name}: copying {data.nbytes:,} bytes to the device failed") from None
 
   def copyout(self, raw: int, nbytes: int) -> np.ndarray:
     """Device to host, after everything launched before."""
     self.enter()
     out = np.empty(nbytes, np.uint8)
-    try: self.staging.fetch(raw, out)
+    try:
+      with self._copying: self.staging.fetch(raw, out)
     except Exception as e: raise self.failed(e, f"{self.name}: copying {nbytes:,} bytes to the host failed") from None
     if self._let_go: self._drop()
     return out

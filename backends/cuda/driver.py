@@ -128,12 +128,16 @@ class Events:
 
   def record(self) -> Any:
     """A mark behind everything that has been launched."""
-    event = self.free.popleft() if self.free else None
+    event = self._spare()
     return self.stream.record(event) if event is not None else self.stream.record(options=self.options)
+
+  def _spare(self) -> Any:
+    try: return self.free.popleft()
+    except IndexError: return None
 
   def spare(self) -> Any:
     """A mark that may be put anywhere on the device."""
-    return self.free.popleft() if self.free else self.record()
+    return self._spare() or self.record()
 
   def give(self, event: Any) -> None:
     """It is not needed any more."""

@@ -184,6 +184,7 @@ class OpenCLDevice(Pooled):
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
+    super().forked()
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
     del self.queue, self.context
@@ -223,10 +224,10 @@ class OpenCLDevice(Pooled):
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
-    self.synchronize()  # PoCL does not keep what a kernel in the queue uses
-    for p in self.programs: p.forget()
-    self._pool.clear()
-    self.pooled = 0
+    pool = self._emptied()   # before the queue ends: what is freed meanwhile may be in use after that
+    self.synchronize()       # PoCL does not keep what a kernel in the queue uses
+    for p in list(self.programs): p.forget()
+    del pool
 
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host to device, complete on return."""

@@ -9,6 +9,7 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.device import canonical
+from ntgrad.lock import alone
 
 _open: dict[str, Device] = {}
 
@@ -16,6 +17,12 @@ _open: dict[str, Device] = {}
 def get_device(name: str) -> Device:
   """The device called ``name``, opened on first use. Raises DeviceError for an unknown or missing one."""
   found = _open.get(name)
+  return _opened(name) if found is None else found
+
+
+@alone
+def _opened(name: str) -> Device:
+  found = _open.get(name)   # another thread may have opened it
   if found is None: found = _open[name] = _make(name)
   return found
 

@@ -14,6 +14,7 @@ from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, mode
 from ntgrad.graph import const
+from ntgrad.lock import alone, lock
 
 from . import realize as engine
 from .arguments import VALUES, Pieces, kept, put, same, take, text
@@ -79,8 +80,9 @@ class TinyJit:
   numbers are new ones at each call. Python numbers that the function takes from elsewhere stay as they were when it was captured.
 
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call that shares
-  otherwise runs plainly, and the one after it captures again. Raises CaptureError at the second call for what cannot be repeated (a value read,
-  nothing computed, ..), and later for arguments of another shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit
+  otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.
+  Raises CaptureError at the second call for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of another
+  shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit
   called while another records is part of it.
   """
 
@@ -127,6 +129,7 @@ class TinyJit:
     """Bytes that they would take each on its own."""
     return self._replay.unplanned_bytes if self._replay is not None else 0
 
+  @alone
   def reset(self) -> None:
     """Forget the capture: the next call runs plainly, the one after it captures."""
     self.calls = self._late = 0
@@ -135,7 +138,11 @@ class TinyJit:
 
   # ---- calling
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    if not config.jit or _recording: return self.fn(*args, **kwargs)
+    if not config.jit: return self.fn(*args, **kwargs)
+    with lock: return self._called(args, kwargs)
+
+  def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if _recording: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
     pieces = _pieces(args, kwargs)
     if self._replay is not None:

@@ -19,6 +19,7 @@ from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.spec import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.device import Device
+from ntgrad.lock import alone
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
@@ -151,6 +152,7 @@ def _mine(a: Alias, buffer: Buffer) -> bool:
   return owner is not None and owner() is a
 
 
+@alone
 def realize(tensors: Sequence[Any]) -> None:
   """Compute everything that ``tensors`` need, in one schedule.
 
@@ -163,6 +165,7 @@ def realize(tensors: Sequence[Any]) -> None:
   _compute(wanted, started)
 
 
+@alone
 def compute(aliases: Iterable[Alias]) -> None:
   """Compute the newest values of Aliases, in one schedule."""
   wanted = _Wanted()
@@ -170,6 +173,7 @@ def compute(aliases: Iterable[Alias]) -> None:
   _compute(wanted, time.perf_counter())
 
 
+@alone
 def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}

@@ -28,6 +28,7 @@ from ntgrad.codegen.uop import UOpList
 from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.lock import alone, lock
 
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
@@ -229,6 +230,7 @@ class TileKernel:
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found
 
+  @alone
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
                   buffers: Callable[[Specialised], tuple[Device, Sequence[Any]]] | None = None) -> Specialised | None:
     """The kernel for arguments; None where there are no programs. ``buffers`` gives the tuner its device and the arguments' memory."""
@@ -310,7 +312,7 @@ class TileKernel:
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in place."""
-    launch(self, args, given)
+    with lock: launch(self, args, given)
 
   # ---- seeing
   def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:

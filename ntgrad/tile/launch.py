@@ -63,7 +63,7 @@ def describe(a: Any) -> Argument:
 
 
 def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-  """Run a kernel on its arguments."""
+  """Run a kernel on its arguments. To be called with the lock held."""
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError: nodes = with_numbers(args)
