@@ -100,12 +100,15 @@ class Device:
   lost = ""   # why it cannot be used any more in this process
 
   def alloc(self, nbytes: int) -> Any:
-    """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises DeviceError when out of memory."""
+    """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises OutOfMemoryError."""
     raise NotImplementedError
 
   def free(self, raw: Any, nbytes: int) -> None:
     """Give an allocation back (kept for reuse). Work already launched on it still completes."""
     raise NotImplementedError
+
+  def trim(self) -> None:
+    """Give memory that is kept for reuse back to the system."""
 
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""

@@ -1,12 +1,16 @@
 """What devices with memory of their own share: allocations that were given back are kept for those of about the same size."""
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any, Callable
 
 from ntgrad.backends.base import Device
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import OutOfMemoryError
 
 reclaimers: list[Callable[[], None]] = []   # asked for what they still hold before a pool grows
+relievers: list[Callable[[], object]] = [gc.collect]   # asked to forget what they could make again, when a device has no memory left
 
 
 class Pooled(Device):
@@ -23,13 +27,13 @@ class Pooled(Device):
     self._lock = threading.RLock()
 
   def alloc(self, nbytes: int) -> Any:
-    """An allocation of at least ``nbytes``, from the pool where it has one. Raises DeviceError when out of memory."""
+    """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
     raw = self._take(size)
     if raw is None and reclaimers:
       for reclaim in reclaimers: reclaim()
       raw = self._take(size)
-    if raw is None: raw = self._new(size, nbytes)
+    if raw is None: raw = from_system(self, size, nbytes, lambda: self._new(size, nbytes))
     with self._lock:
       self.allocated += nbytes
       if self.allocated > self.peak: self.peak = self.allocated
@@ -44,7 +48,7 @@ class Pooled(Device):
       return free.pop()
 
   def _new(self, size: int, nbytes: int) -> Any:
-    """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises DeviceError."""
+    """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises OutOfMemoryError."""
     raise NotImplementedError
 
   def free(self, raw: Any, nbytes: int) -> None:
@@ -56,14 +60,25 @@ class Pooled(Device):
       self.pooled += size
     if self.pooled > self.most_pooled: self.trim()
 
-  def trim(self) -> None:
-    """Give the pool's unused memory back to the system."""
-    raise NotImplementedError
-
   def _emptied(self) -> dict[int, list[Any]]:
     """What lies in the pool, which is empty then."""
     with self._lock: pool, self._pool, self.pooled = self._pool, {}, 0
     return pool
+
+
+def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Any]) -> Any:
+  """What ``new`` gives, ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left (or ``config.memory`` allows no more), it is
+  tried again once unused memory is given back, and once what could be made again is. Raises OutOfMemoryError."""
+  def attempt() -> Any:
+    if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
+    room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"
+    raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({room})")
+  for relieve in ((), relievers):
+    try: return attempt()
+    except OutOfMemoryError:
+      for f in relieve: f()
+      device.trim()
+  return attempt()
 
 
 def bucket(nbytes: int, unit: int) -> int:

@@ -20,6 +20,7 @@ from typing import Any, Callable, Iterator
 import ntgrad
 from ntgrad.backends import cache
 from ntgrad.backends.messages import receive, send
+from ntgrad.backends.process import uninterrupted
 from ntgrad.backends.progress import bar, wanted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
@@ -80,7 +81,7 @@ class Queue:
 
   def waiting(self) -> list[Job]:
     """The jobs that nobody has begun."""
-    return [job for r in list(self._todo) if (job := r()) is not None]
+    return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""
@@ -94,20 +95,23 @@ class Queue:
       if self.many is None or _lost >= LOST or len(_workers) >= size() - 1: return
       jobs = self.waiting()
       if not _workers and not (config.workers and len(jobs) > 1) and sum(j.weight for j in jobs) <= self.many: return
-      while len(_workers) < size() - 1:
-        worker = _start()
-        _workers.append(worker)
-        threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
+      with uninterrupted():
+        while len(_workers) < size() - 1:
+          worker = _start()
+          _workers.append(worker)
+          threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
 
   @contextmanager
   def turn(self, job: Job) -> Iterator[bool]:
     """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it is."""
-    with changed:
-      _watch()
-      changed.wait_for(lambda: not job.taken)
-      mine = not job.done
-      if mine: self._take(job)
-    try:
+    mine = False
+    try:   # around all of it: an interrupt must not leave a job that nobody is at and nobody may take
+      with changed:
+        _watch()
+        changed.wait_for(lambda: not job.taken)
+        if not job.done:
+          job.taken = mine = True
+          self._take(job)
       yield mine
       job.done = True
     finally:

@@ -53,6 +53,8 @@ class Config:
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
   cache_bytes: int = _setting("CACHE_BYTES", 2 << 30, "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
                               values=range(1 << 62))
+  memory: int = _setting("MEMORY", 0, "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
+                         values=range(1 << 62))
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass")
   vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
                               key=True, values=(0, 128, 256, 512))

@@ -66,10 +66,10 @@ class Alias:
     """``node`` is the value from now on."""
     for note in watchers: note(self)
     if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
-    self.node = node
     self.place = f"{what} at {caller()}"
-    for t in self.seen(): t._node = None
     if self.memory is not None: pending[ref(self, _forget)] = None
+    for t in self.seen(): t._node = None
+    self.node = node   # last: an interrupt before it leaves the old value
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""

@@ -15,11 +15,12 @@ from ntgrad.codegen.errors import (
                                    NoInterfaceError,
                                    NtgradError,
                                    OptError,
+                                   OutOfMemoryError,
                                    ShapeError,
                                    StateError,
                                    VerifyError,
 )
 
 __all__ = ["ApplicationError", "ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError",
-           "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "NoInterfaceError", "NtgradError", "OptError", "ShapeError",
-           "StateError", "VerifyError"]
+           "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "NoInterfaceError", "NtgradError", "OptError",
+           "OutOfMemoryError", "ShapeError", "StateError", "VerifyError"]

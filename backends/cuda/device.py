@@ -29,7 +29,7 @@ from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.memory import Pooled, bucket as bucket_of
 from ntgrad.backends.process import forked
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError, DeviceError, StateError
+from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError, StateError
 
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool
@@ -189,18 +189,17 @@ class CUDADevice(Pooled):
   def _new(self, size: int, nbytes: int) -> int:
     self.enter()
     said = f"the device has {self.memory:,}"
-    for attempt in (0, 1) if size <= self.memory else ():
+    if size <= self.memory:
       try: buffer = self.device.allocate(size, stream=self.stream)
       except Exception as e:
         error = self.failed(e, "allocating failed")
         if self.lost: raise error from None
         said = _said(e)
-        if attempt == 0: self.trim()   # the pool may hold what is missing
       else:
         raw = int(buffer.handle)
         self._owners[raw] = buffer
         return raw
-    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
+    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
 
   def part(self, raw: int, offset: int, nbytes: int) -> int:
     """An address in it."""

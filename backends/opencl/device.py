@@ -26,7 +26,7 @@ from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
 from ntgrad.backends.process import Driver, forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError, DeviceError
+from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
 
 _ALIGN = 4096                 # sizes are whole pages
@@ -137,8 +137,9 @@ class OpenCLProgram(Program):
     if self._kernel is not None: return
     compiler = self._device.compiler
     self.unit = unit = compiler.ready(self.unit, self.spec)
-    self._kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
-    self._count = int(self._kernel.num_args)
+    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
+    self._count = int(kernel.num_args)
+    self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams:
@@ -210,13 +211,10 @@ class OpenCLDevice(Pooled):
   def _new(self, size: int, nbytes: int) -> Any:
     limit = int(self.device.max_mem_alloc_size)
     if nbytes <= limit:
-      for attempt in (0, 1):
-        try:
-          return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
-        except self.cl.Error:
-          if attempt == 0: self.trim()  # the pool may hold what is missing
+      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
+      except self.cl.Error: pass
     room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
-    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
+    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
 
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A sub-buffer."""

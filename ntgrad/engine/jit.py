@@ -160,7 +160,10 @@ class TinyJit:
   def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
     """Run the function itself, and see what it writes."""
     self._replay = self._signature = self._result = None
-    with Watch() as watch: result = self.fn(*args, **kwargs)
+    watch = Watch()
+    try:
+      with watch: result = self.fn(*args, **kwargs)
+    finally: watch.leave()
     self._host, self.calls = watch.data, 1
     found = take(result, "the result", Pieces())
     own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
@@ -260,8 +263,8 @@ class TinyJit:
       if g.kind == "state": continue
       if t._alias.memory is not None: recorder.arguments[t._alias.memory.storage.serial] = place, g.kind == "read"
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
-    _recording.append(recorder)
     try:
+      _recording.append(recorder)
       with recorder, nothing_known():
         call: Any = put((args, kwargs), _giver(stand_ins))
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
@@ -269,7 +272,9 @@ class TinyJit:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
       raise
-    finally: _recording.remove(recorder)
+    finally:
+      if recorder in _recording: _recording.remove(recorder)
+      recorder.leave()
     recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
     if not recorder.launches and not outputs and not recorder.writes:
       raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")

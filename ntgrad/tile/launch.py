@@ -182,9 +182,8 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
   if any([b.version != b.storage.version for b in buffers]):
     gone = next(b for b in buffers if b.stale)
     raise DeviceError(f"{gone} was overwritten by {gone.gone or 'a kernel'}; this tensor holds an older version of it")
-  if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
-  else: launcher.program([raw if (raw := b.storage._raw) is not None else b.raw for b in buffers])
-  for i in launcher.writes:
+  raws = [raw if (raw := b.storage._raw) is not None else b.raw for b in buffers]
+  for i in launcher.writes:   # before the launch: an interrupt between the two leaves the old contents under a new version
     alias = tensors[i]._alias
     # nobody else can ask for the old contents: the buffer goes on as the new version of itself
     if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE + 1:   # its node's key has the buffer too
@@ -193,6 +192,8 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in watchers: note(alias)
+  if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
+  else: launcher.program(raws)
 
 
 def holders(things: Sequence[Any], i: int) -> int:
