@@ -124,16 +124,19 @@ _lock = threading.RLock()   # of what is added and removed
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
-def _drop(entry: ref[UOp]) -> None:
+def _drop(entry: ref[UOp], interned: dict[tuple[Any, ...], _Entry] = _interned, lock: Any = _lock) -> None:   # also when the module has gone
   """A node has gone; unless its equal has taken its place, so has its entry."""
   key = entry.key  # type: ignore[attr-defined]
-  with _lock:
-    if _interned.get(key) is entry: del _interned[key]
+  with lock:
+    if interned.get(key) is entry: del interned[key]
 
 
 def live_nodes() -> list[UOp]:
-  """All interned nodes."""
-  return [u for entry in list(_interned.values()) if (u := entry()) is not None]
+  """All interned nodes. Entries of nodes that have gone, which an interrupt kept from being dropped, are: their sources would never go."""
+  found = [(entry, entry()) for entry in list(_interned.values())]
+  for entry, u in found:
+    if u is None: _drop(entry)
+  return [u for _, u in found if u is not None]
 
 
 class UOp:

@@ -11,7 +11,7 @@ from weakref import ref
 from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
 from ntgrad.graph import const
 from ntgrad.lock import alone, lock
@@ -316,6 +316,7 @@ class TinyJit:
     if late:
       raise CaptureError(f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it before, "
                          "or make it inside")
+    if any([r() is not None for r, _ in gone]): live_nodes()   # lets go of what an interrupt kept from going
     for r, place in gone:
       if (storage := r()) is not None:
         raise CaptureError(f"jit {name}: {place} is kept after the call {keeper(storage)}, where replays would not renew it; realize() what is "

@@ -19,7 +19,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.spec import verify_graph
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
 from ntgrad.lock import alone
 from ntgrad.schedule import ScheduleItem, schedule_graph
@@ -356,7 +356,7 @@ def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...
   return made
 
 
-pools.relievers.insert(0, number_buffer.cache_clear)
+pools.relievers[:0] = [number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
 def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:

@@ -150,14 +150,15 @@ def test_training(device: str) -> None:
         step(x)
       hit = interrupted(work, seconds)
       assert not (jit._recording or realize.captures or realize.checks or buffer.watchers or alias.watchers)
+      ntgrad.core.mode.grad, Tensor.training = True, False   # Python itself may lose the end of a with block
+      if hit: captured.reset()
+      step(x)
       return hit
     begun = time.perf_counter()
     attempt(0)
     longest = time.perf_counter() - begun
     print(within(6, attempt, longest) > 5)
     opt.zero_grad()
-    Tensor.training = False
-    ntgrad.core.mode.grad = True   # Python itself may lose the end of a with block
     for _ in range(3): loss = captured(x)
     assert np.isfinite(loss.item()) and all(np.isfinite(p.numpy()).all() for p in params)
     a = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
@@ -178,11 +179,25 @@ def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:
       got = [((t + k).sum(0) * (k + 1)).realize() for k in range(4)] + [(t * 2).max(1).realize()]
       want = [(x + k).sum(0) * (k + 1) for k in range(4)] + [(x * 2).max(1)]
       for g, w in zip(got, want): np.testing.assert_allclose(g.numpy(), w, rtol=1e-5)
-    n, hits, end = 2, 0, time.monotonic() + 14
+    n, hits, end = 2, 0, time.monotonic() + 7
     while time.monotonic() < end:
       hits += interrupted(lambda: program(n), random.uniform(0.01, 0.8))
       program(n)
       n += 1
-    print(hits > 3)
+    print(hits > 1)
     """, DEV="CPU", CACHE_DIR=str(tmp_path), VERIFY="0", **settings)
   assert lines == ["True"]
+
+
+def test_an_interrupt_while_a_node_goes() -> None:
+  """Python loses it, and what the node is known by stays; who looks at the nodes lets go of it."""
+  from ntgrad.codegen import uop
+  from ntgrad.codegen.dtype import dtypes
+  below = uop.UOp.const(dtypes.int64, 123456789)
+  key = (uop.Ops.CAST, dtypes.int32, (below,), None)
+  above = uop.UOp(*key)
+  entry = uop._interned[key]
+  del above
+  assert key not in uop._interned
+  uop._interned[key] = entry   # as if ``_drop`` had not run
+  assert below in uop.live_nodes() and key not in uop._interned
