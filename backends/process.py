@@ -4,20 +4,22 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Iterator
+from typing import IO, Any
 
 from ntgrad.codegen.errors import DeviceError
 
 try:
   import fcntl
 except ImportError: fcntl = None  # type: ignore[assignment]
+
+
+_signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
 
 
 class Driver:
@@ -77,16 +79,30 @@ def _lock(path: Path) -> IO[bytes] | None:
   return file
 
 
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-  """Ctrl-C in the block takes effect after it. For work that would leave half of its effects, and that does not wait for long."""
-  handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-  if not callable(handler):   # other threads are not interrupted, and neither is who ignores the signal
-    yield
-    return
-  caught: list[tuple[Any, Any]] = []
-  signal.signal(signal.SIGINT, lambda *what: caught.append(what))
-  try: yield
-  finally:
-    signal.signal(signal.SIGINT, handler)
-    if caught: handler(*caught[-1])
+class uninterrupted:
+  """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For work that would leave half of its effects, and that does not
+  wait for long. Other threads than the main one are not interrupted anyway."""
+  __slots__ = ("handler", "caught")
+  handler: Any
+  caught: list[tuple[Any, ...]]
+
+  def __enter__(self) -> None:
+    self.handler = None
+    if threading.get_ident() != _main(): return
+    handler = _signal.getsignal(_signal.SIGINT)
+    if callable(handler):   # else the signal is ignored, or ends the process
+      self.caught = []
+      self.handler = handler
+      _signal.signal(_signal.SIGINT, self.catch)
+
+  def catch(self, *what: Any) -> None:
+    """What the signal calls meanwhile."""
+    self.caught.append(what)
+
+  def __exit__(self, *_: object) -> None:
+    if self.handler is None: return
+    _signal.signal(_signal.SIGINT, self.handler)
+    if self.caught: self.handler(*self.caught[-1])
+
+
+def _main() -> int | None: return threading.main_thread().ident

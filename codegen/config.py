@@ -83,15 +83,16 @@ class Config:
       _here.set(before)
       self._put_back(changes)
 
-  # A field that a with block has somewhere is no attribute of the object meanwhile, so that whoever asks comes to ``__getattr__``: only then has
-  # a look at a setting to find out where it is asked from.
-  def __post_init__(self) -> None: self.__dict__.update(_process={}, _blocks={})
+  def __post_init__(self) -> None:
+    self._process: dict[str, Any] = {}   # what fields have outside of the blocks that have them
+    self._blocks: dict[str, int] = {}    # in how many blocks they are
 
   def _take_out(self, names: Mapping[str, Any]) -> None:
     with _lock:
       for name in names:
         if name not in self._process:
           self._process[name] = self.__dict__[name]
+          object.__setattr__(self, "__class__", _Within)
           del self.__dict__[name]
         self._blocks[name] = self._blocks.get(name, 0) + 1
 
@@ -102,15 +103,7 @@ class Config:
         if not self._blocks[name]:
           self.__dict__[name] = self._process[name]
           del self._process[name]
-
-  def __getattr__(self, name: str) -> Any:
-    here = _here.get()
-    if name in here: return here[name]
-    process = self.__dict__.get("_process", {})
-    try: return process[name] if name in process else self.__dict__[name]
-    except KeyError: pass
-    if name in self.__dict__: return self.__dict__[name]   # put back meanwhile
-    raise AttributeError(f"config has no field {name!r}")
+      if not self._process: object.__setattr__(self, "__class__", Config)
 
   def __setattr__(self, name: str, value: Any) -> None:
     if name in _here.get():
@@ -123,6 +116,20 @@ class Config:
   def key(self) -> tuple[Any, ...]:
     """The fields that change generated code."""
     return tuple([getattr(self, name) for name in _KEYED])
+
+
+class _Within(Config):
+  """The settings while some thread is in a with block. The fields that such blocks have are no attributes of the object meanwhile, so who asks
+  comes to ``__getattr__``; all others, and all when there is no block, are as quick as attributes are."""
+
+  def __getattr__(self, name: str) -> Any:
+    here = _here.get()
+    if name in here: return here[name]
+    process = self.__dict__.get("_process", {})
+    try: return process[name] if name in process else self.__dict__[name]
+    except KeyError: pass
+    if name in self.__dict__: return self.__dict__[name]   # put back meanwhile
+    raise AttributeError(f"config has no field {name!r}")
 
 
 _KEYED = tuple(f.name for f in fields(Config) if f.metadata["key"])

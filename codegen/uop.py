@@ -120,7 +120,7 @@ class _Entry(ref["UOp"]):
 
 
 _interned: dict[tuple[Any, ...], _Entry] = {}
-_lock = threading.RLock()   # of what is added and removed
+_lock = threading.RLock()   # of what is replaced and removed
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
@@ -157,9 +157,10 @@ class UOp:
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
     mine = _Entry(self, _drop)
     mine.key = key
-    with _lock:
+    if _interned.setdefault(key, mine) is mine: return self   # in one step
+    with _lock:   # another thread has just made it, or one that has gone is still there
       entry = _interned.get(key)
-      if entry is not None and (found := entry()) is not None: return found   # another thread has just made it
+      if entry is not None and (found := entry()) is not None: return found
       _interned[key] = mine
     return self
 

@@ -179,16 +179,13 @@ class OpenCLDevice(Pooled):
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(self.device) and is_pocl(self.device)
 
-  def __getattr__(self, name: str) -> Any:
-    if self.lost and name in ("queue", "context"): raise DeviceError(self.lost)
-    raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
     super().forked()
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
     del self.queue, self.context
+    self.__class__ = _Lost
     atexit.unregister(self.compiler.save)
     self.compiler.unsaved.clear()
 
@@ -279,6 +276,14 @@ class OpenCLDevice(Pooled):
     mapped.base.release(self.queue)
     self.queue.finish()
     return at
+
+
+class _Lost(OpenCLDevice):
+  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it says why."""
+
+  def __getattr__(self, name: str) -> Any:
+    if name in ("queue", "context"): raise DeviceError(self.lost)
+    raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
 bucket = partial(bucket_of, unit=_ALIGN)

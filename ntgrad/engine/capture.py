@@ -354,14 +354,19 @@ class Replay:
       if b.storage.nbytes >= LARGE: b.storage.place = f"jit {self.name}"
       slot.fill(b.raw)
     if self.calls is None and config.debug < 2: self.calls = graphs.calls(self.steps, self._devices, self._accesses, self._slots)
-    with uninterrupted():
-      for b in self.rng: b.put(draw(b.rng_count))
-      for b, array in self.refill: b.put(array)
-      if self.calls is None or config.debug >= 2: self._launch_and_tell()
-      else:
-        for call in self.calls: call()
-      for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
+    if storages:
+      with uninterrupted():
+        self._launch(draw)
+        for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
+    else: self._launch(draw)
     return [o.kind._from_node(onto(made[o.serial].node, o.movement)) for o in self.outputs]
+
+  def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
+    for b in self.rng: b.put(draw(b.rng_count))
+    for b, array in self.refill: b.put(array)
+    if self.calls is None or config.debug >= 2: self._launch_and_tell()
+    else:
+      for call in self.calls: call()
 
   def _launch_and_tell(self) -> None:
     for program, args in self.steps:

@@ -216,7 +216,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   error: Exception | None = None
   try: run_plan(plan, buffers, left)
   except Exception as e: error = e
-  late = {step.slots[i] for step in left for i in step.writes}
+  late = {step.slots[i] for step in left for i in step.writes} if left else ()
   for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if slot in late: continue
     place = aliases[0].place if aliases else ""
@@ -299,7 +299,7 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
                       tuple([number[s.__dict__.get("_realized", s)] for s in u.src])))
   full = (tuple(key), tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]), config.key(), Device.DEFAULT)
-  plan = _plans.get(full)
+  plan = _plans[full]
   hit = plan is not None
   if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u)) is not None}):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
