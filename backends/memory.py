@@ -29,23 +29,23 @@ class Pooled(Device):
   def alloc(self, nbytes: int) -> Any:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
-    raw = self._take(size)
+    raw = self._take(size, nbytes)
     if raw is None and reclaimers:
       for reclaim in reclaimers: reclaim()
-      raw = self._take(size)
-    if raw is None: raw = from_system(self, size, nbytes, lambda: self._new(size, nbytes))
+      raw = self._take(size, nbytes)
+    return self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes))) if raw is None else raw
+
+  def _take(self, size: int, nbytes: int, raw: Any = None) -> Any:
+    """Count an allocation: ``raw``, or one from the pool; None where it has none."""
     with self._lock:
+      if raw is None:
+        free = self._pool.get(size)
+        if not free: return None
+        self.pooled -= size
+        raw = free.pop()
       self.allocated += nbytes
       if self.allocated > self.peak: self.peak = self.allocated
-    return raw
-
-  def _take(self, size: int) -> Any:
-    """An allocation from the pool; None where it has none."""
-    with self._lock:
-      free = self._pool.get(size)
-      if not free: return None
-      self.pooled -= size
-      return free.pop()
+      return raw
 
   def _new(self, size: int, nbytes: int) -> Any:
     """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises OutOfMemoryError."""

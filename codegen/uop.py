@@ -120,15 +120,16 @@ class _Entry(ref["UOp"]):
 
 
 _interned: dict[tuple[Any, ...], _Entry] = {}
-_lock = threading.RLock()   # of what is replaced and removed
+_lock = threading.RLock()   # of what is replaced
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
-def _drop(entry: ref[UOp], interned: dict[tuple[Any, ...], _Entry] = _interned, lock: Any = _lock) -> None:   # also when the module has gone
+def _drop(entry: ref[UOp], interned: dict[tuple[Any, ...], _Entry] = _interned) -> None:   # also when the module has gone
   """A node has gone; unless its equal has taken its place, so has its entry."""
   key = entry.key  # type: ignore[attr-defined]
-  with lock:
-    if interned.get(key) is entry: del interned[key]
+  try:   # no call between the look and the deletion, and no Python code in a key: no other thread comes between
+    if interned[key] is entry: del interned[key]
+  except KeyError: pass
 
 
 def live_nodes() -> list[UOp]:
