@@ -82,8 +82,8 @@ class TinyJit:
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call that shares
   otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.
   Raises CaptureError at the second call for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of another
-  shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit
-  called while another records is part of it.
+  shape, dtype, device or nesting, and for other arguments that are no Tensors. A jit called while another records is part
+  of it.
   """
 
   def __init__(self, fn: Callable[..., Any]):

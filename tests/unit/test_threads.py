@@ -13,8 +13,9 @@ import pytest
 
 import ntgrad
 import ntgrad.tile as tile
-from ntgrad import Device, Tensor, no_grad
+from ntgrad import Device, Tensor, no_grad, random
 from ntgrad.backends.memory import Pooled
+from ntgrad.codegen import uop
 from ntgrad.codegen.config import Config, config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import BinaryOps, UOp
@@ -250,3 +251,61 @@ def test_a_pool_in_many_threads() -> None:
     with ThreadPoolExecutor(8) as threads: list(threads.map(work, range(8)))
   finally: sys.setswitchinterval(before)
   assert d.allocated == 0 and d.pooled == sum(raw[0] for raws in d._pool.values() for raw in raws)
+
+
+# ---- another thread at the worst moment
+
+class Meanwhile:
+  """Called in the middle of something, it lets another thread do ``f`` first; one that has to wait does it afterwards."""
+  def __init__(self, f: Callable[[], Any]):
+    self.thread: threading.Thread | None = None
+    self.got: list[Any] = []
+    self.f = f
+
+  def __call__(self) -> None:
+    if self.thread is not None: return
+    self.thread = threading.Thread(target=lambda: self.got.append(self.f()))
+    self.thread.start()
+    self.thread.join(0.2)
+
+  def result(self) -> Any:
+    assert self.thread is not None
+    self.thread.join(20)
+    return self.got[0]
+
+
+def test_an_equal_node_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+  other = Meanwhile(lambda: UOp.const(dtypes.int64, 987654321))
+  class Entry(uop._Entry):
+    __slots__ = ()
+    def __init__(self, *_: Any): other()
+  monkeypatch.setattr(uop, "_Entry", Entry)
+  mine = UOp.const(dtypes.int64, 987654321)
+  assert mine is other.result() and mine is UOp.const(dtypes.int64, 987654321)
+
+
+def test_random_numbers_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+  other = Meanwhile(lambda: random.next_state(5))
+  class Numpy:
+    uint64 = np.uint64
+    def array(self, *args: Any) -> Any:
+      made = np.array(*args)
+      other()
+      return made
+  monkeypatch.setattr(random, "np", Numpy())
+  mine = random.next_state(5)
+  assert mine[0] != other.result()[0]
+
+
+def test_an_allocation_meanwhile() -> None:
+  d = Counted()
+  other = Meanwhile(lambda: d.alloc(64))
+  class Free(list[Any]):
+    def __len__(self) -> int:
+      n = super().__len__()
+      other()
+      return n
+  d.free(d.alloc(64), 64)
+  d._pool[64] = Free(d._pool[64])
+  mine = d.alloc(64)
+  assert mine is not other.result() and d.made == 2 and (d.allocated, d.pooled) == (128, 0)
