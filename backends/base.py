@@ -98,14 +98,18 @@ class Device:
   identity: str             # the hardware and its driver: what was measured here is kept for them alone
   renderer: Renderer
   allocated = peak = pooled = memory = 0
+  lost = ""   # why it cannot be used any more in this process
 
   def alloc(self, nbytes: int) -> Any:
-    """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises DeviceError when out of memory."""
+    """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises OutOfMemoryError."""
     raise NotImplementedError
 
   def free(self, raw: Any, nbytes: int) -> None:
     """Give an allocation back (kept for reuse). Work already launched on it still completes."""
     raise NotImplementedError
+
+  def trim(self) -> None:
+    """Give memory that is kept for reuse back to the system."""
 
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""
@@ -146,6 +150,10 @@ class Device:
   def synchronize(self) -> None:
     """Wait for everything launched."""
     raise NotImplementedError
+
+  def forked(self) -> None:
+    """Called in a process that was forked from the one that opened the device. One that cannot be used there is ``lost``: its methods raise
+    DeviceError, but for ``free``."""
 
   # ---- memory that other libraries have too; what is said here is right for memory of the host
   dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives

@@ -1,11 +1,16 @@
 """What devices with memory of their own share: allocations that were given back are kept for those of about the same size."""
 from __future__ import annotations
 
+import gc
+import threading
 from typing import Any, Callable
 
 from ntgrad.backends.base import Device
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import OutOfMemoryError
 
 reclaimers: list[Callable[[], None]] = []   # asked for what they still hold before a pool grows
+relievers: list[Callable[[], object]] = [gc.collect]   # asked to forget what they could make again, when a device has no memory left
 
 
 class Pooled(Device):
@@ -13,38 +18,67 @@ class Pooled(Device):
   unit = 4096        # sizes are multiples of it
   most_pooled = 0    # bytes that may lie unused
 
-  def __init__(self) -> None: self._pool: dict[int, list[Any]] = {}
+  def __init__(self) -> None:
+    self._pool: dict[int, list[Any]] = {}
+    self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
+
+  def forked(self) -> None:
+    """The lock's holder may be no thread of the fork. See :meth:`Device.forked`."""
+    self._lock = threading.RLock()
 
   def alloc(self, nbytes: int) -> Any:
-    """An allocation of at least ``nbytes``, from the pool where it has one. Raises DeviceError when out of memory."""
+    """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
-    free = self._pool.get(size)
-    if not free and reclaimers:
+    raw = self._take(size, nbytes)
+    if raw is None and reclaimers:
       for reclaim in reclaimers: reclaim()
-      free = self._pool.get(size)
-    if free:
-      raw = free.pop()
-      self.pooled -= size
-    else: raw = self._new(size, nbytes)
-    self.allocated += nbytes
-    if self.allocated > self.peak: self.peak = self.allocated
-    return raw
+      raw = self._take(size, nbytes)
+    return self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes))) if raw is None else raw
+
+  def _take(self, size: int, nbytes: int, raw: Any = None) -> Any:
+    """Count an allocation: ``raw``, or one from the pool; None where it has none."""
+    with self._lock:
+      if raw is None:
+        free = self._pool.get(size)
+        if not free: return None
+        self.pooled -= size
+        raw = free.pop()
+      self.allocated += nbytes
+      if self.allocated > self.peak: self.peak = self.allocated
+      return raw
 
   def _new(self, size: int, nbytes: int) -> Any:
-    """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises DeviceError."""
+    """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises OutOfMemoryError."""
     raise NotImplementedError
 
   def free(self, raw: Any, nbytes: int) -> None:
     """Back to the pool; to the system where the pool is full."""
-    self.allocated -= nbytes
     size = bucket(nbytes, self.unit)
-    self._pool.setdefault(size, []).append(raw)
-    self.pooled += size
+    with self._lock:
+      self.allocated -= nbytes
+      self._pool.setdefault(size, []).append(raw)
+      self.pooled += size
     if self.pooled > self.most_pooled: self.trim()
 
-  def trim(self) -> None:
-    """Give the pool's unused memory back to the system."""
-    raise NotImplementedError
+  def _emptied(self) -> dict[int, list[Any]]:
+    """What lies in the pool, which is empty then."""
+    with self._lock: pool, self._pool, self.pooled = self._pool, {}, 0
+    return pool
+
+
+def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Any]) -> Any:
+  """What ``new`` gives, ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left (or ``config.memory`` allows no more), it is
+  tried again once unused memory is given back, and once what could be made again is. Raises OutOfMemoryError."""
+  def attempt() -> Any:
+    if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
+    room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"
+    raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({room})")
+  for relieve in ((), relievers):
+    try: return attempt()
+    except OutOfMemoryError:
+      for f in relieve: f()
+      device.trim()
+  return attempt()
 
 
 def bucket(nbytes: int, unit: int) -> int:

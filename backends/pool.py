@@ -13,12 +13,14 @@ import threading
 import time
 import weakref
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import ntgrad
+from ntgrad.backends import cache
 from ntgrad.backends.messages import receive, send
+from ntgrad.backends.process import uninterrupted
 from ntgrad.backends.progress import bar, wanted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
@@ -33,6 +35,7 @@ Worker = subprocess.Popen[bytes]
 changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _workers: list[Worker] = []
+_inherited: list[Worker] = []   # a parent's: kept, for they are no children of this process
 _held: list[Job] = []         # being built, here or by a worker
 _built = _lost = 0            # kernels, for the bar; workers lost since the last answer
 _watcher: threading.Thread | None = None
@@ -46,6 +49,7 @@ class Job:
   taken: bool = False         # somebody is at it
   done: bool = False          # it can be used
   here: bool = False          # no worker takes it: one has failed
+  settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is kept
 
   @property
   def count(self) -> int:
@@ -72,17 +76,17 @@ class Queue:
 
   def __init__(self, many: float | None):
     self.many = many
-    self._todo: list[weakref.ref[Job]] = []
+    self._todo: dict[weakref.ref[Job], None] = {}
     with changed: _queues.add(self)
 
   def waiting(self) -> list[Job]:
     """The jobs that nobody has begun."""
-    return [job for r in self._todo if (job := r()) is not None]
+    return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
 
   def add(self, job: Job) -> None:
     """Put a job at the end."""
     with changed:
-      self._todo.append(weakref.ref(job))
+      self._todo[weakref.ref(job, self._forget)] = None
       if job.ripe: changed.notify_all()
 
   def serve(self) -> None:
@@ -91,27 +95,32 @@ class Queue:
       if self.many is None or _lost >= LOST or len(_workers) >= size() - 1: return
       jobs = self.waiting()
       if not _workers and not (config.workers and len(jobs) > 1) and sum(j.weight for j in jobs) <= self.many: return
-      while len(_workers) < size() - 1:
-        worker = _start()
-        _workers.append(worker)
-        threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
+      with uninterrupted():
+        while len(_workers) < size() - 1:
+          worker = _start()
+          _workers.append(worker)
+          threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
 
   @contextmanager
   def turn(self, job: Job) -> Iterator[bool]:
     """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it is."""
-    with changed:
-      _watch()
-      changed.wait_for(lambda: not job.taken)
-      mine = not job.done
-      if mine: self._take(job)
-    try:
+    mine = False
+    try:   # around all of it: an interrupt must not leave a job that nobody is at and nobody may take
+      with changed:
+        _watch()
+        changed.wait_for(lambda: not job.taken)
+        if not job.done:
+          job.taken = mine = True
+          self._take(job)
       yield mine
       job.done = True
     finally:
       if mine: _let_go(job)
 
+  def _forget(self, r: weakref.ref[Job]) -> None: self._todo.pop(r, None)
+
   def _take(self, job: Job) -> None:
-    self._todo = [r for r in self._todo if (other := r()) is not None and other is not job]
+    self._forget(weakref.ref(job))
     job.taken = True
     if job.answer is None and not job.refused: _held.append(job)   # else it is counted
 
@@ -142,15 +151,14 @@ def _start() -> Worker:
   env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
   # a Ctrl-C at the terminal is for this process; the worker ignores it
   return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid())], env=env,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
 
 
-def _ask(worker: Worker, work: Work) -> tuple[str, Any]:
+def _ask(worker: Worker, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
   """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it is gone."""
   assert worker.stdin is not None and worker.stdout is not None
-  folder = config.cache_dir and os.path.abspath(config.cache_dir)
   try:
-    send(worker.stdin, ({"cache": config.cache, "cache_dir": folder}, *work))
+    send(worker.stdin, (settings, *work))
     how, what = receive(worker.stdout)
     return how, what
   except Exception as e:   # of pipes and pickles
@@ -184,7 +192,7 @@ def _drive(worker: Worker) -> None:
   global _lost
   how = ""
   while how != "lost" and (job := _next(worker)) is not None:
-    how, what = _ask(worker, job.work())
+    how, what = _ask(worker, job.settings, job.work())
     with changed:
       if how != "lost": _lost = 0
       elif worker in _workers:   # and was not told to end
@@ -202,7 +210,7 @@ def _drive(worker: Worker) -> None:
 def once(work: Work) -> Any:
   """The answer of a worker of its own. Raises CompileError."""
   worker = _start()
-  try: how, what = _ask(worker, work)
+  try: how, what = _ask(worker, cache.settings(), work)
   finally: _end(worker)
   if how == "made": return what
   raise CompileError(str(what))
@@ -253,6 +261,21 @@ def _draw(before: int) -> None:
       drawn.n, drawn.total = built, built + left
       drawn.refresh()
   if drawn is not None: drawn.close()
+
+
+def _after_fork() -> None:
+  """In a forked process: the workers and the threads that talk to them are the parent's, and what they were at is nobody's here."""
+  global changed, _watcher
+  changed, _watcher = threading.Condition(), None
+  for w in _workers:
+    for pipe in (w.stdin, w.stdout): pipe.close()  # type: ignore[union-attr]   # not buffered: nothing is sent
+  _inherited.extend(_workers)
+  for job in _held: job.taken = False
+  _workers.clear()
+  _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

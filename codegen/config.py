@@ -1,28 +1,33 @@
 """One typed object for every setting. Each field names its environment variable.
 
-``with config(debug=4): ...`` sets fields for the block. Fields marked ``key`` change the code that is
+``with config(debug=4): ...`` sets fields for the block, in the thread (or asyncio task) that it is in; an assignment outside of such a block
+sets them for the process. Fields marked ``key`` change the code that is
 generated and so belong to every cache key.
 """
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Iterator, Mapping, Sequence
 
 from .errors import ConfigError
 
 
 def _setting(env: str, default: Any, help: str, key: bool = False, values: Sequence[Any] = ()) -> Any:
-  made = field(default=default, metadata={"env": env, "help": help, "key": key, "kind": type(default), "values": values})
+  about = {"env": env, "help": help, "key": key, "kind": type(default), "values": values}
+  value = default
   raw = os.environ.get(env)
   if raw is not None:
-    value: Any = raw
+    value = raw
     if type(default) is int:
       try: value = int(raw)
       except ValueError: pass   # refused below
-    made.default = _checked(f"environment variable {env}", value, made.metadata)
-  return made
+    value = _checked(f"environment variable {env}", value, about)
+  return field(default_factory=lambda: value, metadata=about)
 
 
 def _checked(what: str, value: Any, about: Mapping[str, Any]) -> Any:
@@ -35,6 +40,11 @@ def _checked(what: str, value: Any, about: Mapping[str, Any]) -> Any:
 def _either(values: Sequence[Any]) -> str:
   if isinstance(values, range): return f"a whole number from {values[0]} to {values[-1]}"
   return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+
+
+_here: ContextVar[Mapping[str, Any]] = ContextVar("ntgrad settings", default=MappingProxyType({}))   # what the with blocks around say
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)   # type: ignore[attr-defined]
 
 
 @dataclass
@@ -52,6 +62,10 @@ class Config:
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk", values=(0, 1))
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
+  cache_bytes: int = _setting("CACHE_BYTES", 2 << 30, "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
+                              values=range(1 << 62))
+  memory: int = _setting("MEMORY", 0, "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
+                         values=range(1 << 62))
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass", values=(0, 1))
   vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
                               key=True, values=(0, 128, 256, 512))
@@ -62,23 +76,70 @@ class Config:
   @contextmanager
   def __call__(self, **changes: Any) -> Iterator[Config]:
     """Set fields for a ``with`` block. Raises ConfigError for an unknown field or a value that it does not take."""
-    before = {name: value for name, value in vars(self).items() if name in changes}
+    for name, value in changes.items(): self._check(name, value)
+    before = _here.get()
+    self._take_out(changes)
     try:
-      for name, value in changes.items():
-        setattr(self, name, value)
+      _here.set({**before, **changes})
       yield self
     finally:
-      for name, value in before.items():
-        setattr(self, name, value)
+      _here.set(before)
+      self._put_back(changes)
 
-  def __setattr__(self, name: str, value: Any) -> None:
+  def __post_init__(self) -> None:
+    self._process: dict[str, Any]   # what fields have outside of the blocks that have them
+    self._blocks: dict[str, int]    # in how many blocks they are
+    self.__dict__.update(_process={}, _blocks={})
+
+  def _take_out(self, names: Mapping[str, Any]) -> None:
+    with _lock:
+      for name in names:
+        if name not in self._process:
+          self._process[name] = self.__dict__[name]
+          object.__setattr__(self, "__class__", _Within)
+          del self.__dict__[name]
+        self._blocks[name] = self._blocks.get(name, 0) + 1
+
+  def _put_back(self, names: Mapping[str, Any]) -> None:
+    with _lock:
+      for name in names:
+        self._blocks[name] -= 1
+        if not self._blocks[name]:
+          self.__dict__[name] = self._process[name]
+          del self._process[name]
+      if not self._process: object.__setattr__(self, "__class__", Config)
+
+  def _check(self, name: str, value: Any) -> None:
     known = self.__dataclass_fields__
     if name not in known: raise ConfigError(f"config has no field {name!r}; fields: {', '.join(known)}")
-    object.__setattr__(self, name, _checked(f"config.{name}", value, known[name].metadata))
+    _checked(f"config.{name}", value, known[name].metadata)
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    self._check(name, value)
+    if name in _here.get():
+      _here.set({**_here.get(), name: value})
+      return
+    with _lock:
+      process = self.__dict__.get("_process", {})
+      (process if name in process else self.__dict__)[name] = value
 
   def key(self) -> tuple[Any, ...]:
     """The fields that change generated code."""
     return tuple([getattr(self, name) for name in _KEYED])
+
+
+class _Within(Config):
+  """The settings while some thread is in a with block. The fields that such blocks have are no attributes of the object meanwhile, so who asks
+  comes to ``__getattr__``; all others, and all when there is no block, are as quick as attributes are."""
+
+  def __getattr__(self, name: str) -> Any:
+    here = _here.get()
+    if name in here: return here[name]
+    process = self.__dict__.get("_process", {})
+    try: return process[name] if name in process else self.__dict__[name]
+    except KeyError: pass
+    if name in self.__dict__: return self.__dict__[name]   # put back meanwhile
+    raise AttributeError(f"config has no field {name!r}")
 
 
 _KEYED = tuple(f.name for f in fields(Config) if f.metadata["key"])

@@ -32,6 +32,10 @@ class DeviceError(NtgradError, RuntimeError):
   """An unknown device, or tensors of different devices in one operation."""
 
 
+class OutOfMemoryError(DeviceError, MemoryError):
+  """A device that has not as much memory as is asked for, though all that is kept for reuse was given back."""
+
+
 class ArgumentError(NtgradError, ValueError):
   """A value outside what the operation accepts (stride 0, negative size, ...)."""
 

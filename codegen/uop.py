@@ -6,6 +6,8 @@ Three forms share the node (``Ops`` is grouped by them): the tensor graph, the i
 from __future__ import annotations
 
 import math
+import os
+import threading
 from enum import Enum
 from functools import cached_property, wraps
 from typing import Any, Callable, Iterable, TypeVar
@@ -118,17 +120,24 @@ class _Entry(ref["UOp"]):
 
 
 _interned: dict[tuple[Any, ...], _Entry] = {}
+_lock = threading.RLock()   # of what is replaced
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
-def _drop(entry: ref[UOp]) -> None:
+def _drop(entry: ref[UOp], interned: dict[tuple[Any, ...], _Entry] = _interned) -> None:   # also when the module has gone
   """A node has gone; unless its equal has taken its place, so has its entry."""
   key = entry.key  # type: ignore[attr-defined]
-  if _interned.get(key) is entry: del _interned[key]
+  try:   # no call between the look and the deletion, and no Python code in a key: no other thread comes between
+    if interned[key] is entry: del interned[key]
+  except KeyError: pass
 
 
 def live_nodes() -> list[UOp]:
-  """All interned nodes."""
-  return [u for entry in list(_interned.values()) if (u := entry()) is not None]
+  """All interned nodes. Entries of nodes that have gone, which an interrupt kept from being dropped, are: their sources would never go."""
+  found = [(entry, entry()) for entry in list(_interned.values())]
+  for entry, u in found:
+    if u is None: _drop(entry)
+  return [u for _, u in found if u is not None]
 
 
 class UOp:
@@ -147,8 +156,13 @@ class UOp:
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
-    entry = _interned[key] = _Entry(self, _drop)
-    entry.key = key
+    mine = _Entry(self, _drop)
+    mine.key = key
+    if _interned.setdefault(key, mine) is mine: return self   # in one step
+    with _lock:   # another thread has just made it, or one that has gone is still there
+      entry = _interned.get(key)
+      if entry is not None and (found := entry()) is not None: return found
+      _interned[key] = mine
     return self
 
   @staticmethod

@@ -14,6 +14,7 @@ from weakref import ref
 
 from ntgrad import graph
 from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.lock import alone, lock
 
 Move = tuple[Ops, Any]
 View = tuple[Move, ...]   # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH
@@ -42,8 +43,9 @@ class Alias:
   def claim(self) -> bool:
     """Take the memory that the value lies in for this Alias's own. False where it is another's, or nobody may write it."""
     buffer, storage = self.node.arg, self.node.arg.storage
-    if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
-    storage.writer = ref(self)
+    with lock:
+      if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
+      storage.writer = ref(self)
     if storage.read_only: return False
     self.memory = buffer
     return True
@@ -59,14 +61,15 @@ class Alias:
       t = r()
       if t is not None: yield t
 
+  @alone
   def write(self, node: UOp, what: str) -> None:
     """``node`` is the value from now on."""
     for note in watchers: note(self)
     if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
-    self.node = node
     self.place = f"{what} at {caller()}"
+    if self.memory is not None: pending[ref(self, _forget)] = None
     for t in self.seen(): t._node = None
-    if self.memory is not None: pending[id(self)] = ref(self)
+    self.node = node   # last: an interrupt before it leaves the old value
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""
@@ -83,7 +86,7 @@ class Alias:
     for t in attached: t._node = onto(history, t._view)
     self.node = node
     self.memory = memory
-    pending.pop(id(self), None)
+    pending.pop(ref(self), None)
 
   def __deepcopy__(self, memo: Any) -> Alias:
     """The same value, of its own. Nothing is copied until one of the two is written."""
@@ -131,18 +134,21 @@ class LiveAliases:
 live_aliases = LiveAliases()
 _add: Callable[[Any], Any] = live_aliases.refs.setdefault
 _drop: Callable[[Any], Any] = live_aliases.refs.pop
-pending: dict[int, ref[Alias]] = {}                    # those written since their memory was; dead ones are dropped when met
+pending: dict[ref[Alias], None] = {}                   # those written since their memory was
 watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
 def waiting() -> list[Alias]:
   """The Aliases whose memory has an older value than they have."""
   found = []
-  for key, r in list(pending.items()):
+  for r in list(pending):
     a = r()
-    if a is None or not a.pending: pending.pop(key, None)
-    else: found.append(a)
+    if a is not None and a.pending: found.append(a)
+    else: _forget(r)
   return found
+
+
+def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
 
 
 def onto(node: UOp, view: View) -> UOp:

@@ -4,6 +4,7 @@ and values coming back to the host.
 from __future__ import annotations
 
 import functools
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Callable, Self, Sequence, TypeVar
 from weakref import ref
@@ -21,10 +22,21 @@ from ntgrad.device import Device
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_grad: ContextVar[bool] = ContextVar("gradients", default=True)
+_training: ContextVar[bool] = ContextVar("training", default=False)
+
+
 class _Mode:
-  """Whether results remember that they need gradients, and whether layers behave as in training."""
-  __slots__ = ("grad", "training")
-  def __init__(self) -> None: self.grad, self.training = True, False
+  """Whether results remember that they need gradients, and whether layers behave as in training: of this thread, or asyncio task."""
+  __slots__ = ()
+  @property
+  def grad(self) -> bool: return _grad.get()
+  @grad.setter
+  def grad(self, value: bool) -> None: _grad.set(value)
+  @property
+  def training(self) -> bool: return _training.get()
+  @training.setter
+  def training(self, value: bool) -> None: _training.set(value)
 
 
 mode = _Mode()
@@ -38,7 +50,8 @@ _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -
 
 
 class no_grad:
-  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``."""
+  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new thread
+  begins with gradients."""
 
   __slots__ = ("before",)
 

@@ -6,7 +6,7 @@ Names are canonical here; opening a device is ``ntgrad.engine.device``'s work.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from ntgrad.codegen.errors import DeviceError, shown
@@ -20,7 +20,7 @@ def canonical(name: str) -> str:
   return _canonical(name if isinstance(name, str) else shown(name))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _canonical(name: str) -> str:
   m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name)
   kind = m.group(1).upper() if m else ""

@@ -16,6 +16,7 @@ from ntgrad.codegen.errors import (
                                    NoInterfaceError,
                                    NtgradError,
                                    OptError,
+                                   OutOfMemoryError,
                                    ShapeError,
                                    StateError,
                                    VerifyError,
@@ -23,4 +24,4 @@ from ntgrad.codegen.errors import (
 
 __all__ = ["ApplicationError", "ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError",
            "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "MissingFileError", "NoInterfaceError", "NtgradError",
-           "OptError", "ShapeError", "StateError", "VerifyError"]
+           "OptError", "OutOfMemoryError", "ShapeError", "StateError", "VerifyError"]

@@ -15,6 +15,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.engine.buffer import overwritten
+from ntgrad.lock import alone
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -420,6 +421,7 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
                           f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()")
 
 
+@alone
 def backward(loss: Any, gradient: Any = None) -> None:
   """Add to ``grad`` of every live leaf beneath ``loss``; see ``Tensor.backward``."""
   cotangent = _start("backward", loss, gradient)

@@ -45,6 +45,7 @@ from ntgrad.dlpack import (
 )
 from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
 from ntgrad.engine.device import get_device
+from ntgrad.lock import alone, lock
 
 ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 _OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12}   # dtypes that numpy itself has not
@@ -310,7 +311,7 @@ def reclaim() -> None:
   if not _exports and not _shown: return
   over = [e for e in list(_exports.values()) if e.over()]
   for e in over: _exports.pop(id(e), None)
-  shown = [_shown.pop() for _ in range(len(_shown))]
+  with lock: shown = [_shown.pop() for _ in range(len(_shown))]
   # it goes to a pool and is written by whatever comes next, while consumers may still use it in streams that are not known here
   for d in {d for d in [*(e.device for e in over), *(d for d, _ in shown)] if d is not None}: d.settle()
 
@@ -329,6 +330,7 @@ class View:
   strides: tuple[int, ...]
 
 
+@alone
 def view_of(t: Any, copy: bool | None, what: str) -> View:
   """Where the value of a Tensor lies, computed if need be, for others to see.
 

@@ -18,6 +18,7 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.creation import Creation
 from ntgrad.device import Device
+from ntgrad.lock import alone
 
 
 class _Generator:
@@ -40,6 +41,7 @@ def place() -> tuple[int, int]:
   return _generator.seed, _generator.counter
 
 
+@alone
 def next_state(n: int) -> np.ndarray[Any, Any]:
   """The place of the next n numbers, uint64 ``(counter, seed)``; the counter moves on by n."""
   state = np.array([_generator.counter, _generator.seed], np.uint64)

@@ -23,7 +23,7 @@ class _Training(type):
   """Makes ``Tensor.training`` a setting of the class."""
   @property
   def training(cls) -> bool:
-    """Whether dropout drops and batch norms take the batch's statistics."""
+    """Whether dropout drops and batch norms take the batch's statistics, in this thread (or asyncio task); a new thread begins without."""
     return mode.training
   @training.setter
   def training(cls, value: bool) -> None: mode.training = flag("Tensor.training", value)

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import linecache
 import math
+import os
 import re
 import tempfile
 import threading
@@ -22,12 +23,15 @@ from typing import Any, Callable, Mapping, Sequence
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda.renderer import signature
+from ntgrad.backends.process import temporary
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.recent import Recent
 
 LOCK = threading.RLock()      # Triton's settings, and its language while the interpreter stands in for it, are global
+os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]
 MANY = 16.0                   # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
 _TABLE = "triton"
-_loaded: dict[str, ModuleType] = {}
+_loaded: Recent[str, ModuleType] = Recent(1024)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def load(source: str) -> ModuleType:
   # triton reads a function's source through inspect, which finds in linecache what is in no file
   linecache.cache[file] = (len(source), None, source.splitlines(True), file)
   module = ModuleType(name)
+  weakref.finalize(module, linecache.cache.pop, file, None).atexit = False
   module.__file__ = file
   try:
     exec(compile(source, file, "exec"), module.__dict__)
@@ -242,7 +247,7 @@ def _compile(triton: Any, source: str, name: str, signature: Mapping[str, str], 
   fn = getattr(load(source), name)
   attrs = {(i,): [["tt.divisibility", divisible]] for i, t in enumerate(signature.values()) if t.startswith("*")}
   options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fuse, "sanitize_overflow": False}
-  with LOCK, tempfile.TemporaryDirectory(prefix="ntgrad-triton-") as folder, triton.knobs.cache.scope():
+  with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():
     triton.knobs.cache.dir = folder
     try:
       compiled = triton.compile(ASTSource(fn=fn, signature=dict(signature), attrs=attrs), target=GPUTarget("cuda", arch, 32), options=options)

@@ -27,8 +27,9 @@ from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, 
 from ntgrad.backends.cuda.graph import CUDAGraph
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.backends.process import forked
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError, DeviceError, StateError
+from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError, StateError
 
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool
@@ -150,6 +151,7 @@ class CUDADevice(Pooled):
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
+    self._copying = threading.RLock()                     # the pinned memory is used round and round by one thread at a time
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
     self._let_go: deque[tuple[Any, Any]] = deque()        # owners of adopted memory that is not used any more, behind a mark
     self._packed: dict[tuple[Any, ...], Binary] = {}
@@ -164,6 +166,12 @@ class CUDADevice(Pooled):
     if self.lost: raise DeviceError(self.lost)
     self.device.set_current()
     _here.device = self
+
+  def forked(self) -> None:
+    """The driver refuses everything in a fork. See :meth:`Device.forked`."""
+    super().forked()
+    self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
+    _here.device = None
 
   def here(self) -> None:
     """``enter`` where this thread is not here already; for what is called often."""
@@ -183,18 +191,17 @@ class CUDADevice(Pooled):
   def _new(self, size: int, nbytes: int) -> int:
     self.enter()
     said = f"the device has {self.memory:,}"
-    for attempt in (0, 1) if size <= self.memory else ():
+    if size <= self.memory:
       try: buffer = self.device.allocate(size, stream=self.stream)
       except Exception as e:
         error = self.failed(e, "allocating failed")
         if self.lost: raise error from None
         said = _said(e)
-        if attempt == 0: self.trim()   # the pool may hold what is missing
       else:
         raw = int(buffer.handle)
         self._owners[raw] = buffer
         return raw
-    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
+    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
 
   def part(self, raw: int, offset: int, nbytes: int) -> int:
     """An address in it."""
@@ -204,7 +211,7 @@ class CUDADevice(Pooled):
     """Give the pool's unused memory back to the system."""
     if self.lost: return
     self.enter()
-    pool, self._pool, self.pooled = self._pool, {}, 0
+    pool = self._emptied()
     for raws in pool.values():
       for raw in raws: self._owners.pop(raw).close(self.stream)
     self.synchronize()
@@ -220,14 +227,16 @@ class CUDADevice(Pooled):
   def copyin(self, raw: int, data: np.ndarray) -> None:
     """Host to device; on return the data has been taken, it is on the device before what is launched next."""
     self.enter()
-    try: self.staging.send(raw, data)
+    try:
+      with self._copying: self.staging.send(raw, data)
     except Exception as e: raise self.failed(e, f"{self.name}: copying {data.nbytes:,} bytes to the device failed") from None
 
   def copyout(self, raw: int, nbytes: int) -> np.ndarray:
     """Device to host, after everything launched before."""
     self.enter()
     out = np.empty(nbytes, np.uint8)
-    try: self.staging.fetch(raw, out)
+    try:
+      with self._copying: self.staging.fetch(raw, out)
     except Exception as e: raise self.failed(e, f"{self.name}: copying {nbytes:,} bytes to the host failed") from None
     if self._let_go: self._drop()
     return out

@@ -12,11 +12,13 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad.backends.cuda import compiler
+from ntgrad.backends.process import Driver
 from ntgrad.codegen.errors import DeviceError
 
 OLDEST = 80                            # compute capability that kernels are made for
 RING = 32 << 20                        # bytes of pinned memory that copies pass through
 HINT = "pip install 'ntgrad[cuda]'"
+_started = Driver("CUDA")
 _NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
@@ -67,6 +69,7 @@ def find(name: str) -> int:
   """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
   n = ordinal(name)
   _, driver = modules()
+  _started.start()
   call(driver.cuInit(0), "no CUDA: starting the driver failed")
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
@@ -86,6 +89,7 @@ def capability_of(driver: Any, n: int) -> int:
 def device_of(address: int) -> int:
   """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
   _, driver = modules()
+  _started.start()
   call(driver.cuInit(0), "no CUDA: starting the driver failed")
   which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))
@@ -124,12 +128,16 @@ class Events:
 
   def record(self) -> Any:
     """A mark behind everything that has been launched."""
-    event = self.free.popleft() if self.free else None
+    event = self._spare()
     return self.stream.record(event) if event is not None else self.stream.record(options=self.options)
+
+  def _spare(self) -> Any:
+    try: return self.free.popleft()
+    except IndexError: return None
 
   def spare(self) -> Any:
     """A mark that may be put anywhere on the device."""
-    return self.free.popleft() if self.free else self.record()
+    return self._spare() or self.record()
 
   def give(self, event: Any) -> None:
     """It is not needed any more."""

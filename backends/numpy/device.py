@@ -9,7 +9,8 @@ from typing import Any, Sequence
 import numpy as np
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer, Target
-from ntgrad.codegen.errors import DeviceError, VerifyError
+from ntgrad.backends.memory import from_system
+from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
 from ntgrad.codegen.spec import verify_linear
 from ntgrad.codegen.uop import Ops, UOp, UOpList
 
@@ -61,11 +62,12 @@ class NumpyDevice(Device):
     self.renderer = NumpyRenderer()
 
   def alloc(self, nbytes: int) -> Any:
-    """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises DeviceError when out of memory."""
-    try:
-      room = np.full(nbytes + ALIGN, 0xFF, np.uint8)
-    except MemoryError:
-      raise DeviceError(f"NUMPY: out of memory: cannot allocate {nbytes} bytes") from None
+    """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises OutOfMemoryError."""
+    def new() -> Any:
+      try: return np.full(nbytes + ALIGN, 0xFF, np.uint8)
+      except MemoryError:
+        raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use)") from None
+    room = from_system(self, nbytes, nbytes, new)
     begin = -room.ctypes.data % ALIGN
     self.allocated += nbytes
     self.peak = max(self.peak, self.allocated)

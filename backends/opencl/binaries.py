@@ -6,15 +6,14 @@ Other drivers give their binary at once.
 """
 from __future__ import annotations
 
-import atexit
 import io
 import os
-import shutil
-import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from ntgrad.backends.process import temporary
 
 _SOURCE, _BINARY, _FILES = "source.cl", "binary", "pocl/"
 
@@ -22,11 +21,14 @@ _SOURCE, _BINARY, _FILES = "source.cl", "binary", "pocl/"
 @cache
 def folder() -> Path:
   """The folder of PoCL's compiled kernels in this process, gone at exit. To be called before PoCL is loaded."""
-  path = tempfile.mkdtemp(prefix="ntgrad-pocl-")
+  path = temporary() / "pocl"
+  path.mkdir()
   # PoCL would go on with a damaged file, so a folder that lasts is not for it: our disk cache is checked
-  os.environ["POCL_CACHE_DIR"], os.environ["POCL_KERNEL_CACHE"] = path, "1"
-  atexit.register(shutil.rmtree, path, ignore_errors=True)
-  return Path(path)
+  os.environ["POCL_CACHE_DIR"], os.environ["POCL_KERNEL_CACHE"] = str(path), "1"
+  return path
+
+
+os.register_at_fork(after_in_child=folder.cache_clear)
 
 
 def program_folders() -> set[Path]:

@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Sequence
+from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
@@ -27,7 +28,8 @@ from ntgrad.codegen.errors import CompileError, StateError
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
-QUIET = 1.0                   # seconds without a compile after which programs are saved
+QUIET = 1.0                   # seconds without a compile after which programs are saved,
+UNSAVED = 50                  # or when so many wait for it
 # a kernel whose name tells the width of the vector registers that the compiler uses
 _WIDEST = """
 #if defined(__AVX512F__) || !defined(__x86_64__)
@@ -109,14 +111,16 @@ class Compiler:
   def __init__(self, cl: Any, context: Any, device: Any, name: str):
     self.cl, self.context, self.device, self.name = cl, context, device, name
     self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
-    self.units: dict[str, Unit] = {}             # by key of a spec
-    self.loaded: dict[str, Unit] = {}            # by key of a program
+    # units live as long as programs that use them
+    self.units: WeakValueDictionary[str, Unit] = WeakValueDictionary()    # by key of a spec
+    self.loaded: WeakValueDictionary[str, Unit] = WeakValueDictionary()   # by key of a program
+    self.given: dict[str, Unit] = {}             # those that :meth:`take_packed` got, by key of a spec
     # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no meaning
     self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
-    self.unsaved: list[Unit] = []
+    self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
     self.finish: Callable[[], object] = lambda: None   # waits for everything launched
-    self.lock = threading.Lock()
+    self.lock, self.saving = threading.Lock(), threading.Lock()
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
     atexit.register(self.save)
@@ -145,13 +149,12 @@ class Compiler:
     out = []
     for s in specs:
       k = self.key(s)
-      if k not in self.units and not self.load(k): self.add(k, s)
-      out.append(self.units[k])
+      out.append(self.units.get(k) or self.load(k) or self.add(k, s))
     self.queue.serve()
     return out
 
-  def add(self, k: str, spec: ProgramSpec) -> None:
-    """Put a new kernel at the end of what is to be built."""
+  def add(self, k: str, spec: ProgramSpec) -> Unit:
+    """Put a new kernel at the end of what is to be built; gives its unit."""
     with pool.changed:
       last: Any = next(iter(self.queue.waiting()[::-1]), None)
       unit: Unit = last if last is not None and len(last.specs) < GROUP else Unit({}, device=self.name)
@@ -159,6 +162,7 @@ class Compiler:
       unit.specs[k] = spec
       if unit is not last: self.queue.add(unit)
       if len(unit.specs) == GROUP: pool.changed.notify_all()
+    return unit
 
   def ready(self, unit: Unit, spec: ProgramSpec) -> Unit:
     """Wait until a kernel of the unit can be launched; build it here if nobody has begun. Gives the unit that has the kernel: one
@@ -183,10 +187,10 @@ class Compiler:
     keep(packed, unit.names)
     return True
 
-  def load(self, k: str) -> bool:
-    """Take a kernel from the disk cache. False where it is absent or damaged."""
+  def load(self, k: str) -> Unit | None:
+    """The unit of a kernel from the disk cache. None where it is absent or damaged."""
     raw = cache.load("opencl-kernel", k)
-    if raw is None: return False
+    if raw is None: return None
     entry = json.loads(raw)
     unit = self.loaded.get(entry["program"])
     if unit is None:
@@ -194,12 +198,12 @@ class Compiler:
       program = self.load_packed(packed) if packed is not None else None
       if program is None:  # not there, or made by a driver that calls itself the same
         cache.remove("opencl-program", entry["program"])
-        return False
+        return None
       unit = self.loaded[entry["program"]] = Unit({}, program=program, launched=True, done=True)
     unit.names[k] = entry["kernel"]
     self.units[k] = unit
     self.found += 1
-    return True
+    return unit
 
   def build(self, unit: Unit) -> None:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
@@ -251,7 +255,7 @@ class Compiler:
     unit = Unit({}, program=program, launched=True, done=True)
     for s, name in zip(specs, names):
       k = self.key(s)
-      unit.names[k], self.units[k] = name, unit
+      unit.names[k], self.units[k], self.given[k] = name, unit, unit
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""
@@ -264,7 +268,7 @@ class Compiler:
     if unit.waiting: return
     unit.launched = True
     if not config.cache: return
-    with self.lock: self.unsaved.append(unit)
+    with self.lock: self.unsaved.append((unit, cache.settings()))
     self.last = time.monotonic()
     if self.saver is None or not self.saver.is_alive():
       self.saver = threading.Thread(target=self._save_when_quiet, name="ntgrad-save-programs", daemon=True)
@@ -274,14 +278,17 @@ class Compiler:
     # the driver compiles one thing at a time: a save in between would hold up the next kernel
     while self.unsaved:
       wait = self.last + QUIET - time.monotonic()
-      if wait > 0: time.sleep(wait)
+      if wait > 0 and len(self.unsaved) < UNSAVED: time.sleep(min(wait, QUIET/4))
       else: self._save_one()
 
   def _save_one(self) -> bool:
-    with self.lock:
-      if not self.unsaved: return False
-      unit = self.unsaved.pop(0)
-    keep(self.pack(unit), unit.names)
+    with self.saving:   # whoever leaves, and removes PoCL's folder then, waits for a save under way
+      with self.lock:
+        if not self.unsaved: return False
+        unit, settings = self.unsaved.pop(0)
+      try: packed = self.pack(unit)
+      except (OSError, ValueError): return True   # PoCL's files are gone: it is compiled again when it is needed
+      with config(**settings): keep(packed, unit.names)
     return True
 
   def save(self) -> None:

@@ -5,9 +5,13 @@ whatever writes it next stands behind that kernel in the queue.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import math
+import os
+import sys
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, Sequence
 from weakref import WeakSet
 
@@ -20,21 +24,30 @@ from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
 from ntgrad.backends.opencl.selftest import Functions
+from ntgrad.backends.process import Driver, forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError, DeviceError
+from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
+from ntgrad.codegen.recent import Recent
 
 _ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
+_driver = Driver("OpenCL")
 
 
 @cache
 def import_opencl() -> Any:
   """The pyopencl module. Raises DeviceError where it is not installed or cannot load."""
-  binaries.folder()
+  folder = str(binaries.folder())
   try:
     import pyopencl
+    home = os.environ.get("XDG_CACHE_HOME")   # where it opens a data base of code for calls, in a folder that may not be there, or not ours to write
+    os.environ["XDG_CACHE_HOME"] = folder
+    try: import_module("pyopencl.invoker")
+    finally:
+      if home is None: del os.environ["XDG_CACHE_HOME"]
+      else: os.environ["XDG_CACHE_HOME"] = home
   except Exception as e:  # a missing ICD loader is an OSError, a broken build an ImportError
     raise DeviceError(f"no OpenCL: importing pyopencl failed ({e}); pip install 'pyopencl[pocl]'") from None
   return pyopencl
@@ -42,6 +55,8 @@ def import_opencl() -> Any:
 
 def _cl_devices() -> list[Any]:
   cl = import_opencl()
+  _driver.start()
+  binaries.folder()   # this process's own
   try:
     return [d for p in cl.get_platforms() for d in p.get_devices()]
   except Exception as e:
@@ -106,9 +121,10 @@ class OpenCLProgram(Program):
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
     """
     if self._kernel is None: self.ready()
+    queue = self._device.queue
     if buffers != self._args: self._set(buffers)
     try:
-      event = self._enqueue(self._device.queue, self._kernel, self._global, self._local)
+      event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
       sizes = f"grid {self.spec.grid} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.name}: launch with {sizes} failed: {e}") from None
@@ -122,8 +138,9 @@ class OpenCLProgram(Program):
     if self._kernel is not None: return
     compiler = self._device.compiler
     self.unit = unit = compiler.ready(self.unit, self.spec)
-    self._kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
-    self._count = int(self._kernel.num_args)
+    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
+    self._count = int(kernel.num_args)
+    self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams:
@@ -154,7 +171,7 @@ class OpenCLDevice(Pooled):
     self.device = find(name)
     self.context = self.cl.Context([self.device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
-    self._renderers: dict[tuple[int, int], OpenCLRenderer] = {}
+    self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
     self.compiler = Compiler(self.cl, self.context, self.device, name)
     self.compiler.finish = self.queue.finish
     self.identity = " | ".join(self.compiler.identity)
@@ -165,14 +182,25 @@ class OpenCLDevice(Pooled):
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(self.device) and is_pocl(self.device)
 
+  def forked(self) -> None:
+    """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
+    super().forked()
+    self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
+    self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
+    del self.queue, self.context
+    self.__class__ = _Lost
+    atexit.unregister(self.compiler.save)
+    self.compiler.unsaved.clear()
+
   @property
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
     key = (config.vector_bits, config.cores)
-    if key not in self._renderers:
+    found = self._renderers[key]
+    if found is None:
       bits = config.vector_bits or self.compiler.vector_bits()
-      self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
-    return self._renderers[key]
+      found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
+    return found
 
   @staticmethod
   def available(name: str = "CPU") -> tuple[bool, str]:
@@ -183,13 +211,10 @@ class OpenCLDevice(Pooled):
   def _new(self, size: int, nbytes: int) -> Any:
     limit = int(self.device.max_mem_alloc_size)
     if nbytes <= limit:
-      for attempt in (0, 1):
-        try:
-          return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
-        except self.cl.Error:
-          if attempt == 0: self.trim()  # the pool may hold what is missing
+      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
+      except self.cl.Error: pass
     room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
-    raise DeviceError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
+    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
 
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A sub-buffer."""
@@ -197,10 +222,10 @@ class OpenCLDevice(Pooled):
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
-    self.synchronize()  # PoCL does not keep what a kernel in the queue uses
-    for p in self.programs: p.forget()
-    self._pool.clear()
-    self.pooled = 0
+    pool = self._emptied()   # before the queue ends: what is freed meanwhile may be in use after that
+    self.synchronize()       # PoCL does not keep what a kernel in the queue uses
+    for p in list(self.programs): p.forget()
+    del pool
 
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host to device, complete on return."""
@@ -267,6 +292,14 @@ class OpenCLDevice(Pooled):
     mapped.base.release(self.queue)
     self.queue.finish()
     return at
+
+
+class _Lost(OpenCLDevice):
+  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it says why."""
+
+  def __getattr__(self, name: str) -> Any:
+    if name in ("queue", "context"): raise DeviceError(self.lost)
+    raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
 bucket = partial(bucket_of, unit=_ALIGN)

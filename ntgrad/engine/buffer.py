@@ -7,9 +7,12 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
+from ntgrad.alias import caller
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import Ops, UOp, prod
 
+LARGE = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
 watchers: list[Any] = []   # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
 
@@ -23,7 +26,7 @@ class Storage:
   ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias that writes it,
   if there is one. ``foreign``: another library sees it too, and may write it.
   """
-  __slots__ = ("device", "nbytes", "serial", "version", "writer", "exported", "_raw", "_owner", "__weakref__")
+  __slots__ = ("device", "nbytes", "serial", "version", "writer", "exported", "place", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
   address = 0         # where other libraries' memory lies
 
@@ -32,6 +35,7 @@ class Storage:
     self.version = 0
     self.writer: ref[Any] | None = None
     self.exported = False
+    self.place = ""   # where a large one was made, in the user's code
     self._raw: Any = None
     self._owner: Any = None
 
@@ -58,7 +62,10 @@ class Storage:
     if self._raw is None:
       from .device import get_device
       self._owner = get_device(self.device)
-      self._raw = self._owner.alloc(self.nbytes)
+      try: self._raw = self._owner.alloc(self.nbytes)
+      except OutOfMemoryError as e:
+        from .living import largest
+        raise OutOfMemoryError(f"{e}\nthe largest that {self.device} has:\n{largest(self.device)}") from None
     return self._raw
 
   def release(self) -> None:
@@ -158,6 +165,7 @@ class Buffer:
   def from_numpy(device: str, array: np.ndarray) -> Buffer:
     """A buffer with the values of ``array`` (any layout), of its shape and dtype."""
     b = Buffer(device, tuple(array.shape), dtypes.of(array.dtype))
+    if b.storage.nbytes >= LARGE: b.storage.place = f"the host's data at {caller()}"
     b.write(array)
     return b
 

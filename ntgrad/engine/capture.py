@@ -13,13 +13,14 @@ import numpy as np
 from ntgrad import alias
 from ntgrad.alias import Alias, live_aliases, onto as seen_through
 from ntgrad.backends.base import Device
+from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
 
 from . import graphs, memory, realize as engine, report
-from .buffer import Buffer, Storage, watchers
+from .buffer import LARGE, Buffer, Storage, watchers
 from .device import get_device
 
 
@@ -54,9 +55,12 @@ class Watch:
     watchers.append(self)
     alias.watchers.append(self.written)
     return self
-  def __exit__(self, *_: object) -> None:
-    watchers.remove(self)
-    alias.watchers.remove(self.written)
+  def __exit__(self, *_: object) -> None: self.leave()
+
+  def leave(self) -> None:
+    """See nothing any more. An interrupt may come before ``__exit__`` does anything, so whoever enters leaves in a ``finally`` too."""
+    if self in watchers: watchers.remove(self)
+    if self.written in alias.watchers: alias.watchers.remove(self.written)
 
   def written(self, a: Alias) -> None:
     """A tensor is about to be written."""
@@ -107,10 +111,12 @@ class Recorder(Watch):
     engine.captures.append(self.note)
     engine.checks.append(self.refuse)
     return super().__enter__()
-  def __exit__(self, *_: object) -> None:
-    super().__exit__()
-    engine.captures.remove(self.note)
-    engine.checks.remove(self.refuse)
+
+  def leave(self) -> None:
+    """See :meth:`Watch.leave`."""
+    super().leave()
+    if self.note in engine.captures: engine.captures.remove(self.note)
+    if self.refuse in engine.checks: engine.checks.remove(self.refuse)
 
   def note(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """A launch."""
@@ -301,6 +307,7 @@ class Replay:
       mine = [k for k in first if recorder.sizes[k][0] == device]
       offsets, total = memory.arrange([memory.Lifetime(first[k], last[k], recorder.sizes[k][1]) for k in mine])
       arena = Storage(device, total)
+      arena.place = f"jit {self.name}, for inner buffers"
       self.arenas.append(arena)
       self.planned_bytes += total
       self.unplanned_bytes += sum(recorder.sizes[k][1] for k in mine)
@@ -341,18 +348,25 @@ class Replay:
         b.take(old)
         copies.append(b)
       slot.fill(b.raw)
-    for b in self.rng: b.put(draw(b.rng_count))
-    for b, array in self.refill: b.put(array)
     made: dict[int, Buffer] = {}
     for k, slot, m in self.made:
       made[k] = b = Buffer(*m)
+      if b.storage.nbytes >= LARGE: b.storage.place = f"jit {self.name}"
       slot.fill(b.raw)
-    if config.debug >= 2: self._launch_and_tell()
-    else:
-      if self.calls is None: self.calls = graphs.calls(self.steps, self._devices, self._accesses, self._slots)
-      for call in self.calls: call()
-    for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
+    if self.calls is None and config.debug < 2: self.calls = graphs.calls(self.steps, self._devices, self._accesses, self._slots)
+    if storages:
+      with uninterrupted():
+        self._launch(draw)
+        for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
+    else: self._launch(draw)
     return [o.kind._from_node(onto(made[o.serial].node, o.movement)) for o in self.outputs]
+
+  def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
+    for b in self.rng: b.put(draw(b.rng_count))
+    for b, array in self.refill: b.put(array)
+    if self.calls is None or config.debug >= 2: self._launch_and_tell()
+    else:
+      for call in self.calls: call()
 
   def _launch_and_tell(self) -> None:
     for program, args in self.steps:

@@ -2,19 +2,21 @@
 from __future__ import annotations
 
 from typing import Any, Sequence
+from weakref import WeakValueDictionary
 
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.tiles import lower_tiles
 from ntgrad.codegen.uop import prod
 
 from . import report
 
-_programs: dict[tuple[Any, ...], Program] = {}
-_by_spec: dict[tuple[Any, ...], Program] = {}
+_programs: Recent[tuple[Any, ...], Program] = Recent(4096)
+_by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
 
 def kernel_name(kernel: Kernel) -> str:
@@ -67,17 +69,22 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
   out = []
   for kernel in kernels:
     key = (device.name, config.key(), kernel.params, kernel.axes, kernel.body)
-    if key not in _programs:
+    program = _programs.get(key)
+    if program is None:
       spec, optimised = program_spec(kernel, device)
       report.compiled(spec, optimised, device)
-      _programs[key], = from_specs([spec], device)   # one by one: the device may compile while the next is rendered
-    out.append(_programs[key])
+      program, = from_specs([spec], device)   # one by one: the device may compile while the next is rendered
+      _programs[key] = program
+    out.append(program)
   return out
 
 
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
   keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options) for s in specs]
-  new = {k: s for k, s in zip(keys, specs) if k not in _by_spec}
-  if new: _by_spec.update(zip(new, device.compile(list(new.values()))))
-  return [_by_spec[k] for k in keys]
+  found = {k: _by_spec.get(k) for k in keys}
+  new = {k: s for k, s in zip(keys, specs) if found[k] is None}
+  if new:
+    found.update(zip(new, device.compile(list(new.values()))))
+    _by_spec.update({k: p for k in new if (p := found[k]) is not None})
+  return [p for k in keys if (p := found[k]) is not None]

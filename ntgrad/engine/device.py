@@ -1,6 +1,7 @@
 """Opening devices by name: "CPU" and "CL" through OpenCL, "CUDA" through Triton, "NUMPY" the oracle, "TRITON" Triton's interpreter."""
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -8,6 +9,7 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.device import Device as _names, canonical
+from ntgrad.lock import alone
 
 _open: dict[str, Device] = {}
 
@@ -15,8 +17,24 @@ _open: dict[str, Device] = {}
 def get_device(name: str) -> Device:
   """The device called ``name``, opened on first use. Raises DeviceError for an unknown or missing one."""
   found = _open.get(name)
+  return _opened(name) if found is None else found
+
+
+@alone
+def _opened(name: str) -> Device:
+  found = _open.get(name)   # another thread may have opened it
   if found is None: found = _open[name] = _make(name)
   return found
+
+
+def _after_fork() -> None:
+  """In a forked process: what the parent had opened is lost here; asking for it again says so."""
+  for name, device in list(_open.items()):
+    device.forked()
+    if device.lost: del _open[name]
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _make(name: str) -> Device:

@@ -12,10 +12,11 @@ from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.checks import checked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
 from ntgrad.device import Device
 from ntgrad.graph import const
+from ntgrad.lock import alone, lock
 
 from . import realize as engine
 from .arguments import VALUES, Pieces, kept, put, same, take, text
@@ -83,7 +84,8 @@ class TinyJit:
   numbers are new ones at each call. Python numbers that the function takes from elsewhere stay as they were when it was captured.
 
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call that shares
-  otherwise runs plainly, and the one after it captures again. Raises ArgumentError for what is no function, CaptureError at the second call
+  otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another. Raises ArgumentError for what
+  is no function, CaptureError at the second call
   for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of another shape, dtype, device or nesting, and
   for other arguments that are no Tensors. A jit called while another records is part of it.
   """
@@ -132,6 +134,7 @@ class TinyJit:
     """Bytes that they would take each on its own."""
     return self._replay.unplanned_bytes if self._replay is not None else 0
 
+  @alone
   def reset(self) -> None:
     """Forget the capture: the next call runs plainly, the one after it captures."""
     self.calls = self._late = 0
@@ -140,7 +143,11 @@ class TinyJit:
 
   # ---- calling
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
-    if not config.jit or _recording: return self.fn(*args, **kwargs)
+    if not config.jit: return self.fn(*args, **kwargs)
+    with lock: return self._called(args, kwargs)
+
+  def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if _recording: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
     pieces = _pieces(args, kwargs)
     if self._replay is not None:
@@ -158,7 +165,10 @@ class TinyJit:
   def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
     """Run the function itself, and see what it writes."""
     self._replay = self._signature = self._result = None
-    with Watch() as watch: result = self.fn(*args, **kwargs)
+    watch = Watch()
+    try:
+      with watch: result = self.fn(*args, **kwargs)
+    finally: watch.leave()
     self._host, self.calls = watch.data, 1
     found = take(result, "the result", Pieces())
     own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
@@ -258,8 +268,8 @@ class TinyJit:
       if g.kind == "state": continue
       if t._alias.memory is not None: recorder.arguments[t._alias.memory.storage.serial] = place, g.kind == "read"
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
-    _recording.append(recorder)
     try:
+      _recording.append(recorder)
       with recorder, nothing_known():
         call: Any = put((args, kwargs), _giver(stand_ins))
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
@@ -267,7 +277,9 @@ class TinyJit:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
       raise
-    finally: _recording.remove(recorder)
+    finally:
+      if recorder in _recording: _recording.remove(recorder)
+      recorder.leave()
     recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
     if not recorder.launches and not outputs and not recorder.writes:
       raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")
@@ -309,6 +321,7 @@ class TinyJit:
     if late:
       raise CaptureError(f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it before, "
                          "or make it inside")
+    if any([r() is not None for r, _ in gone]): live_nodes()   # lets go of what an interrupt kept from going
     for r, place in gone:
       if (storage := r()) is not None:
         raise CaptureError(f"jit {name}: {place} is kept after the call {keeper(storage)}, where replays would not renew it; realize() what is "

@@ -10,20 +10,24 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from ntgrad.alias import Alias, live_aliases, pending, waiting, whole
+from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
+from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
+from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.spec import verify_graph
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
+from ntgrad.lock import alone
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 
 from . import memory, plan_cache, report
-from .buffer import Buffer, Storage
+from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
 
@@ -48,8 +52,8 @@ class Plan:
   outputs: tuple[int, ...]                               # the slot of each sink
 
 
-_plans: dict[Any, Plan] = {}
-_general: dict[Any, Plan | None] = {}   # structures met before, numbers left out; a plan once they were met with other numbers
+_plans: Recent[Any, Plan] = Recent(1024)
+_general: Recent[Any, Plan | None] = Recent(2048)   # structures met before, numbers left out; a plan once they were met with other numbers
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 
@@ -150,6 +154,7 @@ def _mine(a: Alias, buffer: Buffer) -> bool:
   return owner is not None and owner() is a
 
 
+@alone
 def realize(tensors: Sequence[Any]) -> None:
   """Compute everything that ``tensors`` need, in one schedule.
 
@@ -162,6 +167,7 @@ def realize(tensors: Sequence[Any]) -> None:
   _compute(wanted, started)
 
 
+@alone
 def compute(aliases: Iterable[Alias]) -> None:
   """Compute the newest values of Aliases, in one schedule."""
   wanted = _Wanted()
@@ -169,6 +175,7 @@ def compute(aliases: Iterable[Alias]) -> None:
   _compute(wanted, time.perf_counter())
 
 
+@alone
 def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
@@ -193,9 +200,37 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
-  buffers = _run_graph(list(sinks), order, started, [a[0].place if a else "" for a in sinks.values()])
-  for ((sink, target), aliases), buffer in zip(sinks.items(), buffers):
+  plan, inputs = _plan_of(list(sinks), order, started)
+  if any([target is not None for _, target in sinks]):   # half of it would be neither the old values nor the new ones
+    for step in plan.steps:
+      if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
+    with uninterrupted(): _perform(plan, inputs, sinks)
+  else: _perform(plan, inputs, sinks)
+
+
+def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]]) -> None:
+  """Run a plan, and note on each sink and its Aliases where the value is. Where a step fails that is so of what was computed before it, and
+  the rest keeps its old value."""
+  buffers = [*inputs, *[Buffer(*m) for m in plan.made]]
+  left = list(plan.steps[::-1])
+  error: Exception | None = None
+  try: run_plan(plan, buffers, left)
+  except Exception as e: error = e
+  late = {step.slots[i] for step in left for i in step.writes} if left else ()
+  for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
+    if slot in late: continue
+    place = aliases[0].place if aliases else ""
+    buffer = buffers[slot] if target is None else target.arg.overwritten(place)
+    if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
+  if error is None: return
+  begun = {step.slots[i] for step in plan.steps[:len(plan.steps) - len(left)] for i in step.writes}
+  for ((_, target), aliases), slot in zip(sinks.items(), plan.outputs):
+    if target is None or slot not in late: continue
+    if slot in begun: target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
+    elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk((a.node,))]):
+      for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is what there is
+  raise error
 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
@@ -249,9 +284,8 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
   return found
 
 
-def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float, places: list[str]) -> list[Buffer]:
-  """Find or make the plan of a graph, run it, and note on each sink where its value is; ``places`` say where each write stands. Gives the
-  memory of each sink."""
+def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
+  """Find or make the plan of a graph; gives it and the buffers that it reads."""
   number: dict[UOp, int] = {}
   inputs: list[UOp] = []
   key: list[Any] = []
@@ -265,7 +299,7 @@ def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: f
     else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
                       tuple([number[s.__dict__.get("_realized", s)] for s in u.src])))
   full = (tuple(key), tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]), config.key(), Device.DEFAULT)
-  plan = _plans.get(full)
+  plan = _plans[full]
   hit = plan is not None
   if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u)) is not None}):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
@@ -287,12 +321,7 @@ def _run_graph(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: f
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
   report.scheduled(plan.steps, hit, time.perf_counter() - started)
-  made = run_plan(plan, [u.arg for u in inputs])
-  out = []
-  for (sink, target), slot, place in zip(sinks, plan.outputs, places):
-    out.append(made[slot - plan.inputs] if target is None else target.arg.overwritten(place))
-    if resolved(sink) is sink and _known_by_node(sink): out[-1].is_value_of(sink)
-  return out
+  return plan, [u.arg for u in inputs]
 
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)
@@ -325,6 +354,9 @@ def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...
   constants.add(made.storage)
   made.storage.writer = ref(_nobody)
   return made
+
+
+pools.relievers[:0] = [number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
 def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:
@@ -384,17 +416,41 @@ def written(item: ScheduleItem) -> tuple[int, ...]:
   return (0,) if item.ast is None else tuple([p.slot for p in item.ast.params if p.written])
 
 
-def run_plan(plan: Plan, inputs: Sequence[Buffer]) -> list[Buffer]:
-  """Run the steps; gives the made buffers (inner ones are released as soon as nothing needs them)."""
-  made = [Buffer(*m) for m in plan.made]
-  buffers: list[Buffer] = [*inputs, *made]
+def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
+  """Run the steps on a buffer a slot; inner ones are released as soon as nothing needs them. ``left`` are the steps that have not run
+  yet, the next one last."""
   wait = config.debug >= 2
+  place = ""
+  for b in buffers[plan.inputs:]:
+    if b.storage.nbytes >= LARGE: b.storage.place = place = place or caller()
   for check in checks:
     for step in plan.steps: check(step, [buffers[s] for s in step.slots])
+  try:
+    for step in plan.steps:
+      run_step(step, [buffers[s] for s in step.slots], wait)
+      for s in step.last_use: buffers[s].storage.release()
+      del left[-1]
+  except OutOfMemoryError as e:
+    kept = sum({b.storage: b.storage.nbytes for b in buffers[:plan.inputs]}.values())
+    raise OutOfMemoryError(f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {peak(plan):,} bytes at most, beside the {kept:,} "
+                           "that it reads; smaller batches, or fewer tensors that are kept, take less") from None
+
+
+def peak(plan: Plan) -> int:
+  """The bytes that a plan makes and holds at most."""
+  living = most = 0
+  seen: set[int] = set()
+  def nbytes(slot: int) -> int:
+    _, shape, dtype = plan.made[slot - plan.inputs]
+    return prod(shape) * dtype.itemsize
   for step in plan.steps:
-    run_step(step, [buffers[s] for s in step.slots], wait)
-    for s in step.last_use: buffers[s].storage.release()
-  return made
+    for s in step.slots:
+      if s >= plan.inputs and s not in seen:
+        seen.add(s)
+        living += nbytes(s)
+    most = max(most, living)
+    for s in step.last_use: living -= nbytes(s)
+  return most
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:

@@ -16,6 +16,7 @@ from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.printing import body_lines, dtype_name
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 _waiting: dict[tuple[str, str], tuple[ProgramSpec, Kernel, Device]] = {}   # new kernels that no schedule has shown yet
-_unseen: dict[tuple[str, str], Device] = {}                                 # kernels whose machine code has not been shown
+_unseen: Recent[tuple[str, str], Device] = Recent(1024)                                 # kernels whose machine code has not been shown
 _count = [0, 0]                                                             # schedules, launches
 
 
@@ -101,7 +102,7 @@ def compiled(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
   if config.debug < 3: return
   key = (spec.name, spec.source)
   _waiting[key] = (spec, kernel, device)
-  _unseen[key] = device
+  if config.debug >= 6: _unseen[key] = device
 
 
 def made(spec: ProgramSpec, kernel: Kernel, device: Device, arrangements: str) -> None:

@@ -37,16 +37,13 @@ class Bench:
     self.want: list[np.ndarray] | None = None
     self.best = float("inf")
 
-  def scratch(self) -> list[Any]:
-    """Raw memory for a trial: what is only read is shared."""
-    out = []
+  def scratch(self, out: list[Any]) -> None:
+    """Put raw memory for a trial into ``out``: what is only read is shared. What is there if this fails is let go by who called."""
     for m in self.memory:
       if not m.written: out.append(m.raw)
       else:
-        raw = self.device.alloc(max(m.nbytes, 1))
-        if m.nbytes: self.device.copyin(raw, self.device.copyout(m.raw, m.nbytes))
-        out.append(raw)
-    return out
+        out.append(self.device.alloc(max(m.nbytes, 1)))
+        if m.nbytes: self.device.copyin(out[-1], self.device.copyout(m.raw, m.nbytes))
 
   def results(self, raws: Sequence[Any]) -> list[np.ndarray]:
     """What a trial wrote."""
@@ -60,16 +57,18 @@ class Bench:
 
   def reference(self, program: Program) -> None:
     """What this program computes is right."""
-    raws = self.scratch()
+    raws: list[Any] = []
     try:
+      self.scratch(raws)
       program(raws)
       self.want = self.results(raws)
     finally: self.let_go(raws)
 
   def measure(self, program: Program) -> float:
     """Median seconds of a candidate. Raises ArgumentError where its results are others, and whatever its launch raises."""
-    raws = self.scratch()
+    raws: list[Any] = []
     try:
+      self.scratch(raws)
       first = program(raws, True) or 0.0
       for got, want in zip(self.results(raws), self.want or ()): compare(got, want)
       if first > HOPELESS * self.best: return first

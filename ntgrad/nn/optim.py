@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ntgrad.backends.process import uninterrupted
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, shown
@@ -169,7 +170,8 @@ class Optimizer:
 
   def step(self) -> None:
     """Update the parameters from their gradients and realise everything. Raises GradientError if no parameter has a gradient."""
-    Tensor.realize(*self.schedule_step())
+    with uninterrupted(): tensors = self.schedule_step()   # all of it or nothing
+    Tensor.realize(*tensors)
 
   def schedule_step(self) -> list[Tensor]:
     """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to happen."""

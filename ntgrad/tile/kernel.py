@@ -23,11 +23,13 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.lock import alone, lock
 from ntgrad.tensor import Tensor as Lazy
 
 from .interpret import Interpreter
@@ -121,7 +123,7 @@ class Specialised:
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
-  launchers: dict[Any, Any] = field(default_factory=dict, compare=False)   # by device
+  launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
@@ -181,9 +183,9 @@ class TileKernel:
     self.check_grids()
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.identity = fingerprint(name, source_of(application))
-    self._chosen: dict[Any, dict[str, int]] = {}
-    self._specialised: dict[Any, Specialised | None] = {}
-    self._launchers: dict[Any, Any] = {}
+    self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
+    self._specialised: Recent[Any, Specialised | None] = Recent(1024)
+    self._launchers: Recent[Any, Any] = Recent(1024)
     self.last: Specialised | None = None
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
@@ -241,6 +243,7 @@ class TileKernel:
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found
 
+  @alone
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
                   device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None) -> Specialised | None:
     """The kernel for arguments; None where there are no programs. ``device`` (default: the default one) is where it is to run, ``buffers``
@@ -257,15 +260,16 @@ class TileKernel:
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
-    if key not in self._specialised: self._specialised[key] = self.build(full, numbers, values)
-    return self._specialised[key]
+    found = self._specialised[key]
+    if found is None: found = self._specialised[key] = self.build(full, numbers, values)
+    return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first choice."""
     free = free_symbols(left, self)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), device, config.key())
-    if key in self._chosen: return values | self._chosen[key]
+    if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     start = values | first_choice(free, opened.renderer.target.blocks)
     if not config.tune or config.noopt or buffers is None: return start
@@ -323,7 +327,7 @@ class TileKernel:
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in place."""
-    launch(self, args, given)
+    with lock: launch(self, args, given)
 
   # ---- seeing
   def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:

@@ -68,11 +68,11 @@ def describe(a: Any) -> Argument:
 
 
 def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-  """Run a kernel on its arguments."""
+  """Run a kernel on its arguments. To be called with the lock held."""
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError: nodes = with_numbers(args)
-    found = kernel._launchers.get((*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items()))
+    found = kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())]
   except AttributeError: found = None
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
@@ -193,9 +193,8 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
   if any([b.version != b.storage.version for b in buffers]):
     gone = next(b for b in buffers if b.stale)
     raise DeviceError(f"{gone} was overwritten by {gone.gone or 'a kernel'}; this tensor holds an older version of it")
-  if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
-  else: launcher.program([raw if (raw := b.storage._raw) is not None else b.raw for b in buffers])
-  for i in launcher.writes:
+  raws = [raw if (raw := b.storage._raw) is not None else b.raw for b in buffers]
+  for i in launcher.writes:   # before the launch: an interrupt between the two leaves the old contents under a new version
     alias = tensors[i]._alias
     # nobody else can ask for the old contents: the buffer goes on as the new version of itself
     if holders(nodes, i) <= _ALONE and holders(buffers, i) <= _ALONE + 1:   # its node's key has the buffer too
@@ -204,6 +203,8 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in watchers: note(alias)
+  if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
+  else: launcher.program(raws)
 
 
 def holders(things: Sequence[Any], i: int) -> int:

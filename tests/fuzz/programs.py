@@ -25,7 +25,7 @@ for folder in (ROOT, ROOT / "tests"):
   if str(folder) not in sys.path: sys.path.insert(0, str(folder))
 for setting, value in (("TUNE", "0"), ("VERIFY", "1"), ("WORKERS", "1")): os.environ.setdefault(setting, value)
 
-SECONDS = 20    # that a program may take
+SECONDS = 20    # of a processor that a program may take: other work on the machine does not count
 SHORTEN = 12    # seconds for finding a shorter one
 EACH = 2        # findings of a kind that one job shortens
 SILENT = 120    # seconds without a word after which a job is ended
@@ -36,15 +36,15 @@ def one(kind: str, seed: int, device: str, found: Counter[str]) -> dict[str, Any
   from support.fuzz_generate import generate
   from support.fuzz_program import minimised, run, source
   program, exact = generate(kind, seed), kind != "gradient"
-  signal.setitimer(signal.ITIMER_REAL, SECONDS)
+  signal.setitimer(signal.ITIMER_PROF, SECONDS)
   problem = run(program, exact)
   if problem is None: return {}
   found[problem.kind] += 1
   if found[problem.kind] > EACH: return {"problem": problem.kind, "code": ""}
   if problem.what != "TimeoutError":
-    signal.setitimer(signal.ITIMER_REAL, SECONDS + SHORTEN)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS + SHORTEN)
     program, problem = minimised(program, problem, exact, seconds=SHORTEN)
-  signal.setitimer(signal.ITIMER_REAL, 0)
+  signal.setitimer(signal.ITIMER_PROF, 0)
   return {"problem": problem.kind, "code": source(program, exact, problem, device)}
 
 
@@ -53,7 +53,7 @@ def child(args: argparse.Namespace) -> None:
   from ntgrad import Device
   Device.DEFAULT = args.device
   def late(*_: Any) -> None: raise TimeoutError(f"more than {SECONDS} seconds")
-  signal.signal(signal.SIGALRM, late)
+  signal.signal(signal.SIGPROF, late)
   seed, until = args.seed, time.monotonic() + 60 * args.minutes
   found: Counter[str] = Counter()
   while time.monotonic() < until:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from ntgrad.backends import pool
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.compiler import Request
 from ntgrad.backends.cuda.renderer import TritonRenderer, signature
@@ -257,7 +257,9 @@ def test_no_bar(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_plans_keep_options(monkeypatch: pytest.MonkeyPatch) -> None:
   """Two kernels that differ in nothing else are two, also in another process."""
-  device = SimpleNamespace(name="D", compile=lambda specs: [SimpleNamespace(spec=s) for s in specs])
+  class Made(Program):
+    def __init__(self, spec: ProgramSpec) -> None: self.spec = spec
+  device = SimpleNamespace(name="D", compile=lambda specs: [Made(s) for s in specs])
   monkeypatch.setattr(plan_cache, "get_device", lambda name: device)
   specs = [ProgramSpec("k", "source", (1,), (1,), 1, options=(("num_warps", n),)) for n in (4, 8)]
   with config(cache=1):

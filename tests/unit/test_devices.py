@@ -49,7 +49,7 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
 @pytest.mark.parametrize("name", [f.name for f in fields(Config) if f.metadata["kind"] is int])
 def test_settings_refuse_what_they_do_not_take(name: str) -> None:
   was = getattr(config, name)
-  for value in (-2, 10 ** 9, "1", 1.0, None):
+  for value in (-2, 1 << 70, "1", 1.0, None):
     for give in (lambda v: setattr(config, name, v), lambda v: config(**{name: v}).__enter__(), lambda v: setattr(ntgrad.config, name, v)):
       with pytest.raises(ConfigError, match=rf"config.{name} is {value!r}, expected .*\d"): give(value)
       assert getattr(config, name) == was

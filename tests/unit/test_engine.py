@@ -17,6 +17,7 @@ import pytest
 from ntgrad import Tensor, config, nn
 from ntgrad.backends import cache
 from ntgrad.backends.opencl.device import available
+from ntgrad.codegen.recent import Recent
 from ntgrad.engine import memory, plan_cache, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
@@ -341,7 +342,7 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
     monkeypatch.setattr(engine, "make_plan", never)
     look()
     if plan_cache.version() is None: return   # a source file has changed since this process began: nothing is kept
-    monkeypatch.setattr(engine, "_plans", {})
+    monkeypatch.setattr(engine, "_plans", Recent(100))
     look()
     assert len(keys) == 4
 

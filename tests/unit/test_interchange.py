@@ -17,6 +17,7 @@ from ntgrad import Device, Tensor, config, interchange, tile
 from ntgrad.backends.cuda import device as runtime
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.recent import Recent
 from ntgrad.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
 from ntgrad.engine import compile, device as opening, realize
 from ntgrad.engine.buffer import Adopted
@@ -321,7 +322,7 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   """Two of them; host memory stands for theirs. Nothing that was made for them stays."""
   fake.gpus, fake.room = 2, 1 << 24
   for kept in ("_programs", "_by_spec"): monkeypatch.setattr(compile, kept, {})
-  for kept in ("_plans", "_general"): monkeypatch.setattr(realize, kept, {})
+  for kept in ("_plans", "_general"): monkeypatch.setattr(realize, kept, Recent(100))
   monkeypatch.setattr(Event, "is_done", True)
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:

@@ -1,0 +1,108 @@
+"""What belongs to one process: drivers, which a forked process has no use of, temporary files, and work that Ctrl-C must not cut in two."""
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+import time
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from ntgrad.codegen.errors import DeviceError
+
+try:
+  import fcntl
+except ImportError: fcntl = None  # type: ignore[assignment]
+
+
+_signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
+
+
+class Driver:
+  """A driver with threads and state of its own: it works in the process that started it, and in none that is forked from that one."""
+
+  def __init__(self, name: str):
+    self.name = name
+    self._process: int | None = None
+
+  def start(self) -> None:
+    """To be called before the driver is. Raises DeviceError where a parent process has started it."""
+    if self._process is None: self._process = os.getpid()
+    elif self._process != os.getpid(): raise DeviceError(forked(self.name))
+
+
+def forked(what: str) -> str:
+  """Why something cannot be used in a forked process, and what to do."""
+  return (f"{what} was opened before this process was forked, and drivers do not work in a fork; start processes by "
+          'multiprocessing.get_context("spawn"), use devices in the child only, or use device NUMPY in it')
+
+
+PREFIX, LOCK = "ntgrad-process-", ".lock"
+YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
+_locks: list[IO[bytes]] = []  # held as long as the process lives
+
+
+@cache
+def temporary() -> Path:
+  """A folder for files of this process, gone at exit. Those of processes that were killed are removed: nobody holds their locks."""
+  for other in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+    try: abandoned = time.time() - other.stat().st_mtime > YOUNG and _lock(other) is not None
+    except OSError: continue   # another user's, or gone
+    if abandoned: shutil.rmtree(other, ignore_errors=True)
+  path = Path(tempfile.mkdtemp(prefix=PREFIX))
+  (path / LOCK).touch()
+  lock = _lock(path)
+  if lock is not None: _locks.append(lock)
+  atexit.register(_remove, path, os.getpid())
+  return path
+
+
+os.register_at_fork(after_in_child=temporary.cache_clear)   # a forked process has its own, and leaves its parent's
+
+
+def _remove(path: Path, process: int) -> None:
+  if os.getpid() == process: shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(path: Path) -> IO[bytes] | None:
+  """The lock of a folder, which the system gives back when the process ends, however; None where another process has it. Raises OSError."""
+  if fcntl is None: return None   # on Windows they stay
+  file = open(path / LOCK, "r+b")
+  try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    file.close()
+    return None
+  return file
+
+
+class uninterrupted:
+  """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For work that would leave half of its effects, and that does not
+  wait for long. Other threads than the main one are not interrupted anyway."""
+  __slots__ = ("handler", "caught")
+  handler: Any
+  caught: list[tuple[Any, ...]]
+
+  def __enter__(self) -> None:
+    self.handler = None
+    if threading.get_ident() != _main(): return
+    handler = _signal.getsignal(_signal.SIGINT)
+    if callable(handler):   # else the signal is ignored, or ends the process
+      self.caught = []
+      self.handler = handler
+      _signal.signal(_signal.SIGINT, self.catch)
+
+  def catch(self, *what: Any) -> None:
+    """What the signal calls meanwhile."""
+    self.caught.append(what)
+
+  def __exit__(self, *_: object) -> None:
+    if self.handler is None: return
+    _signal.signal(_signal.SIGINT, self.handler)
+    if self.caught: self.handler(*self.caught[-1])
+
+
+def _main() -> int | None: return threading.main_thread().ident

@@ -1,0 +1,44 @@
+"""A mapping that does not grow without end."""
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(dict[K, V]):
+  """Keeps the ``most`` entries that were used last, or up to as many more. What is not there is None; ``in`` tells the two apart.
+
+  Two generations: what is met in the older one moves to the newer (which this dict itself is), and when that is full it is the older. So finding
+  what was used lately with ``[key]`` costs what it costs in a dict.
+  """
+  __slots__ = ("most", "older")
+
+  def __init__(self, most: int):
+    super().__init__()
+    self.most = most
+    self.older: dict[K, V] = {}
+
+  def get(self, key: K, default: Any = None) -> Any:
+    """The value under a key, which counts as used now, or ``default``."""
+    found = self[key]
+    return default if found is None else found
+
+  def __missing__(self, key: K) -> Any:
+    if key not in self.older: return None
+    found = self[key] = self.older[key]
+    return found
+
+  def __contains__(self, key: object) -> bool: return super().__contains__(key) or key in self.older
+
+  def __setitem__(self, key: K, value: V) -> None:
+    if len(self) >= self.most:
+      self.older = dict(self)
+      super().clear()
+    super().__setitem__(key, value)
+
+  def clear(self) -> None:
+    """Forget everything."""
+    self.older = {}
+    super().clear()
