@@ -12,7 +12,7 @@ from .costs import Access, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
 from .opt import Opt, apply_opt
-from .uop import BinaryOps, Ops, TernaryOps, UOp, prod
+from .uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 
 ELEMENTS = 1024          # of a program that only maps elements
 ROW = 16384              # elements of a row that is read once and stays in registers
@@ -39,12 +39,15 @@ def tile(kernel: Kernel, target: Any) -> Kernel:
 def blocks(kernel: Kernel, m: int, n: int, k: int, cores: int) -> tuple[int, int, int]:
   """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program for
   (nearly) every core."""
-  wide = any(p.dtype.itemsize > 2 for p in kernel.params if not p.written)
+  found = factors(kernel)
+  sides = [stored(s) for s in found[1:]] if found is not None else []
+  wide = any(s.dtype.itemsize > 2 for s in sides)   # as they are multiplied
   if wide and not config.allow_tf32: return 64, 64, 32
   rows, columns = kernel.axis(m).size, kernel.axis(n).size
-  if min(rows, columns) <= 32 and not wide: return 64, 64, 256   # bound by memory: long pieces of the large matrix
+  read = max((u.dtype.itemsize for u in toposort(sides) if u.op is Ops.LOAD and u.dtype.kind == "f"), default=2)
+  depth = 32 if read > 2 else 64   # 128 bytes of a row, as they are read
+  if min(rows, columns) <= 32 and not wide: return 64, 64, 4 * depth   # bound by memory: long pieces of the large matrix
   others = prod(a.size for a in free(kernel) if a.id not in (m, n))
-  depth = 32 if wide else 64
   for bm, bn in DOTS[:1] if wide else DOTS:
     if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= 0.9 * cores: return bm, bn, depth
   return *DOTS[-1], depth

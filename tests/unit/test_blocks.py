@@ -14,9 +14,10 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.tiling import tile
 from ntgrad.codegen.uop import Ops
 from ntgrad.engine.compile import extent, options
-from ntgrad.schedule import schedule_graph
+from ntgrad.schedule import create_schedule, schedule_graph
 
 E = Tensor.empty
 
@@ -117,3 +118,15 @@ def test_estimates() -> None:
     for i, n in enumerate(blocks): out = apply_opt(out, Opt("block", i, n))
     return estimate(out, TARGET)
   assert of(128, 256, 64) < of(64, 64, 64) < of(16, 16, 16) and of(128, 256, 64) < of(512, 512, 64) and of(128, 256, 64) < of(128, 256, 512)
+
+
+def test_a_factor_that_is_cast_gets_the_blocks_of_its_product() -> None:
+  """What is multiplied counts, not what is read: float32 weights cast to bfloat16, a float32 bias."""
+  def sizes(out: Tensor) -> list[int]:
+    return [o.amount for o in tile(create_schedule([out])[-1].ast, TARGET).applied if o.name == "block"]
+  x, w, bias = Tensor.empty(4096, 768), Tensor.empty(768, 3072), Tensor.empty(3072)
+  half, other = x.cast("bfloat16"), w.cast("bfloat16")
+  stored = [Tensor.empty(*t.shape, dtype="bfloat16") for t in (x, w)]
+  assert sizes(stored[0] @ stored[1]) == sizes(stored[0] @ stored[1] + bias) == [128, 256, 64]
+  assert sizes(half @ other) == sizes(half @ other + bias) == sizes(half @ stored[1]) == [128, 256, 32]   # 128 bytes of a row
+  assert sizes(x @ w) == [64, 64, 32]
