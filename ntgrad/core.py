@@ -422,4 +422,10 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   return shape
 
 
-__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of"]
+def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
+  """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
+
+
+__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of", "whole_number"]

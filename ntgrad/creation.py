@@ -10,10 +10,10 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import Base, shape_of
+from ntgrad.core import Base, shape_of, whole_number
 from ntgrad.device import Device
 from ntgrad.elementwise import scalar_node
-from ntgrad.functional import Functional
+from ntgrad.functional import Functional, known_class
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -224,10 +224,15 @@ class Creation(Functional):
     return self._triangle("triu", diagonal, True)
 
   def one_hot(self, num_classes: int) -> Self:
-    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere. Raises DTypeError."""
+    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class.
+
+    Raises DTypeError, ArgumentError; IndexOutOfRangeError for a constant that is no class.
+    """
     u = self.lazydata
     if u.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {u.dtype.name}; it takes ints")
+    whole_number("one_hot", "num_classes", num_classes, 0)
+    known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
-    index = graph.expand(graph.reshape(u, (*u.shape, 1)), shape)
-    classes = graph.cast(self._index(len(u.shape), shape), u.dtype)
+    index = graph.expand(graph.reshape(graph.index_of(u, num_classes), (*u.shape, 1)), shape)
+    classes = graph.cast(self._index(len(u.shape), shape), index.dtype)
     return self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))

@@ -7,16 +7,29 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
+import numpy as np
+
 from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axes_of, mode
+from ntgrad.core import Base, axes_of, mode, whole_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value
 from ntgrad.reduction import Reduction
 
 Pair = tuple[int, int]
+
+
+def known_class(name: str, u: UOp, n: int, ignore: int | None = None) -> None:
+  """Raises IndexOutOfRangeError if class indices are a constant that is no class (others are known when they are computed)."""
+  v = graph.const_value(u)
+  if v is not None and 0 not in u.shape and v != ignore and not 0 <= v < n:
+    raise _no_class(name, v, n)
+
+
+def _no_class(name: str, v: Any, n: int) -> IndexOutOfRangeError:
+  return IndexOutOfRangeError(f"{name}: class {v} of {n}; classes go from 0 to {n - 1}")
 
 
 def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
@@ -343,18 +356,35 @@ class Functional(Reduction):
     else: loss = self.neg().softplus() * Y * pos_weight + self.softplus() * (1 - Y)
     return loss._reduced("binary_crossentropy_logits", reduction)
 
+  def _target(self, name: str, Y: Any, n: int, ignore: int | None = None) -> Any:
+    """What a loss compares with, as a tensor. Of lists and numpy arrays the classes are known: raises IndexOutOfRangeError for one outside."""
+    if isinstance(Y, Base): return Y
+    a = np.asarray(Y)
+    if a.dtype.kind in "iu":
+      outside = a[((a < 0) | (a >= n)) & (True if ignore is None else a != ignore)]
+      if outside.size: raise _no_class(name, outside[0], n)
+    return type(self)(Y, device=self.lazydata.device)  # type: ignore[call-arg]
+
+  def _classes(self, name: str, Y: Any, rows: tuple[int, ...], n: int, ignore: int | None) -> UOp:
+    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored.
+
+    Raises ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class.
+    """
+    u: UOp = Y.lazydata
+    if u.shape != rows: raise ShapeError(f"{name}: class indices of shape {u.shape} for predictions of {self.shape}; they must have shape {rows}")
+    if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
+    if ignore is not None: whole_number(name, "ignore_index", ignore)
+    common_device(name, self.lazydata, u)
+    known_class(name, u, n, ignore)
+    return graph.index_of(u, max(n, abs(ignore or 0) + 1))
+
   def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool) -> Self:
     """Loss of class indices Y, one a row (u with dim ``axis`` taken out): reduced over classes first, then over rows."""
     s = u.shape
-    rows = s[:axis] + s[axis + 1:]
-    if Y.shape != rows:
-      raise ShapeError(f"{name}: class indices of shape {Y.shape} for predictions of {s}; they must have shape {rows}")
-    if Y.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {Y.dtype.name}; they must be ints")
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
-    common_device(name, u, Y.lazydata)
-    kept = s[:axis] + (1,) + s[axis + 1:]
-    index = graph.reshape(Y.lazydata, kept)
+    rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
+    index = graph.reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
     classes = graph.reshape(graph.cast(graph.iota(s[axis]), index.dtype), (1,) * axis + (s[axis],) + (1,) * (len(s) - axis - 1))
     chosen = graph.binary(BinaryOps.CMPEQ, graph.expand(classes, s), graph.expand(index, s))
     zero = graph.const(0.0, u.dtype, s)
@@ -365,6 +395,7 @@ class Functional(Reduction):
       mean = self._mean_node(d, (axis,))
       row = graph.add(graph.scalar(BinaryOps.MUL, row, 1 - smoothing), graph.scalar(BinaryOps.MUL, mean, smoothing))
     row = graph.sub(graph.unary(UnaryOps.LOG, total), row) if logits else graph.unary(UnaryOps.NEG, row)
+    row = graph.where(graph.inside(index, s[axis]), row, graph.const(math.nan, row.dtype, kept))
     if ignore_index is None: return self._wrap(graph.cast(graph.reshape(row, rows), self._float()))._reduced(name, how)
     used = graph.scalar(BinaryOps.CMPNE, index, ignore_index)
     loss = self._wrap(graph.reshape(graph.where(used, row, graph.const(0.0, row.dtype, kept)), rows))
@@ -378,18 +409,22 @@ class Functional(Reduction):
                                       reduction: str = "mean") -> Self:
     """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
 
-    Raises ShapeError, DTypeError.
+    The loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
+    Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
     return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
 
   def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
     """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape.
 
-    Raises ShapeError, DTypeError.
+    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     axis = 0 if self.ndim == 1 else 1
     u, a, _ = self._rows("cross_entropy", axis)
+    Y = self._target("cross_entropy", Y, u.shape[a], ignore_index)
     if Y.ndim == self.ndim - 1: return self._class_loss("cross_entropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
     self._same_shape("cross_entropy", Y)
     y = Y.cast(graph.acc_dtype(self._float()))
@@ -400,10 +435,13 @@ class Functional(Reduction):
   def nll_loss(self, Y: Any, weight: Any = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class.
 
-    Raises ShapeError, DTypeError.
+    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
+    Y = self._target("nll_loss", Y, u.shape[a], ignore_index)
     if weight is None: return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False)
     rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)
-    w = weight[Y] if ignore_index is None else (Y != ignore_index).where(weight[(Y != ignore_index).where(Y, 0)], 0.0)
+    index: Any = self._from_node(self._classes("nll_loss", Y, Y.shape, u.shape[a], ignore_index))
+    w = weight[index] if ignore_index is None else (index != ignore_index).where(weight[index], 0.0)
     return (rows * w).sum() / w.sum() if reduction == "mean" else (rows * w)._reduced("nll_loss", reduction)

@@ -177,6 +177,21 @@ def acc_dtype(dtype: DType) -> DType:
   return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
 
 
+def index_of(u: UOp, size: int) -> UOp:
+  """Ints that count elements of a dim, in int32 or int64: whichever holds all of them, the size, and the size added to one that is negative.
+
+  A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
+  """
+  d = u.dtype
+  if d is dtypes.uint64: u = scalar(BinaryOps.MIN, u, dtypes.max(dtypes.int64))
+  return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
+
+
+def inside(index: UOp, size: int) -> UOp:
+  """Whether each index is from 0 to size - 1, size being within its dtype."""
+  return binary(BinaryOps.AND, binary(BinaryOps.CMPLE, const(0, index.dtype, index.shape), index), scalar(BinaryOps.CMPLT, index, size))
+
+
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
   """Without the given dims of 1."""
   return reshape(u, tuple([s for i, s in enumerate(u.shape) if i not in axes]))
