@@ -7,7 +7,7 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, dtypes, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import Base, shape_of, whole_number
@@ -53,7 +53,7 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
       raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, "
                           f"which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
-  return a.astype(dtype.np)
+  return to_narrow(a, dtype) if dtype.kind == "f" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:

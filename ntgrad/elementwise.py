@@ -6,7 +6,6 @@ Promotion is ``ntgrad.codegen.dtype.promote``; Python numbers take part by kind 
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any, Callable, Self
 
 import numpy as np
@@ -57,16 +56,10 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
   return dtypes.default_float
 
 
-@cache
-def int_range(dtype: DType) -> tuple[int, int]:
-  """The least and greatest value of an int dtype (numpy takes its time to say)."""
-  return dtypes.min(dtype), dtypes.max(dtype)
-
-
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
   """A Python number as a constant. Raises ArgumentError for an int that the dtype does not hold."""
   if dtype.kind in "iu":
-    lo, hi = int_range(dtype)
+    lo, hi = dtypes.min(dtype), dtypes.max(dtype)
     if not lo <= value <= hi: raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds {lo} to {hi}")
   return graph.const(value, dtype, shape)
 

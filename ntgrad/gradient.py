@@ -46,11 +46,6 @@ def _neg(a: UOp) -> UOp:
 def _times(a: UOp, value: float) -> UOp: return _mul(a, graph.const(value, a.dtype, a.shape))
 
 
-def _cast(g: UOp, dtype: Any) -> UOp:
-  v = graph.const_value(g)
-  return graph.const(v, dtype, g.shape) if v is not None else graph.cast(g, dtype)
-
-
 def _select(mask: UOp, g: UOp) -> UOp: return graph.where(mask, g, graph.const(0.0, g.dtype, g.shape))
 
 
@@ -315,7 +310,7 @@ def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
 
 _RULES: dict[Ops, Rule] = {
   Ops.ALU: _alu,
-  Ops.CAST: lambda u, g, need: [(u.src[0], _cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
+  Ops.CAST: lambda u, g, need: [(u.src[0], graph.cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
   Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
   Ops.FLIP: lambda u, g, need: [(u.src[0], graph.flip(g, u.arg))],
   Ops.TILE: _tile, Ops.UNTILE: _untile,

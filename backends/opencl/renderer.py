@@ -16,7 +16,7 @@ from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mat
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
@@ -89,7 +89,7 @@ def constant(dtype: DType, value: Any) -> Text:
   register_type(dtype)
   if dtype.kind == "b": return ("true" if value else "false", ATOM)
   if dtype.kind == "f":
-    with np.errstate(over="ignore"): value = float(np.array(value).astype(dtype.np))
+    value = held(value, dtype)
     if math.isnan(value): return ("NAN", ATOM)
     if math.isinf(value): return ("INFINITY", ATOM) if value > 0 else ("-INFINITY", UNARY)
     text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))

@@ -196,6 +196,11 @@ def plain(u: UOp, dtype: DType | None = None) -> UOp:
   return UOp.const(dtype, u.arg) if u.op is Ops.CONST else u.cast(dtype)
 
 
+def operand(x: Any, u: UOp, dtype: DType) -> UOp:
+  """An operand ``x``, whose value is ``u``, in a dtype. A Python number is rounded once, to that dtype."""
+  return UOp.const(dtype, x) if weak(x) else plain(u, dtype)
+
+
 def position(u: UOp) -> UOp:
   """An int value as an index."""
   if u.dtype is dtypes.index: return u
@@ -265,7 +270,7 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   if fn in (BinaryOps.SHL, BinaryOps.SHR) and d.kind not in "iu": raise DTypeError(f"{fn.name.lower()}: ints, got {a.dtype} and {b.dtype}")
   if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
     raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
-  u, v = plain(u, d), plain(v, d)
+  u, v = operand(x, u, d), operand(y, v, d)
   if fn is BinaryOps.IDIV and d.kind == "f":
     return Block(UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR), axes)
   if fn is BinaryOps.MOD and d.kind == "f":
@@ -288,15 +293,16 @@ def where(condition: Any, yes: Any, no: Any) -> Block:
   c, a, b = block(condition), block(yes), block(no)
   if c.dtype.kind != "b": c = binary(BinaryOps.CMPNE, c, 0)
   (w, u, v), axes = unify("where", c, a, b)
-  if w.op is Ops.CONST: return Block(plain(u if w.arg else v, common_dtype(yes, no)), axes)
   d = common_dtype(yes, no)
-  return Block(UOp.alu(TernaryOps.WHERE, w, plain(u, d), plain(v, d)), axes)
+  u, v = operand(yes, u, d), operand(no, v, d)
+  if w.op is Ops.CONST: return Block(u if w.arg else v, axes)
+  return Block(UOp.alu(TernaryOps.WHERE, w, u, v), axes)
 
 
 def cast(x: Any, dtype: DType) -> Block:
   """The values converted to a dtype."""
   b = block(x)
-  return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
+  return Block(operand(x, b.value, dtype), b.axes)
 
 
 # ---- movement
