@@ -7,7 +7,7 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.codegen.dtype import DType, dtypes, to_narrow
+from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import Base, shape_of, whole_number
@@ -90,6 +90,13 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
 
 
+def _number(name: str, value: Any) -> Any:
+  """A finite Python or numpy number as Python's. Raises ArgumentError for anything else."""
+  if isinstance(value, np.number): value = value.item()
+  if isinstance(value, (int, float)) and math.isfinite(value): return value
+  raise ArgumentError(f"{name}: {value!r}; it takes finite numbers")
+
+
 class Creation(Functional):
   """Constants and counters."""
   __slots__ = ()
@@ -143,20 +150,26 @@ class Creation(Functional):
   @classmethod
   def arange(cls, start: Any, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: str | None = None,
              requires_grad: bool | None = None) -> Self:
-    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); int32 for ints, float32 for floats. Raises ArgumentError."""
+    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints int32 (int64 where they need it), for floats float32.
+
+    Raises ArgumentError.
+    """
     if stop is None: start, stop = 0, start
+    start, stop, step = [_number("arange", v) for v in (start, stop, step)]
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
-    n = max(0, math.ceil((stop - start) / step))
     ints = all([isinstance(v, int) for v in (start, stop, step)])
-    d = dtypes.of(dtype) if dtype is not None else (dtypes.default_int if ints else dtypes.default_float)
+    n = max(0, -((start - stop) // step) if ints else math.ceil((stop - start) / step))
     if n > dtypes.max(dtypes.int32): raise ArgumentError(f"arange: {n} elements; at most {dtypes.max(dtypes.int32)}")
-    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     last = start + (n - 1) * step
+    least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
+    small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
+    d = dtypes.of(dtype) if dtype is not None else dtypes.default_float if not ints else dtypes.int32 if small else dtypes.int64
+    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
-      work = dtypes.int64 if max(abs(start), abs(last)) > dtypes.max(dtypes.int32) else dtypes.int32
-    else: work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    if not ints and work is dtypes.int32: work = dtypes.float32
+    # ints are counted as ints and rounded at the end
+    if ints: work = dtypes.int32 if small and least <= step <= most else dtypes.int64
+    else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     u = graph.cast(graph.iota(n), work)
     if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)
     if start != 0: u = graph.scalar(BinaryOps.ADD, u, start)
@@ -165,13 +178,19 @@ class Creation(Functional):
   @classmethod
   def linspace(cls, start: float, stop: float, steps: int, *, dtype: Any = None, device: str | None = None,
                requires_grad: bool | None = None) -> Self:
-    """``steps`` evenly spaced numbers from start to stop, both included. Raises ArgumentError."""
-    if steps < 0: raise ArgumentError(f"linspace: {steps} steps; there must not be fewer than 0")
+    """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
+    n = whole_number("linspace", "steps", steps, 0)
+    start, stop = _number("linspace", start), _number("linspace", stop)
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    if steps < 2: return cls.full((steps,), start, dtype=d, device=device, requires_grad=requires_grad)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    u = graph.scalar(BinaryOps.MUL, graph.cast(graph.iota(steps), work), (stop - start) / (steps - 1))
-    return cls._made(graph.cast(graph.scalar(BinaryOps.ADD, u, start), d), device, requires_grad)
+    if n < 2: return cls.full((n,), start, dtype=d, device=device, requires_grad=requires_grad)
+    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    step = (stop - start) / (n - 1)
+    if not math.isfinite(held(step, work)): raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
+    # the first half is counted from the start, the second from the stop
+    first = graph.scalar(BinaryOps.CMPLT, graph.iota(n), n // 2)
+    i = graph.cast(graph.where(first, graph.iota(n), graph.scalar(BinaryOps.SUB, graph.iota(n), n - 1)), work)
+    end = graph.where(first, graph.const(start, work, (n,)), graph.const(stop, work, (n,)))
+    return cls._made(graph.cast(graph.add(graph.scalar(BinaryOps.MUL, i, step), end), d), device, requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,

@@ -124,26 +124,15 @@ class Elementwise(Base):
     return a._binary(BinaryOps.DIV, x, reverse)
   def idiv(self, x: Any, reverse: bool = False) -> Self:
     """``self // x``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
-    a, b = self._pair("idiv", x, reverse)
-    if b.dtype.kind == "f" or a.dtype.kind == "f": return a.div(b).floor()
-    return a._binary(BinaryOps.IDIV, b)
+    self._not_by_zero("idiv", x, reverse)
+    return self._binary(BinaryOps.IDIV, x, reverse)
   def mod(self, x: Any, reverse: bool = False) -> Self:
     """``self % x`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
-    a, b = self._pair("mod", x, reverse)
-    if b.dtype.kind == "f" or a.dtype.kind == "f": return a - a.div(b).floor() * b
-    return a._binary(BinaryOps.MOD, b)
-
-  def _pair(self, name: str, x: Any, reverse: bool) -> tuple[Self, Self]:
-    """Both operands as tensors in order, a number in the dtype that it takes part with."""
-    if not isinstance(x, Base):
-      if isinstance(x, (np.number, np.bool_)): x = x.item()
-      if isinstance(x, _SCALARS):
-        d = scalar_dtype(x, self.dtype)
-        if x == 0 and d.kind != "f" and not reverse: raise ArgumentError(f"{name}: ints divided by 0; the divisor must not be 0")
-        x = self._from_node(scalar_node(name, x, d, ()) if d.kind != "f" else graph.const(float(x), d, ()))
-        return (x, self.cast(d)) if reverse else (self.cast(d), x)
-      x = type(self)(x, device=self.lazydata.device)  # type: ignore[call-arg]
-    return (x, self) if reverse else (self, x)
+    self._not_by_zero("mod", x, reverse)
+    return self._binary(BinaryOps.MOD, x, reverse)
+  def _not_by_zero(self, name: str, x: Any, reverse: bool) -> None:
+    if not reverse and isinstance(x, _NUMBERS) and x == 0 and scalar_dtype(x, self.dtype).kind != "f":
+      raise ArgumentError(f"{name}: ints divided by 0; the divisor must not be 0")
 
   def pow(self, x: Any, reverse: bool = False) -> Self:
     """``self ** x``. Ints to a negative int number are refused (DTypeError)."""
@@ -168,11 +157,18 @@ class Elementwise(Base):
     return self._binary(BinaryOps.POW, x, reverse)
 
   def maximum(self, x: Any) -> Self:
-    """The greater of both, NaN where either is NaN."""
-    return self._binary(BinaryOps.MAX, x)
+    """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
+    return self._no_limit(self)._binary(BinaryOps.MAX, self._no_limit(x))
   def minimum(self, x: Any) -> Self:
-    """The lesser of both, NaN where either is NaN."""
-    return self._binary(BinaryOps.MIN, x)
+    """The lesser of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
+    return self._no_limit(self)._binary(BinaryOps.MIN, self._no_limit(x))
+  def _no_limit(self, x: Any) -> Any:
+    """An operand whose gradient is shared at a tie, even if it is a constant: a bare one is a limit, where there is no slope (relu at 0)."""
+    if isinstance(x, _NUMBERS):
+      d = scalar_dtype(x.item() if isinstance(x, np.generic) else x, self.dtype)
+      return self._from_node(graph.detach(graph.const(float(x), d))) if d.kind == "f" else x
+    if isinstance(x, Base) and x.dtype.kind == "f" and graph.const_value(x.lazydata) is not None: return self._from_node(graph.detach(x.lazydata))
+    return x
   def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
     """``self & x`` for ints and bools."""
     return self._binary(BinaryOps.AND, x, reverse)
@@ -401,10 +397,20 @@ class Elementwise(Base):
     return self._unary(UnaryOps.TANH)
   def sinh(self) -> Self:
     """The hyperbolic sine."""
-    return (self.exp() - self.neg().exp()) * 0.5
+    small = self.abs() < 0.5   # its series; the difference of exponentials would cancel
+    x: Any = small.where(self, 0.0)
+    series: Any = 1.0
+    for k in range(15, 1, -2): series = series * (x * x) * (1 / (k * (k - 1))) + 1.0
+    up, down = self._half_exponentials()
+    return small.where(x * series, (self < 0).where(down - up, up - down))
   def cosh(self) -> Self:
     """The hyperbolic cosine."""
-    return (self.exp() + self.neg().exp()) * 0.5
+    up, down = self._half_exponentials()
+    return up + down
+  def _half_exponentials(self) -> tuple[Self, Self]:
+    """exp(|x|) / 2, which overflows only where sinh and cosh do, and exp(-|x|) / 2."""
+    root = (self.abs() * 0.5).exp()
+    return root * 0.5 * root, self.abs().neg().exp() * 0.5
   def erf(self) -> Self:
     """The error function."""
     return self._unary(UnaryOps.ERF)
@@ -421,8 +427,8 @@ class Elementwise(Base):
     """Rounded to the nearest, halves to even; ints as they are."""
     return self._rounding(UnaryOps.ROUND)
   def sign(self) -> Self:
-    """-1, 0 or 1; NaN stays."""
-    return (self < 0).where(-1, (self > 0).where(1, self)).detach() if self.dtype.kind in "fi" else self.ne(0).cast(self.dtype)
+    """-1, 0 or 1 (0 also of -0.0); NaN stays."""
+    return (self < 0).where(-1, (self > 0).where(1, self.abs())) if self.dtype.kind in "fi" else self.ne(0).cast(self.dtype)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
     return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self
@@ -436,17 +442,30 @@ class Elementwise(Base):
     """``self * self``."""
     return self._binary(BinaryOps.MUL, self)
   def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:
-    """Not below the least nor above the greatest value. Raises ArgumentError if neither is given."""
+    """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
+
+    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN.
+    """
     lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
     if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
-    out = self if lo is None else self.maximum(lo)
-    return out if hi is None else out.minimum(hi)
+    out = self if lo is None else self._beyond(self < lo, lo)
+    return out if hi is None else out._beyond(out > hi, hi)
+  def _beyond(self, outside: Any, limit: Any) -> Self:
+    """This value, or the limit where it is outside."""
+    if isinstance(limit, Base):
+      return ((outside | limit.isnan()) if limit.dtype.kind == "f" else outside).where(limit, self)  # type: ignore[attr-defined]
+    if limit != limit: raise ArgumentError("clamp: a limit of nan; limits are numbers that values can be compared with")
+    return outside.where(limit, self)
   clip = clamp
 
   # ---- activations
   def relu(self) -> Self:
-    """max(x, 0)."""
-    return self._binary(BinaryOps.MAX, 0)
+    """max(x, 0); -0.0 stays. No slope at 0."""
+    return self._limited(0)
+  def _limited(self, least: Any, greatest: Any = None) -> Self:
+    """Kept within numbers, without slope where they are reached; x where it equals one."""
+    out = self._binary(BinaryOps.MAX, least, True)
+    return out if greatest is None else out._binary(BinaryOps.MIN, greatest, True)
   def sigmoid(self) -> Self:
     """1 / (1 + exp(-x))."""
     u = self.lazydata
@@ -485,9 +504,10 @@ class Elementwise(Base):
   def softplus(self, beta: Any = 1.0) -> Self:
     """log(1 + exp(beta x)) / beta, without overflow."""
     x = self if beta == 1 else self * beta
-    # above the limit the result is x to the last bit: the exponential never sees more, and its gradient stays finite
-    limit = 10 if x.dtype is dtypes.float16 else 40
-    out = (x.minimum(limit).exp() + 1).log() + (x - limit).maximum(0)
+    y = x.abs().neg().exp()
+    u = y + 1
+    # what 1 + y has lost of y changes the logarithm by lost / u; as a function it is constant
+    out = x.maximum(0) + (u.log() + ((y - (u - 1)) / u).detach())
     return out if beta == 1 else out / beta
   def softsign(self) -> Self:
     """x / (1 + |x|)."""
@@ -496,8 +516,8 @@ class Elementwise(Base):
     """x * tanh(softplus(x))."""
     return self * self.softplus().tanh()
   def relu6(self) -> Self:
-    """x kept within 0 and 6."""
-    return self.clamp(0, 6)
+    """x kept within 0 and 6. No slope at 0 and 6."""
+    return self._limited(0, 6)
   def hardswish(self) -> Self:
     """x * relu6(x + 3) / 6."""
     return self * (self + 3).relu6() * (1 / 6)
@@ -505,8 +525,8 @@ class Elementwise(Base):
     """relu6(x + 3) / 6."""
     return (self + 3).relu6() * (1 / 6)
   def hardtanh(self, min_val: Any = -1, max_val: Any = 1) -> Self:
-    """x kept within min_val and max_val."""
-    return self.clamp(min_val, max_val)
+    """x kept within the numbers min_val and max_val. No slope where they are reached (clamp has one)."""
+    return self._limited(min_val, max_val)
 
 
 class Casts(Elementwise):

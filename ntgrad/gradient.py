@@ -110,13 +110,21 @@ def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
 
 
 def _extreme(u: UOp, g: UOp, need: Need) -> Pairs:
-  """MAX and MIN: to the one chosen; equal ones share it. Against a number there is no slope where it is reached (relu at 0)."""
+  """MAX and MIN: to the one chosen; equal ones share it. A constant is a limit: no slope where it is reached (relu at 0)."""
   a, b = u.src
   def chosen(p: UOp, q: UOp) -> UOp: return graph.binary(BinaryOps.CMPLT, *((p, q) if u.arg is BinaryOps.MIN else (q, p)))
   if graph.const_value(b) is not None: return [(a, _select(chosen(a, b), g))]
   if graph.const_value(a) is not None: return [(b, _select(chosen(b, a), g))]
   half = _select(graph.binary(BinaryOps.CMPEQ, a, b), _times(g, 0.5))
   return [(a, graph.where(chosen(a, b), g, half)), (b, graph.where(chosen(b, a), g, half))]
+
+
+def _mod(u: UOp, g: UOp, need: Need) -> Pairs:
+  """a % b is a - a // b * b, and a // b has no slope."""
+  a, b = u.src
+  out = [(a, g)]
+  if b in need: out.append((b, _neg(_mul(g, graph.binary(BinaryOps.IDIV, a, b)))))
+  return out
 
 
 def _mul_rule(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -153,7 +161,7 @@ _ALU_RULES: dict[Any, Rule] = {
   BinaryOps.ADD: lambda u, g, need: [(u.src[0], g), (u.src[1], g)],
   BinaryOps.SUB: lambda u, g, need: [(u.src[0], g), (u.src[1], _neg(g))] if u.src[1] in need else [(u.src[0], g)],
   BinaryOps.MUL: _mul_rule,
-  BinaryOps.DIV: _div_rule, BinaryOps.POW: _pow, BinaryOps.MAX: _extreme, BinaryOps.MIN: _extreme,
+  BinaryOps.DIV: _div_rule, BinaryOps.MOD: _mod, BinaryOps.POW: _pow, BinaryOps.MAX: _extreme, BinaryOps.MIN: _extreme,
   TernaryOps.WHERE: _where,
 }
 

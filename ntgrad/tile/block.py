@@ -271,11 +271,6 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
     raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
   u, v = operand(x, u, d), operand(y, v, d)
-  if fn is BinaryOps.IDIV and d.kind == "f":
-    return Block(UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR), axes)
-  if fn is BinaryOps.MOD and d.kind == "f":
-    q = UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR)
-    return Block(UOp(Ops.ALU, d, (u, UOp(Ops.ALU, d, (q, v), BinaryOps.MUL)), BinaryOps.SUB), axes)
   out = UOp(Ops.ALU, dtypes.bool if fn in COMPARE else d, (u, v), fn)
   return Block(ix.fold(out) or out, axes)
 
