@@ -9,11 +9,12 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
+from ntgrad.activation import Activation
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import axes_of, axis_of, shape_of
-from ntgrad.elementwise import Casts, broadcast_shape, common_device, scalar_node
+from ntgrad.elementwise import broadcast_shape, common_device, scalar_node
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
@@ -29,7 +30,7 @@ def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
   return graph.shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
 
 
-class Movement(Casts):
+class Movement(Activation):
   """The movement operations."""
   __slots__ = ()
 
