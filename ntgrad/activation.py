@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Callable, Self, TypeVar
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes
@@ -10,9 +11,20 @@ from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.elementwise import Casts
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def in_float32(fn: F) -> F:
+  """Compute a function of smaller floats in float32 and round its result: what lies between, in gradients too, may not fit the dtype."""
+  @wraps(fn)
+  def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+    d = x.dtype
+    return fn(x, *args, **kwargs) if d.kind != "f" or d.itemsize >= 4 else fn(x.cast(dtypes.float32), *args, **kwargs).cast(d)
+  return call  # type: ignore[return-value]
+
 
 class Activation(Casts):
-  """The activations."""
+  """The activations. Those that are no mere choice are computed in float32 for smaller floats."""
   __slots__ = ()
 
   def relu(self) -> Self:
@@ -22,41 +34,50 @@ class Activation(Casts):
     """Kept within numbers, without slope where they are reached; x where it equals one."""
     out = self._binary(BinaryOps.MAX, least, True)
     return out if greatest is None else out._binary(BinaryOps.MIN, greatest, True)
+  @in_float32
   def sigmoid(self) -> Self:
     """1 / (1 + exp(-x))."""
     u = self.lazydata
     if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
     e = graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, u))
     return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, graph.const(1.0, u.dtype, u.shape))))
+  @in_float32
   def logsigmoid(self) -> Self:
     """log(sigmoid(x)), without overflow."""
     return self.neg().softplus().neg()
+  @in_float32
   def silu(self) -> Self:
     """x * sigmoid(x)."""
     return self * self.sigmoid()
   swish = silu
+  @in_float32
   def gelu(self, approximate: str = "tanh") -> Self:
     """x times the normal distribution function, by the tanh formula, or exactly with ``approximate="none"``."""
     if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())
     if approximate != "tanh": raise ArgumentError(f"gelu: approximate={approximate!r}; it takes 'tanh' or 'none'")
     return self * 0.5 * (1 + (self * 0.7978845608028654 * (1 + 0.044715 * self * self)).tanh())
+  @in_float32
   def quick_gelu(self) -> Self:
     """x * sigmoid(1.702 x)."""
     return self * (self * 1.702).sigmoid()
   def leaky_relu(self, neg_slope: Any = 0.01) -> Self:
     """x where positive, else neg_slope * x."""
     return (self > 0).where(self, self * neg_slope)
+  @in_float32
   def elu(self, alpha: Any = 1.0) -> Self:
     """x where positive, else alpha * (exp(x) - 1)."""
     positive = self > 0
     return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
+  @in_float32
   def celu(self, alpha: Any = 1.0) -> Self:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
     positive = self > 0
     return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
+  @in_float32
   def selu(self, alpha: Any = 1.6732632423543772, gamma: Any = 1.0507009873554805) -> Self:
     """gamma times elu(alpha)."""
     return self.elu(alpha) * gamma
+  @in_float32
   def softplus(self, beta: Any = 1.0) -> Self:
     """log(1 + exp(beta x)) / beta, without overflow."""
     x = self if beta == 1 else self * beta
@@ -65,18 +86,21 @@ class Activation(Casts):
     # what 1 + y has lost of y changes the logarithm by lost / u; as a function it is constant
     out = x.maximum(0) + (u.log() + ((y - (u - 1)) / u).detach())
     return out if beta == 1 else out / beta
+  @in_float32
   def softsign(self) -> Self:
     """x / (1 + |x|)."""
     return self / (self.abs() + 1)
+  @in_float32
   def mish(self) -> Self:
     """x * tanh(softplus(x))."""
     return self * self.softplus().tanh()
   def relu6(self) -> Self:
     """x kept within 0 and 6. No slope at 0 and 6."""
     return self._limited(0, 6)
+  @in_float32
   def hardswish(self) -> Self:
     """x * relu6(x + 3) / 6."""
-    return self * (self + 3).relu6() * (1 / 6)
+    return self * self.hardsigmoid()
   def hardsigmoid(self) -> Self:
     """relu6(x + 3) / 6."""
     return (self + 3).relu6() * (1 / 6)

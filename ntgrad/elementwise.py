@@ -143,7 +143,7 @@ class Elementwise(Base):
       if a.dtype.kind != "f" and x < 0:
         raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
       if whole is not None:
-        if whole == 0: return self._from_node(graph.const(1, a.dtype, a.shape))
+        if whole == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
         base, n, out = (a, whole, None) if whole > 0 else (a.reciprocal(), -whole, None)
         while n:
           if n & 1: out = base if out is None else out._binary(BinaryOps.MUL, base)
@@ -156,6 +156,10 @@ class Elementwise(Base):
       return a._binary(BinaryOps.POW, x)
     return self._binary(BinaryOps.POW, x, reverse)
 
+  def _without_slope(self, node: UOp) -> Self:
+    """A value that is made from this one and does not change with it: its gradient is zeros, not missing."""
+    if node.dtype.kind != "f" or self.dtype is not node.dtype: return self._from_node(node)
+    return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
   def maximum(self, x: Any) -> Self:
     """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
     return self._no_limit(self)._binary(BinaryOps.MAX, self._no_limit(x))
@@ -428,7 +432,8 @@ class Elementwise(Base):
     return self._rounding(UnaryOps.ROUND)
   def sign(self) -> Self:
     """-1, 0 or 1 (0 also of -0.0); NaN stays."""
-    return (self < 0).where(-1, (self > 0).where(1, self.abs())) if self.dtype.kind in "fi" else self.ne(0).cast(self.dtype)
+    if self.dtype.kind not in "fi": return self.ne(0).cast(self.dtype)
+    return self._without_slope((self < 0).where(-1, (self > 0).where(1, self.abs())).lazydata)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
     return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self

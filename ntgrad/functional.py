@@ -345,9 +345,12 @@ class Functional(Reduction):
     return (self - target).square()._reduced("mse_loss", reduction)
 
   def binary_crossentropy(self, Y: Any, reduction: str = "mean") -> Self:
-    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. Raises ShapeError."""
+    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. A logarithm is at least -100, without slope there. Raises ShapeError."""
     self._same_shape("binary_crossentropy", Y)
-    return (-Y * self.log() - (1 - Y) * (1 - self).log())._reduced("binary_crossentropy", reduction)
+    def log(x: Any) -> Any:
+      least = (x >= 0) & (x <= math.exp(-100))
+      return least.where(-100.0, least.where(1.0, x).log())
+    return (-Y * log(self) - (1 - Y) * log(1 - self))._reduced("binary_crossentropy", reduction)
 
   def binary_crossentropy_logits(self, Y: Any, reduction: str = "mean", pos_weight: Any = None) -> Self:
     """Binary cross entropy of sigmoid(x), without overflow, reduced. Raises ShapeError."""

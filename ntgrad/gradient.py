@@ -104,8 +104,12 @@ def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
   if x in need:
     gx = _mul(g, _mul(n, graph.binary(BinaryOps.POW, x, graph.scalar(BinaryOps.SUB, n, 1.0))))
     out.append((x, gx if graph.const_value(n) is not None else graph.where(graph.scalar(BinaryOps.CMPEQ, n, 0.0), zero, gx)))
-  if n in need:  # x ** n has no slope in n at x = 0, and that zero is not to be multiplied by its logarithm
-    out.append((n, graph.where(graph.scalar(BinaryOps.CMPEQ, x, 0.0), zero, _mul(g, graph.mul(u, graph.unary(UnaryOps.LOG, x))))))
+  if n in need:
+    gn = _mul(g, graph.mul(u, graph.unary(UnaryOps.LOG, x)))
+    if not graph.const_value(x):  # 0 ** n has no slope in n from 0 on, and that zero is not to be multiplied by its logarithm
+      flat = graph.binary(BinaryOps.AND, graph.scalar(BinaryOps.CMPEQ, x, 0.0), graph.binary(BinaryOps.CMPLE, zero, n))
+      gn = graph.where(flat, zero, gn)
+    out.append((n, gn))
   return out
 
 
@@ -433,6 +437,8 @@ def backward(loss: Any, gradient: Any = None) -> None:
   for t, n in leaves:
     g = found.get(n)
     if g is not None: t.grad = t._from_node(_add(None if t.grad is None else t.grad.lazydata, g))
+  for t, n in leaves:   # used, but without slope
+    if t.grad is None: t.grad = t._from_node(graph.const(0.0, n.dtype, n.shape))
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[Any]:

@@ -162,9 +162,6 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   if not axes: return u
   shape = list(s)
   for a in axes: shape[a] = 1
-  if 0 in s and 0 not in shape:
-    from ntgrad.codegen.uop import identity
-    return const(identity(fn, u.dtype), u.dtype, tuple(shape))
   return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
 
 
