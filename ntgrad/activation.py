@@ -9,6 +9,7 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.core import real_number
 from ntgrad.elementwise import Casts
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,7 @@ class Activation(Casts):
     return self._limited(0)
   def _limited(self, least: Any, greatest: Any = None) -> Self:
     """Kept within numbers, without slope where they are reached; x where it equals one."""
+    if greatest is not None and not least <= greatest: raise ArgumentError(f"hardtanh: least {least}, greatest {greatest}; they must be in order")
     out = self._binary(BinaryOps.MAX, least, True)
     return out if greatest is None else out._binary(BinaryOps.MIN, greatest, True)
   @in_float32
@@ -70,7 +72,8 @@ class Activation(Casts):
     return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
   @in_float32
   def celu(self, alpha: Any = 1.0) -> Self:
-    """x where positive, else alpha * (exp(x / alpha) - 1)."""
+    """x where positive, else alpha * (exp(x / alpha) - 1). Raises ArgumentError for an alpha of 0."""
+    if alpha.__class__ in (int, float) and not alpha: raise ArgumentError("celu: alpha = 0; it must not be 0")
     positive = self > 0
     return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
   @in_float32
@@ -79,7 +82,8 @@ class Activation(Casts):
     return self.elu(alpha) * gamma
   @in_float32
   def softplus(self, beta: Any = 1.0) -> Self:
-    """log(1 + exp(beta x)) / beta, without overflow."""
+    """log(1 + exp(beta x)) / beta, without overflow. Raises ArgumentError for a beta of 0."""
+    if beta.__class__ in (int, float) and not beta: raise ArgumentError("softplus: beta = 0; it must not be 0")
     x = self if beta == 1 else self * beta
     y = x.abs().neg().exp()
     u = y + 1
@@ -105,8 +109,8 @@ class Activation(Casts):
     """relu6(x + 3) / 6."""
     return (self + 3).relu6() * (1 / 6)
   def hardtanh(self, min_val: Any = -1, max_val: Any = 1) -> Self:
-    """x kept within the numbers min_val and max_val. No slope where they are reached (clamp has one)."""
-    return self._limited(min_val, max_val)
+    """x kept within the numbers min_val and max_val. No slope where they are reached (clamp has one). Raises ArgumentError."""
+    return self._limited(real_number("hardtanh", "min_val", min_val), real_number("hardtanh", "max_val", max_val))
 
 
 __all__ = ["Activation"]

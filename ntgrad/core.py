@@ -4,6 +4,7 @@ and values coming back to the host.
 from __future__ import annotations
 
 import functools
+import math
 from types import TracebackType
 from typing import Any, Callable, Self, Sequence, TypeVar
 from weakref import ref
@@ -428,4 +429,11 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
   raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
 
 
-__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of", "whole_number"]
+def real_number(name: str, what: str, value: Any) -> Any:
+  """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
+  if isinstance(value, np.number): value = value.item()
+  if isinstance(value, (int, float)) and math.isfinite(value): return value
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")
+
+
+__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of", "whole_number", "real_number"]

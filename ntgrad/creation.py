@@ -10,9 +10,9 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import Base, shape_of, whole_number
+from ntgrad.core import Base, real_number, shape_of, whole_number
 from ntgrad.device import Device
-from ntgrad.elementwise import scalar_node
+from ntgrad.elementwise import cut_to_int, scalar_node
 from ntgrad.functional import Functional, known_class
 
 
@@ -47,7 +47,12 @@ def _has_numpy(data: Any) -> bool:
 
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-  """An array in another dtype. Raises ArgumentError for ints that do not fit."""
+  """An array in another dtype; floats lose their fraction as ints. Raises ArgumentError for what does not fit an int dtype."""
+  if dtype.kind in "iu" and dtypes.of(a.dtype).kind == "f":
+    whole = np.trunc(a.astype(np.float64))
+    fits = (whole >= dtypes.min(dtype)) & (whole < dtypes.max(dtype) + 1)
+    if not fits.all():
+      raise ArgumentError(f"Tensor: value {whole[~fits][0]} does not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
   if dtype.kind in "iu" and a.dtype.kind in "iu" and a.size and dtypes.of(a.dtype) is not dtype:
     lo, hi = int(a.min()), int(a.max())
     if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
@@ -62,9 +67,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
     if dtype is None and isinstance(data, int) and not -2 ** 31 <= data < 2 ** 31: d = dtypes.int64
-    if d.kind in "iu" and not (isinstance(data, int) or math.isfinite(data)):
-      raise ArgumentError(f"Tensor: {data} as {d.name}; it takes ints")
-    node = scalar_node("Tensor", int(data) if d.kind in "iu" else data, d, ())
+    node = scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ())
     return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
   if isinstance(data, Base): data = data.lazydata
   if isinstance(data, UOp):
@@ -88,13 +91,6 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
   if dtype is not None: array = host_cast(array, dtype)
   return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
-
-
-def _number(name: str, value: Any) -> Any:
-  """A finite Python or numpy number as Python's. Raises ArgumentError for anything else."""
-  if isinstance(value, np.number): value = value.item()
-  if isinstance(value, (int, float)) and math.isfinite(value): return value
-  raise ArgumentError(f"{name}: {value!r}; it takes finite numbers")
 
 
 class Creation(Functional):
@@ -128,7 +124,7 @@ class Creation(Functional):
     if isinstance(fill_value, np.generic): fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
     if not isinstance(fill_value, (bool, int, float)): raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
     d = dtypes.of(type(fill_value) if dtype is None else dtype)
-    node = scalar_node("full", int(fill_value) if d.kind in "iu" else fill_value, d, s)
+    node = scalar_node("full", cut_to_int("full", fill_value, d), d, s)
     return cls._made(node, device, requires_grad)
 
   @classmethod
@@ -155,7 +151,7 @@ class Creation(Functional):
     Raises ArgumentError.
     """
     if stop is None: start, stop = 0, start
-    start, stop, step = [_number("arange", v) for v in (start, stop, step)]
+    start, stop, step = [real_number("arange", what, v) for what, v in (("start", start), ("stop", stop), ("step", step))]
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
     ints = all([isinstance(v, int) for v in (start, stop, step)])
     n = max(0, -((start - stop) // step) if ints else math.ceil((stop - start) / step))
@@ -164,6 +160,7 @@ class Creation(Functional):
     least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
     small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
     d = dtypes.of(dtype) if dtype is not None else dtypes.default_float if not ints else dtypes.int32 if small else dtypes.int64
+    if d.kind == "b": raise DTypeError("arange: bool; it gives numbers")
     if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
@@ -180,8 +177,11 @@ class Creation(Functional):
                requires_grad: bool | None = None) -> Self:
     """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
     n = whole_number("linspace", "steps", steps, 0)
-    start, stop = _number("linspace", start), _number("linspace", stop)
+    start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    if d.kind == "b": raise DTypeError("linspace: bool; it gives numbers")
+    if d.kind != "f" and n:
+      for v in (start, stop): scalar_node("linspace", int(v), d, ())
     if n < 2: return cls.full((n,), start, dtype=d, device=device, requires_grad=requires_grad)
     work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     step = (stop - start) / (n - 1)
@@ -231,6 +231,7 @@ class Creation(Functional):
     u = self.lazydata
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
+    diagonal = max(-s[0], min(whole_number(name, "diagonal", diagonal), s[1]))
     row = graph.scalar(BinaryOps.ADD, self._index(0, s), diagonal) if diagonal else self._index(0, s)
     a, b = (row, self._index(1, s)) if upper else (self._index(1, s), row)
     inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)

@@ -57,11 +57,22 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
 
 
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
-  """A Python number as a constant. Raises ArgumentError for an int that the dtype does not hold."""
-  if dtype.kind in "iu":
+  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all floats."""
+  if dtype.kind == "f":
+    try: return graph.const(float(value), dtype, shape)
+    except OverflowError: raise ArgumentError(f"{name}: an int of {value.bit_length()} bits does not fit {dtype.name}") from None
+  if dtype.kind != "b":
     lo, hi = dtypes.min(dtype), dtypes.max(dtype)
     if not lo <= value <= hi: raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds {lo} to {hi}")
+    if value != int(value): raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds ints")
   return graph.const(value, dtype, shape)
+
+
+def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
+  """A Python number without its fraction where the dtype is one of ints. Raises ArgumentError for inf and NaN."""
+  if dtype.kind not in "iu" or isinstance(value, int): return value
+  if not math.isfinite(value): raise ArgumentError(f"{name}: {value} as {dtype.name}; it takes ints")
+  return int(value)
 
 
 class Elementwise(Base):
@@ -90,7 +101,7 @@ class Elementwise(Base):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
       if d is not da: a = graph.cast(a, d)
-      b = scalar_node(fn.name, x, d, a.shape) if d.kind != "f" else graph.const(float(x), d, a.shape)
+      b = scalar_node(fn.name, x, d, a.shape)
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)):
       return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
@@ -170,7 +181,7 @@ class Elementwise(Base):
     """An operand whose gradient is shared at a tie, even if it is a constant: a bare one is a limit, where there is no slope (relu at 0)."""
     if isinstance(x, _NUMBERS):
       d = scalar_dtype(x.item() if isinstance(x, np.generic) else x, self.dtype)
-      return self._from_node(graph.detach(graph.const(float(x), d))) if d.kind == "f" else x
+      return self._from_node(graph.detach(scalar_node("maximum", x, d, ()))) if d.kind == "f" else x
     if isinstance(x, Base) and x.dtype.kind == "f" and graph.const_value(x.lazydata) is not None: return self._from_node(graph.detach(x.lazydata))
     return x
   def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
@@ -491,4 +502,4 @@ class Casts(Elementwise):
     return self.cast(dtypes.bool)
 
 
-__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node"]
+__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int"]

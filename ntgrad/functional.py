@@ -13,7 +13,7 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axes_of, mode, whole_number
+from ntgrad.core import Base, axes_of, mode, real_number, whole_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value
 from ntgrad.reduction import Reduction
@@ -42,7 +42,7 @@ def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
 
 
 def _numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
-  out = (value,) * n if isinstance(value, int) else tuple(value)
+  out = tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
   if not all([isinstance(v, int) and v >= least for v in out]):
     raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
@@ -51,15 +51,17 @@ def _numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int,
 
 def _padding(name: str, padding: Any, n: int) -> list[Pair]:
   """An int, one a dim, a flat torch padding (last dim first), or pairs, as (before, after) a spatial dim."""
-  if isinstance(padding, int): pairs: list[Any] = [(padding, padding)] * n
+  if not isinstance(padding, (tuple, list)): pairs: list[Any] = [(padding, padding)] * n
   elif all([isinstance(p, int) for p in padding]):
     if len(padding) == n: pairs = [(p, p) for p in padding]
     elif len(padding) == 2 * n: pairs = [(padding[i], padding[i + 1]) for i in range(2 * n - 2, -1, -2)]
     else: raise ShapeError(f"{name}: padding {tuple(padding)} for {n} spatial dimensions; give 1, {n} or {2 * n} numbers")
   else:
-    pairs = [tuple(p) for p in padding]
+    pairs = [tuple(p) if isinstance(p, (tuple, list)) else () for p in padding]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
       raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
+  for p in pairs:
+    for v in p: whole_number(name, "padding", v)
   if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
 
@@ -160,6 +162,7 @@ class Functional(Reduction):
     x, w = self.lazydata, weight.lazydata
     sx, sw = x.shape, w.shape
     n = len(sw) - 2
+    groups = whole_number("conv2d", "groups", groups)
     if n < 1 or len(sx) != n + 2:
       raise ShapeError(f"conv2d: input {sx} with weight {sw}; "
                        "give (n, cin, *spatial) and (cout, cin/groups, *kernel) of as many dimensions")
@@ -194,6 +197,7 @@ class Functional(Reduction):
     """The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel). Raises ShapeError, ArgumentError."""
     sx, sw = self.shape, weight.shape
     n = len(sw) - 2
+    groups = whole_number("conv_transpose2d", "groups", groups)
     if n < 1 or len(sx) != n + 2 or groups < 1 or sx[1] != sw[0] or sw[0] % groups:
       raise ShapeError(f"conv_transpose2d: input {sx} with weight {sw} and groups {groups}; "
                        "give (n, cin, *spatial) and (cin, cout/groups, *kernel)")
@@ -213,7 +217,7 @@ class Functional(Reduction):
   def _pool(self, name: str, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
             fill: Any) -> tuple[UOp, int, list[Pair]]:
     """Windows of the last dims, with the padding filled: (.., out.., kernel..)."""
-    n = 2 if isinstance(kernel_size, int) else len(kernel_size)
+    n = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
     u = self.lazydata
     s = u.shape
     if len(s) < n: raise ShapeError(f"{name}: shape {s}; it takes at least {n} dimensions")
@@ -279,6 +283,7 @@ class Functional(Reduction):
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
     u = self.lazydata
     if u.dtype.kind != "f": raise DTypeError(f"layernorm: a tensor of {u.dtype.name}; it takes floats (cast it first)")
+    eps = real_number("layernorm", "eps", eps)
     axes = axes_of("layernorm", axis, len(u.shape))
     x = graph.cast(u, graph.acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
@@ -293,24 +298,27 @@ class Functional(Reduction):
     return (x * (x.square().mean(axis, keepdim=True) + eps).rsqrt()).cast(self.dtype)
 
   def batchnorm(self, weight: Any, bias: Any, mean: Any, invstd: Any, axis: int | tuple[int, ...] = 1) -> Self:
-    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axis; weight and bias may be None.
+    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
 
+    Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
     Raises ShapeError.
     """
     axes = axes_of("batchnorm", axis, self.ndim)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
-    n = math.prod(shape)
-    for what, t in (("weight", weight), ("bias", bias), ("mean", mean), ("invstd", invstd)):
-      if t is not None and t.numel() != n:
-        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; it needs {n} elements")
-    scale = invstd.reshape(shape) if invstd.ndim == 1 or invstd.shape == shape else invstd
-    if weight is not None: scale = scale * weight.reshape(shape)
-    x = (self - mean.reshape(shape)) * scale
-    return x if bias is None else x + bias.reshape(shape)
+    channels = tuple([s for s in shape if s != 1])
+    def along(what: str, t: Any) -> Any:
+      if tuple([s for s in t.shape if s != 1]) not in (channels, tuple([s for s in (math.prod(shape),) if s != 1])):
+        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
+                         f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
+      return t.reshape(shape)
+    scale = along("invstd", invstd)
+    if weight is not None: scale = scale * along("weight", weight)
+    x = (self - along("mean", mean)) * scale
+    return x if bias is None else x + along("bias", bias)
 
   def dropout(self, p: float = 0.5) -> Self:
     """While training: zero with probability p, else divided by 1 - p. Raises ArgumentError for a p outside [0, 1]."""
-    if not 0 <= p <= 1: raise ArgumentError(f"dropout: p = {p}; it must be from 0 to 1")
+    if not 0 <= real_number("dropout", "p", p) <= 1: raise ArgumentError(f"dropout: p = {p}; it must be from 0 to 1")
     if not mode.training or p == 0: return self._own()
     if p == 1: return self * 0
     make: Any = type(self)
@@ -335,18 +343,21 @@ class Functional(Reduction):
     if how == "none": return self
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
-  def _same_shape(self, name: str, target: Any) -> None:
+  def _same_shape(self, name: str, target: Any) -> Any:
+    """A target as a tensor of this shape. Raises ShapeError."""
+    if not isinstance(target, Base): target = type(self)(target, device=self.lazydata.device)  # type: ignore[call-arg]
     if target.shape != self.shape:
       raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
+    return target
 
   def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
     """(x - target)², reduced. Raises ShapeError."""
-    self._same_shape("mse_loss", target)
+    target = self._same_shape("mse_loss", target)
     return (self - target).square()._reduced("mse_loss", reduction)
 
   def binary_crossentropy(self, Y: Any, reduction: str = "mean") -> Self:
     """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. A logarithm is at least -100, without slope there. Raises ShapeError."""
-    self._same_shape("binary_crossentropy", Y)
+    Y = self._same_shape("binary_crossentropy", Y)
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())
@@ -354,7 +365,7 @@ class Functional(Reduction):
 
   def binary_crossentropy_logits(self, Y: Any, reduction: str = "mean", pos_weight: Any = None) -> Self:
     """Binary cross entropy of sigmoid(x), without overflow, reduced. Raises ShapeError."""
-    self._same_shape("binary_crossentropy_logits", Y)
+    Y = self._same_shape("binary_crossentropy_logits", Y)
     if pos_weight is None: loss = self.softplus() - self * Y
     else: loss = self.neg().softplus() * Y * pos_weight + self.softplus() * (1 - Y)
     return loss._reduced("binary_crossentropy_logits", reduction)
@@ -429,7 +440,7 @@ class Functional(Reduction):
     u, a, _ = self._rows("cross_entropy", axis)
     Y = self._target("cross_entropy", Y, u.shape[a], ignore_index)
     if Y.ndim == self.ndim - 1: return self._class_loss("cross_entropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
-    self._same_shape("cross_entropy", Y)
+    Y = self._same_shape("cross_entropy", Y)
     y = Y.cast(graph.acc_dtype(self._float()))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / self.shape[a]
     rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
@@ -444,6 +455,7 @@ class Functional(Reduction):
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
     Y = self._target("nll_loss", Y, u.shape[a], ignore_index)
     if weight is None: return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False)
+    if weight.shape != (u.shape[a],): raise ShapeError(f"nll_loss: weight of shape {weight.shape}; it needs one a class: ({u.shape[a]},)")
     rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)
     index: Any = self._from_node(self._classes("nll_loss", Y, Y.shape, u.shape[a], ignore_index))
     w = weight[index] if ignore_index is None else (index != ignore_index).where(weight[index], 0.0)

@@ -15,6 +15,7 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.core import real_number, whole_number
 from ntgrad.creation import Creation
 from ntgrad.device import Device
 
@@ -120,11 +121,13 @@ class Random(Creation):
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None, dtype: Any = None,
               requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
+    low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
     if dtype is not None and dtypes.of(dtype).kind in "iu":
+      if low != int(low) or high != int(high): raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
       return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
     s, dev, d = cls._random("uniform", shape, device, dtype)
-    if not (math.isfinite(held(low, d)) and low <= high and math.isfinite(held(high - low, graph.acc_dtype(d)))):
-      raise ArgumentError(f"uniform: low {low}, high {high} for {d.name}; finite numbers of the dtype, low not above high, nor too far apart")
+    if not (low <= high and math.isfinite(held(low, d)) and math.isfinite(held(high, d)) and math.isfinite(held(high - low, graph.acc_dtype(d)))):
+      raise ArgumentError(f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart")
     if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
     u = fraction(bits(s, dev), d)
     if high - low != 1:
@@ -154,6 +157,8 @@ class Random(Creation):
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation. Raises ArgumentError, DTypeError."""
+    mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
+    if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
     u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
     return cls._drawn(graph.scalar(BinaryOps.ADD, u, mean), requires_grad)
 
@@ -222,6 +227,7 @@ class Random(Creation):
     Raises ShapeError, ArgumentError.
     """
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
+    num_samples = whole_number("multinomial", "num_samples", num_samples)
     if num_samples < 1 or (num_samples > 1 and not replacement):
       raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; "
                           "several are drawn with replacement=True only")

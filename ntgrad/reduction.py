@@ -12,7 +12,7 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axes_of, axis_of
+from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.movement import Movement
 
 Axis = Union[int, Sequence[int], None]
@@ -127,6 +127,7 @@ class Reduction(Movement):
 
   def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
     """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
+    correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
     d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
     total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
