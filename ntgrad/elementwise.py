@@ -173,17 +173,20 @@ class Elementwise(Base):
     return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
   def maximum(self, x: Any) -> Self:
     """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
-    return self._no_limit(self)._binary(BinaryOps.MAX, self._no_limit(x))
+    return self._extreme_of(BinaryOps.MAX, x)
   def minimum(self, x: Any) -> Self:
     """The lesser of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
-    return self._no_limit(self)._binary(BinaryOps.MIN, self._no_limit(x))
-  def _no_limit(self, x: Any) -> Any:
-    """An operand whose gradient is shared at a tie, even if it is a constant: a bare one is a limit, where there is no slope (relu at 0)."""
+    return self._extreme_of(BinaryOps.MIN, x)
+  def _extreme_of(self, fn: BinaryOps, x: Any) -> Self:
+    """MAX or MIN. For gradients a bare constant is a limit, without slope where it is reached (relu at 0); here it is a value, detached."""
+    a = self.lazydata
     if isinstance(x, _NUMBERS):
-      d = scalar_dtype(x.item() if isinstance(x, np.generic) else x, self.dtype)
-      return self._from_node(graph.detach(scalar_node("maximum", x, d, ()))) if d.kind == "f" else x
-    if isinstance(x, Base) and x.dtype.kind == "f" and graph.const_value(x.lazydata) is not None: return self._from_node(graph.detach(x.lazydata))
-    return x
+      if isinstance(x, np.generic): x = x.item()
+      d = scalar_dtype(x, a.dtype)
+      if d.kind == "f": return self._wrap(graph.binary(fn, graph.cast(a, d), graph.detach(scalar_node(fn.name, x, d, a.shape))))
+    if not isinstance(x, Base): return self._binary(fn, x)
+    p, q = [self._from_node(graph.detach(t.lazydata)) if graph.const_value(t.lazydata) is not None else t for t in (self, x)]
+    return p._binary(fn, q)  # type: ignore[attr-defined]
   def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
     """``self & x`` for ints and bools."""
     return self._binary(BinaryOps.AND, x, reverse)
@@ -464,14 +467,21 @@ class Elementwise(Base):
     """
     lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
     if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
-    out = self if lo is None else self._beyond(self < lo, lo)
-    return out if hi is None else out._beyond(out > hi, hi)
-  def _beyond(self, outside: Any, limit: Any) -> Self:
-    """This value, or the limit where it is outside."""
-    if isinstance(limit, Base):
-      return ((outside | limit.isnan()) if limit.dtype.kind == "f" else outside).where(limit, self)  # type: ignore[attr-defined]
-    if limit != limit: raise ArgumentError("clamp: a limit of nan; limits are numbers that values can be compared with")
-    return outside.where(limit, self)
+    out = self if lo is None else self._within("clamp", lo, True)
+    return out if hi is None else out._within("clamp", hi, False)
+  def _within(self, name: str, limit: Any, least: bool) -> Self:
+    """This value, or the limit where it is beyond that."""
+    if isinstance(limit, np.generic): limit = limit.item()
+    if isinstance(limit, _SCALARS):
+      if limit != limit: raise ArgumentError(f"{name}: a limit of nan; limits are numbers that values can be compared with")
+      u = self.lazydata
+      d = scalar_dtype(limit, u.dtype)
+      u = graph.cast(u, d)
+      c = scalar_node(name, limit, d, u.shape)
+      return self._wrap(graph.where(graph.binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
+    if not isinstance(limit, Base): limit = type(self)(limit, device=self.lazydata.device)  # type: ignore[call-arg]
+    outside: Any = self < limit if least else self > limit
+    return (outside | limit.isnan() if limit.dtype.kind == "f" else outside).where(limit, self)
   clip = clamp
 
 

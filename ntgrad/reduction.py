@@ -170,8 +170,11 @@ class Reduction(Movement):
 
   def _root(self, power: float) -> Self:
     """self ** power, without slope where self is 0."""
-    zero = self.eq(0)
-    return zero.where(0.0 if power > 0 else math.inf, zero.where(1.0, self).pow(power))
+    u = self.lazydata
+    zero, one = graph.scalar(BinaryOps.CMPEQ, u, 0.0), graph.const(1.0, u.dtype, u.shape)
+    base = graph.where(zero, one, u)
+    root = graph.unary(UnaryOps.SQRT, base) if power == 0.5 else graph.scalar(BinaryOps.POW, base, power)
+    return self._wrap(graph.where(zero, graph.const(0.0 if power > 0 else math.inf, u.dtype, u.shape), root))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype) if dtype.kind == "f" else self
 
   def _rows(self, name: str, axis: int) -> tuple[UOp, int, DType]:
