@@ -59,7 +59,7 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
   """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all floats."""
   if dtype.kind == "f":
-    try: return graph.const(float(value), dtype, shape)
+    try: return graph.const(value, dtype, shape)
     except OverflowError: raise ArgumentError(f"{name}: an int of {value.bit_length()} bits does not fit {dtype.name}") from None
   if dtype.kind != "b":
     lo, hi = dtypes.min(dtype), dtypes.max(dtype)

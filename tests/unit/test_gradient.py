@@ -116,11 +116,8 @@ def test_activations_of_large_values(name: str) -> None:
   fn, values, gradient = LARGE[name]
   np.testing.assert_allclose(fn(Tensor(np.array(BIG))).numpy(), values, rtol=1e-12, atol=1e-300)
   check(fn, [BIG], gradient)
-  for dtype in ("float16", "bfloat16", "float32"):
-    for fn_of in (fn, lambda x: fn(x).cast("float32").log_softmax(0)):
-      x = Tensor(np.array([-60000.0, -3000.0, 3000.0, 60000.0]), requires_grad=True, dtype=dtype)
-      g, = fn_of(x).sum().gradient(x)
-      assert np.isfinite(g.cast("float32").numpy()).all()
+  x = Tensor(np.array([-60000.0, -3000.0, 3000.0, 60000.0]), requires_grad=True, dtype="float16")
+  for loss in (fn(x).sum(), fn(x).cast("float32").log_softmax(0).sum()): assert np.isfinite(loss.gradient(x)[0].numpy()).all()
 
 
 @pytest.mark.parametrize("base, power, by_base, by_power", [
