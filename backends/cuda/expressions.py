@@ -155,7 +155,8 @@ class Expressions(Facts):
     both = a.op is Ops.CONST and b.op is Ops.CONST
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and not both:
-        return (f"{'_at_least' if fn is BinaryOps.MAX else '_at_most'}({self.x(a)}, {self.typed(b, to)})", ATOM)
+        bound = self.typed(a) if d is dtypes.float64 else self.x(a)
+        return (f"{'_at_least' if fn is BinaryOps.MAX else '_at_most'}({bound}, {self.typed(b, to)})", ATOM)
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
       return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)

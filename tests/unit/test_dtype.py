@@ -55,12 +55,15 @@ def test_a_folded_cast_is_the_computed_one(device: str, src: DType) -> None:
 
 @pytest.mark.parametrize("dtype", dtypes.floats, ids=lambda d: d.name)
 def test_a_number_beside_a_tensor_is_one_of_its_dtype(device: str, dtype: DType) -> None:
-  for value in (0.1, 1 / 3, 65519.0, 300.3):
-    one, number = Tensor(np.ones(3, dtype.np)), held(value, dtype)
-    for got in ((one * value).cast("float64"), Tensor.full((3,), value, dtype=dtype).cast("float64"), (one * 0).fill_(value).cast("float64"),
-                one.masked_fill(one > 0, value).cast("float64"), Tensor(value, dtype=dtype).cast("float64").expand(3)):
-      assert all(alike(g, number) for g in got.numpy()), (value, got.numpy())
-    assert Tensor(value, dtype=dtype).eq(value).item() == (one * value).eq(value).all().item() == (number == number)
+  one, values = Tensor(np.ones(3, dtype.np)), (0.1, 1 / 3, 65519.0, 300.3)
+  made = [[(one * v).cast("float64"), Tensor.full((3,), v, dtype=dtype).cast("float64"), (one * 0).fill_(v).cast("float64"),
+           one.masked_fill(one > 0, v).cast("float64"), Tensor(v, dtype=dtype).cast("float64").expand(3), (one * v).eq(v).cast("float64")]
+          for v in values]
+  Tensor.realize(*[t for ts in made for t in ts])
+  for v, (*same, equal) in zip(values, made):
+    number = held(v, dtype)
+    for got in same: assert all(alike(g, number) for g in got.numpy()), (v, got.numpy())
+    assert equal.numpy().all() == (number == number)
 
 
 def test_gradients_fold_as_they_would_be_computed(device: str) -> None:
