@@ -87,7 +87,7 @@ def block(x: Any) -> Block:
     return out
   if isinstance(x, bool): return Block(UOp.const(dtypes.bool, x))
   if isinstance(x, int): return Block(ix.const(x))
-  if isinstance(x, float): return Block(UOp.const(dtypes.float32, x))
+  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))   # as written: ``plain`` rounds it to the dtype that it meets
   if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
     return Block(UOp.const(dtypes.of(x.dtype), x.item()))
   raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {x!r}")
@@ -188,17 +188,12 @@ def to_axes(name: str, b: Block, axes: Sequence[Axis]) -> UOp:
 # ---- elementwise
 
 def plain(u: UOp, dtype: DType | None = None) -> UOp:
-  """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``."""
+  """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``. Numbers are rounded here."""
   if u.dtype is dtypes.index:
     if u.op is Ops.CONST: return UOp.const(dtype or index_dtype(u), u.arg)
     u = UOp(Ops.CAST, index_dtype(u), (u,))
-  if dtype is None or u.dtype is dtype: return u
-  return UOp.const(dtype, u.arg) if u.op is Ops.CONST else u.cast(dtype)
-
-
-def operand(x: Any, u: UOp, dtype: DType) -> UOp:
-  """An operand ``x``, whose value is ``u``, in a dtype. A Python number is rounded once, to that dtype."""
-  return UOp.const(dtype, x) if weak(x) else plain(u, dtype)
+  if u.op is Ops.CONST: return UOp.const(dtype or u.dtype, u.arg)
+  return u if dtype is None or u.dtype is dtype else u.cast(dtype)
 
 
 def position(u: UOp) -> UOp:
@@ -270,7 +265,7 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   if fn in (BinaryOps.SHL, BinaryOps.SHR) and d.kind not in "iu": raise DTypeError(f"{fn.name.lower()}: ints, got {a.dtype} and {b.dtype}")
   if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
     raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
-  u, v = operand(x, u, d), operand(y, v, d)
+  u, v = plain(u, d), plain(v, d)
   out = UOp(Ops.ALU, dtypes.bool if fn in COMPARE else d, (u, v), fn)
   return Block(ix.fold(out) or out, axes)
 
@@ -288,16 +283,15 @@ def where(condition: Any, yes: Any, no: Any) -> Block:
   c, a, b = block(condition), block(yes), block(no)
   if c.dtype.kind != "b": c = binary(BinaryOps.CMPNE, c, 0)
   (w, u, v), axes = unify("where", c, a, b)
+  if w.op is Ops.CONST: return Block(plain(u if w.arg else v, common_dtype(yes, no)), axes)
   d = common_dtype(yes, no)
-  u, v = operand(yes, u, d), operand(no, v, d)
-  if w.op is Ops.CONST: return Block(u if w.arg else v, axes)
-  return Block(UOp.alu(TernaryOps.WHERE, w, u, v), axes)
+  return Block(UOp.alu(TernaryOps.WHERE, w, plain(u, d), plain(v, d)), axes)
 
 
 def cast(x: Any, dtype: DType) -> Block:
   """The values converted to a dtype."""
   b = block(x)
-  return Block(operand(x, b.value, dtype), b.axes)
+  return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
 
 
 # ---- movement

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, dtypes, tile
 from ntgrad.codegen.dtype import DType, cast_is_defined, held, number_text, to_narrow
 from ntgrad.codegen.uop import UOp
@@ -88,15 +89,35 @@ def test_arrays_are_rounded_once() -> None:
   assert np.array_equal(Tensor(x, device="NUMPY").cast("bfloat16").numpy().astype(np.float64), got, equal_nan=True)
 
 
-def test_numbers_in_tile_kernels_are_rounded_to_the_dtype_that_they_meet() -> None:
+def _sum(x: Any, y: Any) -> None:
+  y = x * 0.1 + 0.2  # noqa: F841
+
+def _loop(x: Any, y: Any) -> None:
+  t = 0.1
+  for _ in range(2): t = t + x * 0
+  y = t + 0.2 + x * 0.1  # noqa: F841
+
+def _chosen(x: Any, y: Any) -> None:
+  y = x * 0.1 + tl.where(x < 2.0, 0.2, x * 0 + 0.2)  # noqa: F841
+
+
+@pytest.mark.parametrize("application, least", [(_sum, 0.2), (_loop, 0.3), (_chosen, 0.2)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_numbers_in_tile_kernels_are_rounded_to_the_dtype_that_they_meet(application: Any, least: float, dtype: Any) -> None:
   def arrangement(x: Any, y: Any) -> Any: return x.tile((4,)), y.tile((4,))
-  def application(x: Any, y: Any) -> None:
-    y = x * 0.1 + 0.2  # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)))
-  for dtype in (np.float64, np.float32, np.float16):
-    x, y = np.arange(4).astype(dtype), np.empty(4, dtype)
-    kernel(x, y)
-    np.testing.assert_allclose(y, np.arange(4) * float(dtype(0.1)) + float(dtype(0.2)), rtol=2 * np.finfo(dtype).eps)
+  x, y = np.arange(4).astype(dtype), np.empty(4, dtype)
+  kernel(x, y)
+  np.testing.assert_allclose(y, np.arange(4) * float(dtype(0.1)) + least, rtol=3 * np.finfo(dtype).eps)
+
+
+def test_a_number_alone_is_stored_in_the_dtype_of_the_parameter() -> None:
+  def arrangement(y: Any) -> Any: return (y.tile((4,)),)
+  def application(y: Any) -> None:
+    y = 0.1  # noqa: F841
+  y = np.empty(4, np.float64)
+  tile.make(arrangement, application, (tile.Tensor(1),))(y)
+  assert y.tolist() == [0.1] * 4
 
 
 def test_constants_read_as_they_were_written() -> None:
