@@ -58,7 +58,8 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   v = graph.const_value(g)
   if v is not None:
     shape = tuple([1 if i in axes else s for i, s in enumerate(g.shape)])
-    return graph.const(v * math.prod([g.shape[a] for a in axes]), g.dtype, shape)
+    n = math.prod([g.shape[a] for a in axes])
+    return graph.const(v * n if n else 0.0, g.dtype, shape)   # nothing adds up to 0, whatever it would have been
   inner = g
   if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:

@@ -64,6 +64,7 @@ def test_empty_reductions() -> None:
   assert Tensor(np.zeros(0)).sum().item() == 0 and Tensor(np.zeros(0)).prod().item() == 1 and math.isnan(Tensor(np.zeros(0)).mean().item())
   scale = Tensor(2.0, requires_grad=True)
   assert (scale.expand(0) * Tensor(np.zeros(0, np.float32))).sum().gradient(scale)[0].item() == 0
+  assert scale.expand(0).mean().gradient(scale)[0].item() == 0
 
 
 E = [-3.0, -1.0, 0.0, 1.0, 3.0, 6.0]
