@@ -153,9 +153,12 @@ def number_text(value: Any, dtype: DType) -> str:
   return str(np.array(value, dtype.np)) if dtype.kind == "f" else str(value)
 
 
-def cast_is_defined(value: Any, src: DType, dst: DType) -> bool:
-  """Whether every device makes the same of a number that is cast: not of a float outside of an int dtype."""
-  return src.kind != "f" or dst.kind not in "iu" or bool(dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1)
+def cast_number(value: Any, src: DType, dst: DType) -> Any:
+  """A constant of one dtype cast to another. Floats outside of an int dtype become what x86 makes of them: the cast is undefined, and a
+  compiler that sees it done to a constant takes any number."""
+  if src.kind == "f" and dst.kind in "iu" and not dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1:
+    with np.errstate(invalid="ignore"): value = np.array(value).astype(np.int32 if dst.itemsize < 4 or dst.short == "int" else np.int64).item()
+  return held(value, dst)
 
 
 @cache

@@ -8,7 +8,7 @@ import math
 from functools import lru_cache
 from typing import Any, Sequence
 
-from ntgrad.codegen.dtype import DType, cast_is_defined, dtypes
+from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Shape = tuple[int, ...]
@@ -84,7 +84,7 @@ def cast(u: UOp, dtype: DType) -> UOp:
   """The same values in another dtype."""
   if u.dtype is dtype: return u
   value = const_value(u)
-  if value is not None and cast_is_defined(value, u.dtype, dtype): return const(value, dtype, u.shape)
+  if value is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
   return make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
 
 

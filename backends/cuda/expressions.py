@@ -8,7 +8,7 @@ import numpy as np
 
 from ntgrad.backends.cuda.facts import Facts, triton_type
 from ntgrad.backends.cuda.legalise import FP8, NARROW
-from ntgrad.codegen.dtype import DType, cast_is_defined, dtypes, held
+from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
@@ -93,12 +93,12 @@ class Expressions(Facts):
   def cast(self, u: UOp) -> Text:
     v, d = u.src[0], u.dtype
     s = v.dtype
-    if v.op is Ops.CONST and cast_is_defined(v.arg, s, d): return (f"tl.full((), {constant(d, held(v.arg, d))[0]}, {triton_type(d)})", ATOM)
+    if v.op is Ops.CONST: return (f"tl.full((), {constant(d, cast_number(v.arg, s, d))[0]}, {triton_type(d)})", ATOM)
     if s is d: return self.text[v]
     if s in FP8: return (f"_from_{d_short(s)}({self.x(v)})", ATOM)
     if d in FP8: return (f"_to_{d_short(d)}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})", ATOM)
     if d.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
-    text = self.typed(v, None, ATOM)
+    text = self.x(v, ATOM)
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
     if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: text += ".to(tl.int32)"
     elif s.kind == "f" and d is dtypes.uint32: text += ".to(tl.int64)"
