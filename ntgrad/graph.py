@@ -225,6 +225,7 @@ def contiguous(u: UOp) -> UOp:
 
 def copy(u: UOp, device: str) -> UOp:
   """The value on another device."""
+  if u.op is Ops.CONST: u = contiguous(u)   # a bare constant is in no memory that could be copied
   return make(Ops.COPY, u.dtype, (u,), device, u.shape, device)
 
 

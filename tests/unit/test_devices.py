@@ -43,6 +43,15 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
       assert got.device == dev and got.tolist() == (np.zeros((2, 3)) + t.numpy()).tolist()
 
 
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+def test_a_number_on_another_device_than_the_default(device: str) -> None:
+  if not available()[0]: pytest.skip("no OpenCL device")
+  with config(dev="CPU" if device == "NUMPY" else "NUMPY"):
+    x, half = Tensor([1.0, 2.0], device=device), Tensor(0.5, device=device)
+    assert half.item() == 0.5 and (x + half).tolist() == [1.5, 2.5] and (Tensor(0.5).to(device) * x).tolist() == [0.5, 1.0]
+    assert Tensor.full((), 3, device=device).item() == 3 and Tensor.ones(2, device=device).tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("bits", [64, 1, -128])
 def test_a_width_that_no_cpu_has_is_refused(bits: int) -> None:
   with pytest.raises(ConfigError, match="0, 128, 256 or 512, got"), config(vector_bits=bits): pass
