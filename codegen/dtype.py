@@ -1,6 +1,7 @@
 """dtypes: names as numpy has them, printed as the listings have them, and the promotion table."""
 from __future__ import annotations
 
+from ctypes import c_float
 from functools import cache, lru_cache, reduce
 from typing import Any
 
@@ -92,12 +93,14 @@ class dtypes:
     raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
 
   @staticmethod
+  @cache
   def min(d: DType) -> Any:
     """The least value of a dtype (-inf for floats; float8_e4m3 has no infinity: -448)."""
     if d.kind == "f": return -448.0 if d.name == "float8_e4m3" else -np.inf
     return False if d.kind == "b" else np.iinfo(d.np).min.__int__()
 
   @staticmethod
+  @cache
   def max(d: DType) -> Any:
     """The greatest value of a dtype (inf for floats; float8_e4m3 has no infinity: 448)."""
     if d.kind == "f": return 448.0 if d.name == "float8_e4m3" else np.inf
@@ -113,6 +116,49 @@ dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)}
 _by_short = {d.short: d for d in dtypes.all}
 _by_np = {d.np: d for d in dtypes.all}
+
+
+def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+  """An array as a float dtype of less than 32 bits, rounded once, to nearest even (ml_dtypes rounds doubles twice, by way of float32)."""
+  with np.errstate(over="ignore"):
+    if dtype is dtypes.float16 or (x.dtype.kind == "f" and x.dtype.itemsize <= 4): return x.astype(dtype.np)
+    x = x.astype(np.float64)
+    f = x.astype(np.float32)
+    back = f.astype(np.float64)
+    bits = f.view(np.int32)   # float32 rounded to odd: what was cut off stays seen in the last bit
+    odd = np.where((back != x) & (x == x), (bits - (np.abs(back) > np.abs(x))) | 1, bits).astype(np.int32)
+    return odd.view(np.float32).astype(dtype.np)
+
+
+def held(value: Any, dtype: DType) -> Any:
+  """What an element of a dtype has of a number, as a Python number: ints wrap, floats are rounded once, to nearest even."""
+  if dtype.kind == "f":
+    if type(value) is int and -(1 << 63) <= value < 1 << 64 and dtype.itemsize < 8:   # not by way of a double
+      value = np.array(value)
+      if dtype.itemsize == 4: return float(value.astype(np.float32))
+    else: value = float(value)
+    if dtype.itemsize == 8: return value
+    if dtype.itemsize == 4: return c_float(value).value
+    return float(to_narrow(np.asarray(value), dtype))
+  if dtype.kind == "b": return bool(value)
+  value = int(value)
+  if dtype.name == "index": return value
+  bits = dtype.itemsize * 8
+  value &= (1 << bits) - 1
+  return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+
+
+def number_text(value: Any, dtype: DType) -> str:
+  """A constant, told as shortly as its dtype lets it: ``0.1`` for what float32 has of that."""
+  return str(np.array(value, dtype.np)) if dtype.kind == "f" else str(value)
+
+
+def cast_number(value: Any, src: DType, dst: DType) -> Any:
+  """A constant of one dtype cast to another. Floats outside of an int dtype become what x86 makes of them: the cast is undefined, and a
+  compiler that sees it done to a constant takes any number."""
+  if src.kind == "f" and dst.kind in "iu" and not dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1:
+    with np.errstate(invalid="ignore"): value = np.array(value).astype(np.int32 if dst.itemsize < 4 or dst.short == "int" else np.int64).item()
+  return held(value, dst)
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from . import index as ix
-from .dtype import DType, dtypes
+from .dtype import DType, dtypes, number_text
 from .kernel import EFFECTS, Kernel, inner, is_variable
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
@@ -86,11 +86,9 @@ def _negated(u: UOp) -> UOp:
 
 def number(u: UOp) -> str:
   """A constant, as short as it can be told."""
-  v = u.arg
-  if isinstance(v, float):
-    short = f"{v:.8g}" if u.dtype.itemsize <= 4 else repr(v)
-    return short if any(c in short for c in ".einf") else short + "."
-  return str(v)
+  text = number_text(u.arg, u.dtype)
+  if not isinstance(u.arg, float): return text
+  return text.removesuffix("0") if text.endswith(".0") else text if any(c in text for c in ".einf") else text + "."
 
 
 def index_form(kernel: Kernel) -> str:

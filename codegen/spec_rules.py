@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterable
 
-from .dtype import DType, dtypes
+from .dtype import DType, dtypes, held
 from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
@@ -57,6 +57,7 @@ def const_rule(u: UOp) -> str | None:
   if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
   if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
     return f"{u.arg} is outside {u.dtype}"
+  if want is float and u.arg == u.arg and held(u.arg, u.dtype) != u.arg: return f"{u.arg} is not rounded to {u.dtype}"
   return None
 
 

@@ -13,7 +13,7 @@ from functools import cached_property, wraps
 from typing import Any, Callable, Iterable, TypeVar
 from weakref import ref
 
-from .dtype import DType, dtypes
+from .dtype import DType, dtypes, held, number_text
 
 
 class _Named(Enum):
@@ -31,7 +31,8 @@ class UnaryOps(_Named):
 
 
 class BinaryOps(_Named):
-  """Functions of two values. DIV is true division (floats); IDIV and MOD floor, as Python has them; MAX and MIN propagate NaN."""
+  """Functions of two values. DIV is true division (floats); IDIV and MOD floor, as Python has them; MAX and MIN
+  propagate NaN, and of a constant and a zero that equals it they give the second."""
   ADD = 1; SUB = 2; MUL = 3; DIV = 4; IDIV = 5; MOD = 6; MAX = 7; MIN = 8; POW = 9; CMPLT = 10; CMPLE = 11; CMPEQ = 12; CMPNE = 13
   AND = 14; OR = 15; XOR = 16; SHL = 17; SHR = 18; THREEFRY = 19
 
@@ -181,15 +182,7 @@ class UOp:
   @staticmethod
   def const(dtype: DType, value: Any) -> UOp:
     """A constant, the value converted to what the dtype holds."""
-    if dtype.kind == "f": value = float(value)
-    elif dtype.kind == "b": value = bool(value)
-    else:
-      value = int(value)
-      if dtype is not dtypes.index:
-        bits = dtype.itemsize * 8
-        value &= (1 << bits) - 1
-        if dtype.kind == "i" and value >> (bits - 1): value -= 1 << bits
-    return UOp(Ops.CONST, dtype, (), value)
+    return UOp(Ops.CONST, dtype, (), held(value, dtype))
 
   @staticmethod
   def alu(fn: Any, *src: UOp, dtype: DType | None = None) -> UOp:
@@ -291,7 +284,7 @@ class UOpList(list[UOp]):
   def lines(self) -> list[str]:
     """One line a node: number, op, dtype, the numbers of its sources, argument."""
     number = {u: i for i, u in enumerate(self)}
-    return [f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {u.arg}" for i, u in enumerate(self)]
+    return [f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {_arg_text(u)}" for i, u in enumerate(self)]
 
   def __str__(self) -> str: return "\n".join(self.lines())
   def print(self) -> None:
@@ -310,6 +303,9 @@ def step_of(loop: UOp) -> UOp | None:
 def _dtype_text(u: UOp) -> str:
   if u.op in _NO_VALUE: return ""
   return f"ptr.{u.dtype}" if u.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL) else str(u.dtype)
+
+
+def _arg_text(u: UOp) -> str: return number_text(u.arg, u.dtype) if u.op is Ops.CONST else str(u.arg)
 
 
 def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1

@@ -4,6 +4,7 @@ and values coming back to the host.
 from __future__ import annotations
 
 import functools
+import math
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Callable, Self, Sequence, TypeVar
@@ -453,4 +454,17 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   return shape
 
 
-__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of"]
+def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
+  """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
+
+
+def real_number(name: str, what: str, value: Any) -> Any:
+  """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
+  if isinstance(value, np.number): value = value.item()
+  if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")
+
+
+__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of", "whole_number", "real_number"]

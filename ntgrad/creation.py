@@ -8,13 +8,13 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, shape_of
+from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.device import Device
-from ntgrad.elementwise import scalar_node
-from ntgrad.functional import Functional
+from ntgrad.elementwise import cut_to_int, scalar_node
+from ntgrad.functional import Functional, known_class
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -57,13 +57,18 @@ def _first(data: Any) -> tuple[int, Any]:
 
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-  """An array in another dtype. Raises ArgumentError for ints that do not fit."""
+  """An array in another dtype; floats lose their fraction as ints. Raises ArgumentError for what does not fit an int dtype."""
+  if dtype.kind in "iu" and dtypes.of(a.dtype).kind == "f":
+    whole = np.trunc(a.astype(np.float64))
+    fits = (whole >= dtypes.min(dtype)) & (whole < dtypes.max(dtype) + 1)
+    if not fits.all():
+      raise ArgumentError(f"Tensor: value {whole[~fits][0]} does not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
   if dtype.kind in "iu" and a.dtype.kind in "iu" and a.size and dtypes.of(a.dtype) is not dtype:
     lo, hi = int(a.min()), int(a.max())
     if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
       raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, "
                           f"which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
-  return a.astype(dtype.np)
+  return to_narrow(a, dtype) if dtype.kind == "f" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
@@ -72,9 +77,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
     if dtype is None and isinstance(data, int) and not -2 ** 31 <= data < 2 ** 31: d = dtypes.int64
-    if d.kind in "iu" and not (isinstance(data, int) or math.isfinite(data)):
-      raise ArgumentError(f"Tensor: {data} as {d.name}; it takes ints")
-    node = scalar_node("Tensor", int(data) if d.kind in "iu" else data, d, ())
+    node = scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ())
     return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
   if isinstance(data, Base): data = data.lazydata
   if isinstance(data, UOp):
@@ -133,7 +136,7 @@ class Creation(Functional):
     if isinstance(fill_value, np.generic): fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
     if not isinstance(fill_value, (bool, int, float)): raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
     d = dtypes.of(type(fill_value) if dtype is None else dtype)
-    node = scalar_node("full", int(fill_value) if d.kind in "iu" else fill_value, d, s)
+    node = scalar_node("full", cut_to_int("full", fill_value, d), d, s)
     return cls._made(node, device, requires_grad)
 
   @classmethod
@@ -155,22 +158,27 @@ class Creation(Functional):
   @classmethod
   def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,
              requires_grad: bool | None = None) -> Self:
-    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); int32 for ints, float32 for floats. Raises ArgumentError."""
+    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints int32 (int64 where they need it), for floats float32.
+
+    Raises ArgumentError.
+    """
     if stop is None: start, stop = 0, start
+    start, stop, step = [real_number("arange", what, v) for what, v in (("start", start), ("stop", stop), ("step", step))]
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
-    if not all([isinstance(v, int) or math.isfinite(v) for v in (start, stop, step)]):
-      raise ArgumentError(f"arange: from {start} to {stop} in steps of {step}; it takes finite numbers")
-    n = max(0, math.ceil((stop - start) / step))
     ints = all([isinstance(v, int) for v in (start, stop, step)])
-    d = dtypes.of(dtype) if dtype is not None else (dtypes.default_int if ints else dtypes.default_float)
+    n = int(max(0, -((start - stop) // step) if ints else math.ceil((stop - start) / step)))
     if n > dtypes.max(dtypes.int32): raise ArgumentError(f"arange: {n} elements; at most {dtypes.max(dtypes.int32)}")
-    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     last = start + (n - 1) * step
+    least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
+    small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
+    d = dtypes.of(dtype) if dtype is not None else dtypes.default_float if not ints else dtypes.int32 if small else dtypes.int64
+    if d.kind == "b": raise DTypeError("arange: bool; it gives numbers")
+    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
-      work = dtypes.int64 if max(abs(start), abs(last)) > dtypes.max(dtypes.int32) else dtypes.int32
-    else: work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    if not ints and work is dtypes.int32: work = dtypes.float32
+    # ints are counted as ints and rounded at the end
+    if ints: work = dtypes.int32 if small and least <= step <= most else dtypes.int64
+    else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     u = graph.cast(graph.iota(n), work)
     if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)
     if start != 0: u = graph.scalar(BinaryOps.ADD, u, start)
@@ -179,13 +187,22 @@ class Creation(Functional):
   @classmethod
   def linspace(cls, start: float, stop: float, steps: int, *, dtype: Any = None, device: str | None = None,
                requires_grad: bool | None = None) -> Self:
-    """``steps`` evenly spaced numbers from start to stop, both included. Raises ArgumentError."""
-    if steps < 0: raise ArgumentError(f"linspace: {steps} steps; there must not be fewer than 0")
+    """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
+    n = whole_number("linspace", "steps", steps, 0)
+    start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    if steps < 2: return cls.full((steps,), start, dtype=d, device=device, requires_grad=requires_grad)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    u = graph.scalar(BinaryOps.MUL, graph.cast(graph.iota(steps), work), (stop - start) / (steps - 1))
-    return cls._made(graph.cast(graph.scalar(BinaryOps.ADD, u, start), d), device, requires_grad)
+    if d.kind == "b": raise DTypeError("linspace: bool; it gives numbers")
+    if d.kind != "f" and n:
+      for v in (start, stop): scalar_node("linspace", int(v), d, ())
+    if n < 2: return cls.full((n,), start, dtype=d, device=device, requires_grad=requires_grad)
+    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    step = (stop - start) / (n - 1)
+    if not math.isfinite(held(step, work)): raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
+    # the first half is counted from the start, the second from the stop
+    first = graph.scalar(BinaryOps.CMPLT, graph.iota(n), n // 2)
+    i = graph.cast(graph.where(first, graph.iota(n), graph.scalar(BinaryOps.SUB, graph.iota(n), n - 1)), work)
+    end = graph.where(first, graph.const(start, work, (n,)), graph.const(stop, work, (n,)))
+    return cls._made(graph.cast(graph.add(graph.scalar(BinaryOps.MUL, i, step), end), d), device, requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
@@ -226,6 +243,7 @@ class Creation(Functional):
     u = self.lazydata
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
+    diagonal = max(-s[0], min(whole_number(name, "diagonal", diagonal), s[1]))
     row = graph.scalar(BinaryOps.ADD, self._index(0, s), diagonal) if diagonal else self._index(0, s)
     a, b = (row, self._index(1, s)) if upper else (self._index(1, s), row)
     inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)
@@ -238,10 +256,15 @@ class Creation(Functional):
     return self._triangle("triu", diagonal, True)
 
   def one_hot(self, num_classes: int) -> Self:
-    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere. Raises DTypeError."""
+    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class.
+
+    Raises DTypeError, ArgumentError; IndexOutOfRangeError for a constant that is no class.
+    """
     u = self.lazydata
     if u.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {u.dtype.name}; it takes ints")
+    whole_number("one_hot", "num_classes", num_classes, 0)
+    known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
-    index = graph.expand(graph.reshape(u, (*u.shape, 1)), shape)
-    classes = graph.cast(self._index(len(u.shape), shape), u.dtype)
+    index = graph.expand(graph.reshape(graph.index_of(u, num_classes), (*u.shape, 1)), shape)
+    classes = graph.cast(self._index(len(u.shape), shape), index.dtype)
     return self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))

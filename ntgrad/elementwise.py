@@ -1,4 +1,4 @@
-"""Elementwise operations of ``Tensor``: arithmetic, comparison, bits, functions, activations, with numpy's broadcasting.
+"""Elementwise operations of ``Tensor``: arithmetic, comparison, bits, functions, with numpy's broadcasting.
 
 Promotion is ``ntgrad.codegen.dtype.promote``; Python numbers take part by kind only, so ``int32 * 0.5`` is float32 and
 ``float16 * 0.5`` is float16. Functions such as ``exp`` give float32 for ints and bools.
@@ -6,7 +6,6 @@ Promotion is ``ntgrad.codegen.dtype.promote``; Python numbers take part by kind 
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any, Callable, Self
 
 import numpy as np
@@ -58,21 +57,23 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
   return dtypes.default_float
 
 
-@cache
-def int_range(dtype: DType) -> tuple[int, int]:
-  """The least and greatest value of an int dtype (numpy takes its time to say)."""
-  return dtypes.min(dtype), dtypes.max(dtype)
-
-
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
-  """A Python number as a constant. Raises ArgumentError for an int that the dtype does not hold."""
-  if dtype.kind in "iu":
-    lo, hi = int_range(dtype)
-    if not lo <= value <= hi: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}, which holds {lo} to {hi}")
-  elif dtype.kind == "f":
-    try: value = float(value)
+  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all floats."""
+  if dtype.kind == "f":
+    try: return graph.const(value, dtype, shape)
     except OverflowError: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}") from None
+  if dtype.kind != "b":
+    lo, hi = dtypes.min(dtype), dtypes.max(dtype)
+    if not lo <= value <= hi: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}, which holds {lo} to {hi}")
+    if value != int(value): raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds ints")
   return graph.const(value, dtype, shape)
+
+
+def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
+  """A Python number without its fraction where the dtype is one of ints. Raises ArgumentError for inf and NaN."""
+  if dtype.kind not in "iu" or isinstance(value, int): return value
+  if not math.isfinite(value): raise ArgumentError(f"{name}: {value} as {dtype.name}; it takes ints")
+  return int(value)
 
 
 @checked
@@ -102,8 +103,7 @@ class Elementwise(Base):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
       if d is not da: a = graph.cast(a, d)
-      try: b = graph.const(float(x), d, a.shape) if d.kind == "f" else scalar_node(fn.name, x, d, a.shape)
-      except OverflowError: raise ArgumentError(f"{fn.name}: {shown(x)} does not fit {d.name}") from None
+      b = scalar_node(fn.name, x, d, a.shape)
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)):
       return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
@@ -137,26 +137,15 @@ class Elementwise(Base):
     return a._binary(BinaryOps.DIV, x, reverse)
   def idiv(self, x: Any, reverse: bool = False) -> Self:
     """``self // x``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
-    a, b = self._pair("idiv", x, reverse)
-    if b.dtype.kind == "f" or a.dtype.kind == "f": return a.div(b).floor()
-    return a._binary(BinaryOps.IDIV, b)
+    self._not_by_zero("idiv", x, reverse)
+    return self._binary(BinaryOps.IDIV, x, reverse)
   def mod(self, x: Any, reverse: bool = False) -> Self:
     """``self % x`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
-    a, b = self._pair("mod", x, reverse)
-    if b.dtype.kind == "f" or a.dtype.kind == "f": return a - a.div(b).floor() * b
-    return a._binary(BinaryOps.MOD, b)
-
-  def _pair(self, name: str, x: Any, reverse: bool) -> tuple[Self, Self]:
-    """Both operands as tensors in order, a number in the dtype that it takes part with."""
-    if not isinstance(x, Base):
-      if isinstance(x, (np.number, np.bool_)): x = x.item()
-      if isinstance(x, _SCALARS):
-        d = scalar_dtype(x, self.dtype)
-        if x == 0 and d.kind != "f" and not reverse: raise ArgumentError(f"{name}: ints divided by 0; the divisor must not be 0")
-        x = self._from_node(scalar_node(name, x, d, ()))
-        return (x, self.cast(d)) if reverse else (self.cast(d), x)
-      x = type(self)(x, device=self.lazydata.device)  # type: ignore[call-arg]
-    return (x, self) if reverse else (self, x)
+    self._not_by_zero("mod", x, reverse)
+    return self._binary(BinaryOps.MOD, x, reverse)
+  def _not_by_zero(self, name: str, x: Any, reverse: bool) -> None:
+    if not reverse and isinstance(x, _NUMBERS) and x == 0 and scalar_dtype(x, self.dtype).kind != "f":
+      raise ArgumentError(f"{name}: ints divided by 0; the divisor must not be 0")
 
   def pow(self, x: Any, reverse: bool = False) -> Self:
     """``self ** x``. Ints to a negative int number are refused (DTypeError)."""
@@ -167,7 +156,7 @@ class Elementwise(Base):
       if a.dtype.kind != "f" and x < 0:
         raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
       if whole is not None:
-        if whole == 0: return self._from_node(graph.const(1, a.dtype, a.shape))
+        if whole == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
         base, n, out = (a, whole, None) if whole > 0 else (a.reciprocal(), -whole, None)
         while n:
           if n & 1: out = base if out is None else out._binary(BinaryOps.MUL, base)
@@ -180,12 +169,26 @@ class Elementwise(Base):
       return a._binary(BinaryOps.POW, x)
     return self._binary(BinaryOps.POW, x, reverse)
 
+  def _without_slope(self, node: UOp) -> Self:
+    """A value that is made from this one and does not change with it: its gradient is zeros, not missing."""
+    if node.dtype.kind != "f" or self.dtype is not node.dtype: return self._from_node(node)
+    return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
   def maximum(self, x: Any) -> Self:
-    """The greater of both, NaN where either is NaN."""
-    return self._binary(BinaryOps.MAX, x)
+    """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
+    return self._extreme_of(BinaryOps.MAX, x)
   def minimum(self, x: Any) -> Self:
-    """The lesser of both, NaN where either is NaN."""
-    return self._binary(BinaryOps.MIN, x)
+    """The lesser of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
+    return self._extreme_of(BinaryOps.MIN, x)
+  def _extreme_of(self, fn: BinaryOps, x: Any) -> Self:
+    """MAX or MIN. For gradients a bare constant is a limit, without slope where it is reached (relu at 0); here it is a value, detached."""
+    a = self.lazydata
+    if isinstance(x, _NUMBERS):
+      if isinstance(x, np.generic): x = x.item()
+      d = scalar_dtype(x, a.dtype)
+      if d.kind == "f": return self._wrap(graph.binary(fn, graph.cast(a, d), graph.detach(scalar_node(fn.name, x, d, a.shape))))
+    if not isinstance(x, Base): return self._binary(fn, x)
+    p, q = [self._from_node(graph.detach(t.lazydata)) if graph.const_value(t.lazydata) is not None else t for t in (self, x)]
+    return p._binary(fn, q)  # type: ignore[attr-defined]
   def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
     """``self & x`` for ints and bools."""
     return self._binary(BinaryOps.AND, x, reverse)
@@ -410,10 +413,20 @@ class Elementwise(Base):
     return self._unary(UnaryOps.TANH)
   def sinh(self) -> Self:
     """The hyperbolic sine."""
-    return (self.exp() - self.neg().exp()) * 0.5
+    small = self.abs() < 0.5   # its series; the difference of exponentials would cancel
+    x: Any = small.where(self, 0.0)
+    series: Any = 1.0
+    for k in range(15, 1, -2): series = series * (x * x) * (1 / (k * (k - 1))) + 1.0
+    up, down = self._half_exponentials()
+    return small.where(x * series, (self < 0).where(down - up, up - down))
   def cosh(self) -> Self:
     """The hyperbolic cosine."""
-    return (self.exp() + self.neg().exp()) * 0.5
+    up, down = self._half_exponentials()
+    return up + down
+  def _half_exponentials(self) -> tuple[Self, Self]:
+    """exp(|x|) / 2, which overflows only where sinh and cosh do, and exp(-|x|) / 2."""
+    root = (self.abs() * 0.5).exp()
+    return root * 0.5 * root, self.abs().neg().exp() * 0.5
   def erf(self) -> Self:
     """The error function."""
     return self._unary(UnaryOps.ERF)
@@ -430,8 +443,9 @@ class Elementwise(Base):
     """Rounded to the nearest, halves to even; ints as they are."""
     return self._rounding(UnaryOps.ROUND)
   def sign(self) -> Self:
-    """-1, 0 or 1; NaN stays."""
-    return (self < 0).where(-1, (self > 0).where(1, self)).detach() if self.dtype.kind in "fi" else self.ne(0).cast(self.dtype)
+    """-1, 0 or 1 (0 also of -0.0); NaN stays."""
+    if self.dtype.kind not in "fi": return self.ne(0).cast(self.dtype)
+    return self._without_slope((self < 0).where(-1, (self > 0).where(1, self.abs())).lazydata)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
     return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self
@@ -445,77 +459,28 @@ class Elementwise(Base):
     """``self * self``."""
     return self._binary(BinaryOps.MUL, self)
   def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:
-    """Not below the least nor above the greatest value. Raises ArgumentError if neither is given."""
+    """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
+
+    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN.
+    """
     lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
     if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
-    out = self if lo is None else self.maximum(lo)
-    return out if hi is None else out.minimum(hi)
+    out = self if lo is None else self._within("clamp", lo, True)
+    return out if hi is None else out._within("clamp", hi, False)
+  def _within(self, name: str, limit: Any, least: bool) -> Self:
+    """This value, or the limit where it is beyond that."""
+    if isinstance(limit, np.generic): limit = limit.item()
+    if isinstance(limit, _SCALARS):
+      if limit != limit: raise ArgumentError(f"{name}: a limit of nan; limits are numbers that values can be compared with")
+      u = self.lazydata
+      d = scalar_dtype(limit, u.dtype)
+      u = graph.cast(u, d)
+      c = scalar_node(name, limit, d, u.shape)
+      return self._wrap(graph.where(graph.binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
+    if not isinstance(limit, Base): limit = type(self)(limit, device=self.lazydata.device)  # type: ignore[call-arg]
+    outside: Any = self < limit if least else self > limit
+    return (outside | limit.isnan() if limit.dtype.kind == "f" else outside).where(limit, self)
   clip = clamp
-
-  # ---- activations
-  def relu(self) -> Self:
-    """max(x, 0)."""
-    return self._binary(BinaryOps.MAX, 0)
-  def sigmoid(self) -> Self:
-    """1 / (1 + exp(-x))."""
-    u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    e = graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, u))
-    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, graph.const(1.0, u.dtype, u.shape))))
-  def logsigmoid(self) -> Self:
-    """log(sigmoid(x)), without overflow."""
-    return self.neg().softplus().neg()
-  def silu(self) -> Self:
-    """x * sigmoid(x)."""
-    return self * self.sigmoid()
-  swish = silu
-  def gelu(self, approximate: str = "tanh") -> Self:
-    """x times the normal distribution function, by the tanh formula, or exactly with ``approximate="none"``."""
-    if approximate == "none": return self * 0.5 * (1 + (self * math.sqrt(0.5)).erf())
-    if approximate != "tanh": raise ArgumentError(f"gelu: approximate={approximate!r}; it takes 'tanh' or 'none'")
-    return self * 0.5 * (1 + (self * 0.7978845608028654 * (1 + 0.044715 * self * self)).tanh())
-  def quick_gelu(self) -> Self:
-    """x * sigmoid(1.702 x)."""
-    return self * (self * 1.702).sigmoid()
-  def leaky_relu(self, neg_slope: Any = 0.01) -> Self:
-    """x where positive, else neg_slope * x."""
-    return (self > 0).where(self, self * neg_slope)
-  def elu(self, alpha: Any = 1.0) -> Self:
-    """x where positive, else alpha * (exp(x) - 1)."""
-    positive = self > 0
-    return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
-  def celu(self, alpha: Any = 1.0) -> Self:
-    """x where positive, else alpha * (exp(x / alpha) - 1)."""
-    positive = self > 0
-    return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
-  def selu(self, alpha: Any = 1.6732632423543772, gamma: Any = 1.0507009873554805) -> Self:
-    """gamma times elu(alpha)."""
-    return self.elu(alpha) * gamma
-  def softplus(self, beta: float = 1.0) -> Self:
-    """log(1 + exp(beta x)) / beta, without overflow."""
-    x = self if beta == 1 else self * beta
-    # above the limit the result is x to the last bit: the exponential never sees more, and its gradient stays finite
-    limit = 10 if x.dtype is dtypes.float16 else 40
-    out = (x.minimum(limit).exp() + 1).log() + (x - limit).maximum(0)
-    return out if beta == 1 else out / beta
-  def softsign(self) -> Self:
-    """x / (1 + |x|)."""
-    return self / (self.abs() + 1)
-  def mish(self) -> Self:
-    """x * tanh(softplus(x))."""
-    return self * self.softplus().tanh()
-  def relu6(self) -> Self:
-    """x kept within 0 and 6."""
-    return self.clamp(0, 6)
-  def hardswish(self) -> Self:
-    """x * relu6(x + 3) / 6."""
-    return self * (self + 3).relu6() * (1 / 6)
-  def hardsigmoid(self) -> Self:
-    """relu6(x + 3) / 6."""
-    return (self + 3).relu6() * (1 / 6)
-  def hardtanh(self, min_val: Any = -1, max_val: Any = 1) -> Self:
-    """x kept within min_val and max_val."""
-    return self.clamp(min_val, max_val)
 
 
 class Casts(Elementwise):
@@ -545,4 +510,4 @@ class Casts(Elementwise):
     return self.cast(dtypes.bool)
 
 
-__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node"]
+__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int"]

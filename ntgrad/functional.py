@@ -7,18 +7,31 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Self, Sequence
 
+import numpy as np
+
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axes_of, mode
+from ntgrad.core import Base, axes_of, mode, real_number, whole_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value, several
 from ntgrad.reduction import Reduction
 
 Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]
+
+
+def known_class(name: str, u: UOp, n: int, ignore: int | None = None) -> None:
+  """Raises IndexOutOfRangeError if class indices are a constant that is no class (others are known when they are computed)."""
+  v = graph.const_value(u)
+  if v is not None and 0 not in u.shape and v != ignore and not 0 <= v < n:
+    raise _no_class(name, v, n)
+
+
+def _no_class(name: str, v: Any, n: int) -> IndexOutOfRangeError:
+  return IndexOutOfRangeError(f"{name}: class {v} of {n}; classes go from 0 to {n - 1}")
 
 
 def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
@@ -31,7 +44,7 @@ def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
 
 
 def _numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
-  out = (value,) * n if isinstance(value, int) else tuple(value)
+  out = tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
   if not all([isinstance(v, int) and v >= least for v in out]):
     raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
@@ -40,7 +53,7 @@ def _numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int,
 
 def _padding(name: str, padding: Any, n: int) -> list[Pair]:
   """An int, one a dim, a flat torch padding (last dim first), or pairs, as (before, after) a spatial dim."""
-  if isinstance(padding, int): pairs: list[Any] = [(padding, padding)] * n
+  if not isinstance(padding, (tuple, list)): pairs: list[Any] = [(padding, padding)] * n
   elif all([isinstance(p, int) for p in padding]):
     if len(padding) == n: pairs = [(p, p) for p in padding]
     elif len(padding) == 2 * n: pairs = [(padding[i], padding[i + 1]) for i in range(2 * n - 2, -1, -2)]
@@ -49,6 +62,8 @@ def _padding(name: str, padding: Any, n: int) -> list[Pair]:
     pairs = [(p,) if isinstance(p, int) else p for p in padding]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
       raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
+  for p in pairs:
+    for v in p: whole_number(name, "padding", v)
   if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
 
@@ -151,6 +166,7 @@ class Functional(Reduction):
     x, w = self.lazydata, weight.lazydata
     sx, sw = x.shape, w.shape
     n = len(sw) - 2
+    groups = whole_number("conv2d", "groups", groups)
     if n < 1 or len(sx) != n + 2:
       raise ShapeError(f"conv2d: input {sx} with weight {sw}; "
                        "give (n, cin, *spatial) and (cout, cin/groups, *kernel) of as many dimensions")
@@ -185,6 +201,7 @@ class Functional(Reduction):
     """The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel). Raises ShapeError, ArgumentError."""
     sx, sw = self.shape, weight.shape
     n = len(sw) - 2
+    groups = whole_number("conv_transpose2d", "groups", groups)
     if n < 1 or len(sx) != n + 2 or groups < 1 or sx[1] != sw[0] or sw[0] % groups:
       raise ShapeError(f"conv_transpose2d: input {sx} with weight {sw} and groups {groups}; "
                        "give (n, cin, *spatial) and (cin, cout/groups, *kernel)")
@@ -271,6 +288,7 @@ class Functional(Reduction):
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
     u = self.lazydata
     if u.dtype.kind != "f": raise DTypeError(f"layernorm: a tensor of {u.dtype.name}; it takes floats (cast it first)")
+    eps = real_number("layernorm", "eps", eps)
     axes = axes_of("layernorm", axis, len(u.shape))
     x = graph.cast(u, graph.acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
@@ -285,24 +303,27 @@ class Functional(Reduction):
     return (x * (x.square().mean(axis, keepdim=True) + eps).rsqrt()).cast(self.dtype)
 
   def batchnorm(self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand, axis: int | tuple[int, ...] = 1) -> Self:
-    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axis; weight and bias may be None.
+    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
 
+    Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
     Raises ShapeError.
     """
     axes = axes_of("batchnorm", axis, self.ndim)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
-    n = math.prod(shape)
-    for what, t in (("weight", weight), ("bias", bias), ("mean", mean), ("invstd", invstd)):
-      if t is not None and t.numel() != n:
-        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; it needs {n} elements")
-    scale = invstd.reshape(shape) if invstd.ndim == 1 or invstd.shape == shape else invstd
-    if weight is not None: scale = scale * weight.reshape(shape)
-    x = (self - mean.reshape(shape)) * scale
-    return x if bias is None else x + bias.reshape(shape)
+    channels = tuple([s for s in shape if s != 1])
+    def along(what: str, t: Any) -> Any:
+      if tuple([s for s in t.shape if s != 1]) not in (channels, tuple([s for s in (math.prod(shape),) if s != 1])):
+        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
+                         f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
+      return t.reshape(shape)
+    scale = along("invstd", invstd)
+    if weight is not None: scale = scale * along("weight", weight)
+    x = (self - along("mean", mean)) * scale
+    return x if bias is None else x + along("bias", bias)
 
   def dropout(self, p: float = 0.5) -> Self:
     """While training: zero with probability p, else divided by 1 - p. Raises ArgumentError for a p outside [0, 1]."""
-    if not 0 <= p <= 1: raise ArgumentError(f"dropout: p = {p}; it must be from 0 to 1")
+    if not 0 <= real_number("dropout", "p", p) <= 1: raise ArgumentError(f"dropout: p = {p}; it must be from 0 to 1")
     if not mode.training or p == 0: return self._own()
     if p == 1: return self * 0
     make: Any = type(self)
@@ -327,39 +348,63 @@ class Functional(Reduction):
     if how == "none": return self
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
-  def _same_shape(self, name: str, target: Any) -> None:
+  def _same_shape(self, name: str, target: Any) -> Any:
+    """A target as a tensor of this shape. Raises ShapeError."""
+    if not isinstance(target, Base): target = type(self)(target, device=self.lazydata.device)  # type: ignore[call-arg]
     if target.shape != self.shape:
       raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
+    return target
 
   def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
     """(x - target)², reduced. Raises ShapeError."""
-    self._same_shape("mse_loss", target)
+    target = self._same_shape("mse_loss", target)
     return (self - target).square()._reduced("mse_loss", reduction)
 
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. Raises ShapeError."""
-    self._same_shape("binary_crossentropy", Y)
-    return (-Y * self.log() - (1 - Y) * (1 - self).log())._reduced("binary_crossentropy", reduction)
+    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. A logarithm is at least -100, without slope there. Raises ShapeError."""
+    Y = self._same_shape("binary_crossentropy", Y)
+    def log(x: Any) -> Any:
+      least = (x >= 0) & (x <= math.exp(-100))
+      return least.where(-100.0, least.where(1.0, x).log())
+    return (-Y * log(self) - (1 - Y) * log(1 - self))._reduced("binary_crossentropy", reduction)
 
   def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
     """Binary cross entropy of sigmoid(x), without overflow, reduced. Raises ShapeError."""
-    self._same_shape("binary_crossentropy_logits", Y)
+    Y = self._same_shape("binary_crossentropy_logits", Y)
     if pos_weight is None: loss = self.softplus() - self * Y
     else: loss = self.neg().softplus() * Y * pos_weight + self.softplus() * (1 - Y)
     return loss._reduced("binary_crossentropy_logits", reduction)
+
+  def _target(self, name: str, Y: Any, n: int, ignore: int | None = None) -> Any:
+    """What a loss compares with, as a tensor. Of lists and numpy arrays the classes are known: raises IndexOutOfRangeError for one outside."""
+    if isinstance(Y, Base): return Y
+    t: Any = operand(name, Y, self)
+    if t.lazydata.dtype.kind in "iu":
+      a = np.asarray(Y)
+      outside = a[((a < 0) | (a >= n)) & (True if ignore is None else a != ignore)]
+      if outside.size: raise _no_class(name, outside[0], n)
+    return t
+
+  def _classes(self, name: str, Y: Any, rows: tuple[int, ...], n: int, ignore: int | None) -> UOp:
+    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored.
+
+    Raises ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class.
+    """
+    u: UOp = Y.lazydata
+    if u.shape != rows: raise ShapeError(f"{name}: class indices of shape {u.shape} for predictions of {self.shape}; they must have shape {rows}")
+    if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
+    if ignore is not None: whole_number(name, "ignore_index", ignore)
+    common_device(name, self.lazydata, u)
+    known_class(name, u, n, ignore)
+    return graph.index_of(u, max(n, abs(ignore or 0) + 1))
 
   def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool) -> Self:
     """Loss of class indices Y, one a row (u with dim ``axis`` taken out): reduced over classes first, then over rows."""
     s = u.shape
-    rows = s[:axis] + s[axis + 1:]
-    if Y.shape != rows:
-      raise ShapeError(f"{name}: class indices of shape {Y.shape} for predictions of {s}; they must have shape {rows}")
-    if Y.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {Y.dtype.name}; they must be ints")
     if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
-    common_device(name, u, Y.lazydata)
-    kept = s[:axis] + (1,) + s[axis + 1:]
-    index = graph.reshape(Y.lazydata, kept)
+    rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
+    index = graph.reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
     classes = graph.reshape(graph.cast(graph.iota(s[axis]), index.dtype), (1,) * axis + (s[axis],) + (1,) * (len(s) - axis - 1))
     chosen = graph.binary(BinaryOps.CMPEQ, graph.expand(classes, s), graph.expand(index, s))
     zero = graph.const(0.0, u.dtype, s)
@@ -370,6 +415,7 @@ class Functional(Reduction):
       mean = self._mean_node(d, (axis,))
       row = graph.add(graph.scalar(BinaryOps.MUL, row, 1 - smoothing), graph.scalar(BinaryOps.MUL, mean, smoothing))
     row = graph.sub(graph.unary(UnaryOps.LOG, total), row) if logits else graph.unary(UnaryOps.NEG, row)
+    row = graph.where(graph.inside(index, s[axis]), row, graph.const(math.nan, row.dtype, kept))
     if ignore_index is None: return self._wrap(graph.cast(graph.reshape(row, rows), self._float()))._reduced(name, how)
     used = graph.scalar(BinaryOps.CMPNE, index, ignore_index)
     loss = self._wrap(graph.reshape(graph.where(used, row, graph.const(0.0, row.dtype, kept)), rows))
@@ -379,38 +425,45 @@ class Functional(Reduction):
 
   def _float(self) -> Any: return self.dtype if self.dtype.kind == "f" else dtypes.default_float
 
-  def sparse_categorical_crossentropy(self, Y: Operand, ignore_index: int = -1, label_smoothing: float = 0.0,
+  def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
                                       reduction: str = "mean") -> Self:
     """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
 
-    Raises ShapeError, DTypeError.
+    The loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
+    Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
     return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
 
-  def cross_entropy(self, Y: Operand, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
+  def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
     """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape.
 
-    Raises ShapeError, DTypeError.
+    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     axis = 0 if self.ndim == 1 else 1
     u, a, _ = self._rows("cross_entropy", axis)
+    Y = self._target("cross_entropy", Y, u.shape[a], ignore_index)
     if Y.ndim == self.ndim - 1: return self._class_loss("cross_entropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
-    self._same_shape("cross_entropy", Y)
+    Y = self._same_shape("cross_entropy", Y)
     y = Y.cast(graph.acc_dtype(self._float()))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / self.shape[a]
     rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
     return rows._reduced("cross_entropy", reduction).cast(self._float())
 
-  def nll_loss(self, Y: Operand, weight: Operand | None = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
+  def nll_loss(self, Y: Any, weight: Operand | None = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class.
 
-    Raises ShapeError, DTypeError.
+    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
+    Y = self._target("nll_loss", Y, u.shape[a], ignore_index)
     if weight is None: return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False)
     if weight.shape != (u.shape[a],):
       raise ShapeError(f"nll_loss: a weight of shape {weight.shape} for {u.shape[a]} classes; it must be ({u.shape[a]},)")
     rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)
-    w = weight[Y] if ignore_index is None else (Y != ignore_index).where(weight[(Y != ignore_index).where(Y, 0)], 0.0)
+    index: Any = self._from_node(self._classes("nll_loss", Y, Y.shape, u.shape[a], ignore_index))
+    w = weight[index] if ignore_index is None else (index != ignore_index).where(weight[index], 0.0)
     return (rows * w).sum() / w.sum() if reduction == "mean" else (rows * w)._reduced("nll_loss", reduction)

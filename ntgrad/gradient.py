@@ -47,11 +47,6 @@ def _neg(a: UOp) -> UOp:
 def _times(a: UOp, value: float) -> UOp: return _mul(a, graph.const(value, a.dtype, a.shape))
 
 
-def _cast(g: UOp, dtype: Any) -> UOp:
-  v = graph.const_value(g)
-  return graph.const(v, dtype, g.shape) if v is not None else graph.cast(g, dtype)
-
-
 def _select(mask: UOp, g: UOp) -> UOp: return graph.where(mask, g, graph.const(0.0, g.dtype, g.shape))
 
 
@@ -64,7 +59,8 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   v = graph.const_value(g)
   if v is not None:
     shape = tuple([1 if i in axes else s for i, s in enumerate(g.shape)])
-    return graph.const(v * math.prod([g.shape[a] for a in axes]), g.dtype, shape)
+    n = math.prod([g.shape[a] for a in axes])
+    return graph.const(v * n if n else 0.0, g.dtype, shape)   # nothing adds up to 0, whatever it would have been
   inner = g
   if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
@@ -110,19 +106,31 @@ def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
   if x in need:
     gx = _mul(g, _mul(n, graph.binary(BinaryOps.POW, x, graph.scalar(BinaryOps.SUB, n, 1.0))))
     out.append((x, gx if graph.const_value(n) is not None else graph.where(graph.scalar(BinaryOps.CMPEQ, n, 0.0), zero, gx)))
-  if n in need:  # x ** n has no slope in n at x = 0, and that zero is not to be multiplied by its logarithm
-    out.append((n, graph.where(graph.scalar(BinaryOps.CMPEQ, x, 0.0), zero, _mul(g, graph.mul(u, graph.unary(UnaryOps.LOG, x))))))
+  if n in need:
+    gn = _mul(g, graph.mul(u, graph.unary(UnaryOps.LOG, x)))
+    if not graph.const_value(x):  # 0 ** n has no slope in n from 0 on, and that zero is not to be multiplied by its logarithm
+      flat = graph.binary(BinaryOps.AND, graph.scalar(BinaryOps.CMPEQ, x, 0.0), graph.binary(BinaryOps.CMPLE, zero, n))
+      gn = graph.where(flat, zero, gn)
+    out.append((n, gn))
   return out
 
 
 def _extreme(u: UOp, g: UOp, need: Need) -> Pairs:
-  """MAX and MIN: to the one chosen; equal ones share it. Against a number there is no slope where it is reached (relu at 0)."""
+  """MAX and MIN: to the one chosen; equal ones share it. A constant is a limit: no slope where it is reached (relu at 0)."""
   a, b = u.src
   def chosen(p: UOp, q: UOp) -> UOp: return graph.binary(BinaryOps.CMPLT, *((p, q) if u.arg is BinaryOps.MIN else (q, p)))
   if graph.const_value(b) is not None: return [(a, _select(chosen(a, b), g))]
   if graph.const_value(a) is not None: return [(b, _select(chosen(b, a), g))]
   half = _select(graph.binary(BinaryOps.CMPEQ, a, b), _times(g, 0.5))
   return [(a, graph.where(chosen(a, b), g, half)), (b, graph.where(chosen(b, a), g, half))]
+
+
+def _mod(u: UOp, g: UOp, need: Need) -> Pairs:
+  """a % b is a - a // b * b, and a // b has no slope."""
+  a, b = u.src
+  out = [(a, g)]
+  if b in need: out.append((b, _neg(_mul(g, graph.binary(BinaryOps.IDIV, a, b)))))
+  return out
 
 
 def _mul_rule(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -159,7 +167,7 @@ _ALU_RULES: dict[Any, Rule] = {
   BinaryOps.ADD: lambda u, g, need: [(u.src[0], g), (u.src[1], g)],
   BinaryOps.SUB: lambda u, g, need: [(u.src[0], g), (u.src[1], _neg(g))] if u.src[1] in need else [(u.src[0], g)],
   BinaryOps.MUL: _mul_rule,
-  BinaryOps.DIV: _div_rule, BinaryOps.POW: _pow, BinaryOps.MAX: _extreme, BinaryOps.MIN: _extreme,
+  BinaryOps.DIV: _div_rule, BinaryOps.MOD: _mod, BinaryOps.POW: _pow, BinaryOps.MAX: _extreme, BinaryOps.MIN: _extreme,
   TernaryOps.WHERE: _where,
 }
 
@@ -316,7 +324,7 @@ def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
 
 _RULES: dict[Ops, Rule] = {
   Ops.ALU: _alu,
-  Ops.CAST: lambda u, g, need: [(u.src[0], _cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
+  Ops.CAST: lambda u, g, need: [(u.src[0], graph.cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
   Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
   Ops.FLIP: lambda u, g, need: [(u.src[0], graph.flip(g, u.arg))],
   Ops.TILE: _tile, Ops.UNTILE: _untile,
@@ -438,6 +446,8 @@ def backward(loss: Any, gradient: Any = None) -> None:
   for t, n in leaves:
     g = found.get(n)
     if g is not None: t.grad = t._from_node(_add(None if t.grad is None else t.grad.lazydata, g))
+  for t, n in leaves:   # used, but without slope
+    if t.grad is None: t.grad = t._from_node(graph.const(0.0, n.dtype, n.shape))
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[Any]:

@@ -8,7 +8,7 @@ import math
 from functools import lru_cache
 from typing import Any, Sequence
 
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Shape = tuple[int, ...]
@@ -84,9 +84,7 @@ def cast(u: UOp, dtype: DType) -> UOp:
   """The same values in another dtype."""
   if u.dtype is dtype: return u
   value = const_value(u)
-  if value is not None and not (dtype.kind in "iu" and isinstance(value, float) and not math.isfinite(value)):
-    return const(value, dtype, u.shape) if u.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize >= u.dtype.itemsize else \
-      make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
+  if value is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
   return make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
 
 
@@ -164,9 +162,6 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   if not axes: return u
   shape = list(s)
   for a in axes: shape[a] = 1
-  if 0 in s and 0 not in shape:
-    from ntgrad.codegen.uop import identity
-    return const(identity(fn, u.dtype), u.dtype, tuple(shape))
   return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
 
 
@@ -175,6 +170,21 @@ def acc_dtype(dtype: DType) -> DType:
   if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype
   if dtype.itemsize >= 4: return dtype
   return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
+
+
+def index_of(u: UOp, size: int) -> UOp:
+  """Ints that count elements of a dim, in int32 or int64: whichever holds all of them, the size, and the size added to one that is negative.
+
+  A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
+  """
+  d = u.dtype
+  if d is dtypes.uint64: u = scalar(BinaryOps.MIN, u, dtypes.max(dtypes.int64))
+  return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
+
+
+def inside(index: UOp, size: int) -> UOp:
+  """Whether each index is from 0 to size - 1, size being within its dtype."""
+  return binary(BinaryOps.AND, binary(BinaryOps.CMPLE, const(0, index.dtype, index.shape), index), scalar(BinaryOps.CMPLT, index, size))
 
 
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
@@ -216,6 +226,7 @@ def contiguous(u: UOp) -> UOp:
 
 def copy(u: UOp, device: str) -> UOp:
   """The value on another device."""
+  if u.op is Ops.CONST: u = contiguous(u)   # a bare constant is in no memory that could be copied
   return make(Ops.COPY, u.dtype, (u,), device, u.shape, device)
 
 

@@ -19,7 +19,7 @@ from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.random import Random
 
-_ADD, _MUL, _LT, _LE, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.AND
+_ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
 
 def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -34,12 +34,14 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   if a.size and (a.min() < -size or a.max() >= size):
     bad = int(a.min()) if a.min() < -size else int(a.max())
     raise IndexOutOfRangeError(f"{name}: index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
+  a = a.astype(np.int64)   # every index that is inside fits, and its dtype may not hold the size
   return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
 
 
 def normal_index(u: UOp, size: int) -> UOp:
   """Negative indices counted from the end."""
   if u.dtype.kind == "u" or u.op is Ops.IOTA: return u
+  u = graph.index_of(u, size)
   return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
 
 
@@ -50,9 +52,10 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   flat: UOp | None = None
   valid: UOp | None = None
   for u, size in zip(indices, sizes):
-    u = graph.cast(u, work)
-    inside = graph.binary(_AND, graph.binary(_LE, graph.const(0, work, u.shape), u), graph.scalar(_LT, u, size))
+    u = graph.index_of(u, size)
+    inside = graph.inside(u, size)   # before the cast, which may cut off what makes it too large
     valid = inside if valid is None else graph.binary(_AND, valid, inside)
+    u = graph.cast(u, work)
     flat = u if flat is None else graph.add(graph.scalar(_MUL, flat, size), u)
   assert flat is not None and valid is not None
   return graph.where(valid, flat, graph.const(-1, work, flat.shape))

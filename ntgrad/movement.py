@@ -9,12 +9,13 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
+from ntgrad.activation import Activation
 from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import Base, axes_of, axis_of, shape_of
-from ntgrad.elementwise import Casts, broadcast_shape, common_device, scalar_node
+from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
+from ntgrad.elementwise import broadcast_shape, common_device, scalar_node
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
@@ -40,7 +41,7 @@ def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
 
 
 @checked
-class Movement(Casts):
+class Movement(Activation):
   """The movement operations."""
   __slots__ = ()
 
@@ -168,6 +169,7 @@ class Movement(Casts):
       pairs = [(0, 0) if p is None else (p,) if isinstance(p, int) else p for p in given]
       if len(pairs) != len(s) or any([len(p) != 2 for p in pairs]):
         raise ShapeError(f"pad: {given} for shape {s}; give one (before, after) pair for each of the {len(s)} dimensions")
+      pairs = [(whole_number("pad", "padding", lo), whole_number("pad", "padding", hi)) for lo, hi in pairs]
     if any([min(lo, 0) + min(hi, 0) + d < 0 for d, (lo, hi) in zip(s, pairs)]):
       raise ShapeError(f"pad: {tuple(pairs)} cuts off more than shape {s} has")
     if mode != "constant": return self._pad_from_inside(pairs, mode)
@@ -176,9 +178,8 @@ class Movement(Casts):
       u = graph.shrink(u, [(max(-lo, 0), d - max(-hi, 0)) for d, (lo, hi) in zip(s, pairs)])
       pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
     elif not any([lo or hi for lo, hi in pairs]): return self._own()
-    if u.dtype.kind != "f" and not (math.isfinite(value) and value == int(value)):
-      raise DTypeError(f"pad: value {value} does not fit a tensor of {u.dtype.name}")
-    if u.dtype.kind in "iu": scalar_node("pad", int(value), u.dtype, ())
+    if u.dtype.kind == "b" and value not in (0, 1): raise ArgumentError(f"pad: value {value} does not fit bool; it takes True and False")
+    scalar_node("pad", value, u.dtype, ())
     return self._wrap(pad_value(u, pairs, value))
 
   def _pad_from_inside(self, pairs: Sequence[tuple[int, int]], mode: str) -> Self:
@@ -205,7 +206,8 @@ class Movement(Casts):
     u = self.lazydata
     if len(bounds) != len(u.shape):
       raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
-    box = tuple([(0, s) if b is None else (b[0], b[1]) for b, s in zip(bounds, u.shape)])
+    box = tuple([(0, s) if b is None else (whole_number("shrink", "bound", b[0]), whole_number("shrink", "bound", b[1]))
+                 for b, s in zip(bounds, u.shape)])
     if not all([0 <= b <= e <= s for (b, e), s in zip(box, u.shape)]):
       raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
     return self._shrink(box)
@@ -232,7 +234,7 @@ class Movement(Casts):
     """Each element so many times in a row, along one dim or (None) of the flattened tensor. Raises AxisError, ArgumentError."""
     x = self.flatten() if dim is None else self
     d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim)
-    if repeats < 0: raise ArgumentError(f"repeat_interleave: {repeats} repeats; they must not be negative")
+    repeats = whole_number("repeat_interleave", "repeats", repeats, 0)
     s = x.shape
     u = graph.expand(graph.reshape(x.lazydata, s[:d + 1] + (1,) + s[d + 1:]), s[:d + 1] + (repeats,) + s[d + 1:])
     return self._wrap(graph.reshape(u, s[:d] + (s[d] * repeats,) + s[d + 1:]))
@@ -241,9 +243,10 @@ class Movement(Casts):
     """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
     d, s = axis_of("split", dim, self.ndim), self.shape
     if not s: raise AxisError("split: a tensor of shape () has no dimension to split")
-    if isinstance(sizes, int):
-      if sizes <= 0: raise ArgumentError(f"split: size {sizes}; it must be positive")
-      sizes = [min(sizes, s[d] - at) for at in range(0, max(s[d], 1), sizes)]
+    if not isinstance(sizes, (tuple, list)):
+      size = whole_number("split", "size", sizes, 1)
+      sizes = [min(size, s[d] - at) for at in range(0, max(s[d], 1), size)]
+    sizes = [whole_number("split", "size", n) for n in sizes]
     if sum(sizes) != s[d] or min(sizes, default=0) < 0:
       raise ArgumentError(f"split: sizes {tuple(sizes)} of dimension {d} of shape {s}; they must add up to {s[d]}")
     out, at = [], 0
@@ -254,13 +257,14 @@ class Movement(Casts):
 
   def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
     """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
-    if chunks <= 0: raise ArgumentError(f"chunk: {chunks} chunks; there must be at least 1")
+    chunks = whole_number("chunk", "chunks", chunks, 1)
     d = axis_of("chunk", dim, self.ndim)
     return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
 
   def unfold(self, dim: int, size: int, step: int) -> Self:
     """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
     d, s = axis_of("unfold", dim, self.ndim), self.shape
+    size, step = whole_number("unfold", "size", size), whole_number("unfold", "step", step)
     if not s or not 0 < size <= s[d] or step < 1:
       raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
                           "size goes from 1 to the dimension, step from 1")
@@ -270,8 +274,11 @@ class Movement(Casts):
   def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
     """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
     n, s = len(size), self.shape
-    st = (stride,) * n if isinstance(stride, int) else tuple(stride)
-    di = (dilation,) * n if isinstance(dilation, int) else tuple(dilation)
+    st: Any
+    di: Any
+    st, di = [tuple(v) if isinstance(v, (tuple, list)) else (v,) * n for v in (stride, dilation)]
+    for what, vs in (("size", size), ("stride", st), ("dilation", di)):
+      for v in vs: whole_number("windows", what, v)
     if len(st) != n or len(di) != n or n > len(s):
       raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; "
                        "they need one number each for the last dimensions")
@@ -309,13 +316,13 @@ class Movement(Casts):
   def roll(self, shifts: Ints, dims: Ints | None = None) -> Self:
     """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
     if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)._own()
-    ds = (dims,) if isinstance(dims, int) else tuple(dims)
-    ks = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    ds, ks = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (dims, shifts)]
     if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
     u = self.lazydata
     for k, dim in zip(ks, ds):
-      d, n = axis_of("roll", dim, self.ndim), u.shape[dim]
-      k = k % n if n else 0
+      d = axis_of("roll", dim, self.ndim)
+      n = u.shape[d]
+      k = whole_number("roll", "shift", k) % n if n else 0
       if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
     return self._wrap(u)
 

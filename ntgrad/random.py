@@ -13,9 +13,10 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.core import real_number, whole_number
 from ntgrad.creation import Creation
 from ntgrad.device import Device
 from ntgrad.lock import alone
@@ -70,12 +71,18 @@ def bits(shape: tuple[int, ...], device: str | None) -> UOp:
   return graph.binary(BinaryOps.THREEFRY, graph.reshape(counter, shape), key)
 
 
-def uniform(r: UOp, dtype: DType) -> UOp:
-  """[0, 1) from the top bits of uint64: as many as the dtype's fraction holds, so that 1 never comes out."""
+def fraction(r: UOp, dtype: DType) -> UOp:
+  """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes out."""
   n = _FRACTION[dtype]
   work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
   whole = graph.cast(graph.scalar(BinaryOps.SHR, r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
-  return graph.cast(graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n), dtype)
+  return graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n)
+
+
+def below(value: float, dtype: DType) -> float:
+  """The greatest number less than ``value`` that a dtype has."""
+  return float(np.nextafter(np.array(value, dtype.np), np.array(-math.inf, np.float32).astype(dtype.np) if dtype is not dtypes.float8_e4m3 else
+                            np.array(-448, dtype.np)))
 
 
 def _rounded(u: UOp) -> UOp:
@@ -112,20 +119,30 @@ class Random(Creation):
   def rand(cls, *shape: Any, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """Uniform in [0, 1), float32 unless told otherwise. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("rand", shape, device, dtype)
-    return cls._drawn(graph.const(0, d, s) if 0 in s else uniform(bits(s, dev), d), requires_grad)
+    return cls._drawn(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev), d), d), requires_grad)
 
   @classmethod
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None, dtype: Any = None,
               requires_grad: bool | None = None) -> Self:
-    """Uniform in [low, high). Raises ArgumentError, DTypeError."""
+    """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
+    low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
     if dtype is not None and dtypes.of(dtype).kind in "iu":
-      if not (math.isfinite(low) and math.isfinite(high)): raise ArgumentError(f"uniform: low {low}, high {high} for ints; they must be finite")
+      if not (math.isfinite(low) and math.isfinite(high)) or low != int(low) or high != int(high):
+        raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
       return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
-    u = cls.rand(*shape, device=device, dtype=dtype).lazydata
+    s, dev, d = cls._random("uniform", shape, device, dtype)
+    if not (low <= high and math.isfinite(held(low, d)) and math.isfinite(held(high, d)) and math.isfinite(held(high - low, graph.acc_dtype(d)))):
+      raise ArgumentError(f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart")
+    if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
+    u = fraction(bits(s, dev), d)
     if high - low != 1:
       u = graph.scalar(BinaryOps.MUL, u, high - low)
       if low: u = _rounded(u)
-    return cls._drawn(u if low == 0 else graph.scalar(BinaryOps.ADD, u, low), requires_grad)
+    if low: u = graph.scalar(BinaryOps.ADD, u, low)
+    u = graph.cast(u, d)
+    # fractions of high stay below it; a sum may be rounded up to it
+    if low or u.dtype is not graph.acc_dtype(d): u = graph.scalar(BinaryOps.MIN, u, max(below(held(high, d), d), held(low, d)))
+    return cls._drawn(u, requires_grad)
 
   @classmethod
   def randn(cls, *shape: Any, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
@@ -135,7 +152,7 @@ class Random(Creation):
     r = bits(s, dev)
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # one hash, two uniforms: the high word gives the radius, the low word the angle
-    a = uniform(r, dtypes.float32)
+    a = fraction(r, dtypes.float32)
     low = graph.cast(graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.AND, r, 2 ** 32 - 1), 8), dtypes.int32)
     angle = graph.scalar(BinaryOps.MUL, graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
     left = graph.sub(graph.const(1.0, work, s), graph.cast(a, work))  # (0, 1]: its logarithm is finite
@@ -145,6 +162,8 @@ class Random(Creation):
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation. Raises ArgumentError, DTypeError."""
+    mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
+    if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
     u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
     return cls._drawn(graph.scalar(BinaryOps.ADD, u, mean), requires_grad)
 
@@ -213,6 +232,7 @@ class Random(Creation):
     Raises ShapeError, ArgumentError.
     """
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
+    num_samples = whole_number("multinomial", "num_samples", num_samples)
     if num_samples < 1 or (num_samples > 1 and not replacement):
       raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; "
                           "several are drawn with replacement=True only")

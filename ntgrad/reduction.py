@@ -13,7 +13,7 @@ from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axes_of, axis_of
+from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.movement import Movement
 
 Axis = Union[int, Sequence[int], None]
@@ -129,6 +129,7 @@ class Reduction(Movement):
 
   def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
     """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
+    correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
     d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
     total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
@@ -146,23 +147,37 @@ class Reduction(Movement):
     return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
 
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
-    """The standard deviation along axes (None: all). Raises AxisError."""
-    return self.var(axis, keepdim, correction).sqrt()
+    """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError."""
+    u = self.lazydata
+    axes = axes_of("std", axis, len(u.shape))
+    return self._finish(self._var_node(u, axes, correction)[0], axes, keepdim)._root(0.5)._rounded_to(u.dtype)
   def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """``(std, mean)``. Raises AxisError."""
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
   def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The p-norm along axes (None: all): ``(Σ |x|^p)^(1/p)``. For p inf the greatest and for -inf the least absolute value, for 0 how many are
-    not 0. Raises AxisError; ArgumentError for a p that is NaN, and for no elements where p is inf or -inf."""
-    if math.isnan(p): raise ArgumentError(f"norm: p is {p}; it takes a number, inf or -inf")
-    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
-    if p == 2: return x.square().sum(axis, keepdim).sqrt()
-    if p == math.inf: return x.abs().max(axis, keepdim)
-    if p == -math.inf: return x.abs().min(axis, keepdim)
-    if p == 0: return x.ne(0).cast(x.dtype).sum(axis, keepdim)
-    if p == 1: return x.abs().sum(axis, keepdim)
-    return x.abs().pow(p).sum(axis, keepdim).pow(1 / p)
+    """The p-norm along axes (None: all). p may be inf and -inf (the greatest and the least absolute value) and 0 (how many are not 0).
+
+    Small floats are computed in float32; no slope where the norm is 0. Raises AxisError, ArgumentError.
+    """
+    if not isinstance(p, (int, float)) or p != p: raise ArgumentError(f"norm: p = {p!r}; it must be a number")
+    u = self.lazydata
+    x = self.cast(graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else dtypes.default_float)
+    if p == 0: out = x.ne(0).cast(x.dtype).sum(axis, keepdim)
+    elif p == math.inf: out = x.abs().max(axis, keepdim)
+    elif p == -math.inf: out = x.abs().min(axis, keepdim)
+    elif p == 1: out = x.abs().sum(axis, keepdim)
+    else: out = (x.square() if p == 2 else x.abs().pow(p)).sum(axis, keepdim)._root(1 / p)
+    return out._rounded_to(u.dtype)
+
+  def _root(self, power: float) -> Self:
+    """self ** power, without slope where self is 0."""
+    u = self.lazydata
+    zero, one = graph.scalar(BinaryOps.CMPEQ, u, 0.0), graph.const(1.0, u.dtype, u.shape)
+    base = graph.where(zero, one, u)
+    root = graph.unary(UnaryOps.SQRT, base) if power == 0.5 else graph.scalar(BinaryOps.POW, base, power)
+    return self._wrap(graph.where(zero, graph.const(0.0 if power > 0 else math.inf, u.dtype, u.shape), root))
+  def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype) if dtype.kind == "f" else self
 
   def _rows(self, name: str, axis: int) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ntgrad.backends.cuda.facts import Facts, triton_type
 from ntgrad.backends.cuda.legalise import FP8, NARROW
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
@@ -37,7 +37,7 @@ def constant(dtype: DType, value: Any) -> Text:
   if dtype in FP8:
     with np.errstate(over="ignore"): return (str(int(np.array(value).astype(dtype.np).view(np.uint8))), ATOM)
   if dtype.kind == "f":
-    with np.errstate(over="ignore"): value = float(np.array(value).astype(dtype.np))
+    value = held(value, dtype)
     if math.isnan(value): return ('float("nan")', ATOM)
     if math.isinf(value): return ('float("inf")', ATOM) if value > 0 else ('float("-inf")', ATOM)
     text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
@@ -93,7 +93,7 @@ class Expressions(Facts):
   def cast(self, u: UOp) -> Text:
     v, d = u.src[0], u.dtype
     s = v.dtype
-    if v.op is Ops.CONST: return (f"tl.full((), {constant(d, _converted(v.arg, d))[0]}, {triton_type(d)})", ATOM)
+    if v.op is Ops.CONST: return (f"tl.full((), {constant(d, cast_number(v.arg, s, d))[0]}, {triton_type(d)})", ATOM)
     if s is d: return self.text[v]
     if s in FP8: return (f"_from_{d_short(s)}({self.x(v)})", ATOM)
     if d in FP8: return (f"_to_{d_short(d)}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})", ATOM)
@@ -154,6 +154,9 @@ class Expressions(Facts):
         return (f"~{self.typed(a, to, ATOM)}{sign}{self.x(b, prec - 1, to)}", prec)
     both = a.op is Ops.CONST and b.op is Ops.CONST
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
+      if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and not both:
+        bound = self.typed(a) if d is dtypes.float64 else self.x(a)
+        return (f"{'_at_least' if fn is BinaryOps.MAX else '_at_most'}({bound}, {self.typed(b, to)})", ATOM)
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
       return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
@@ -183,10 +186,3 @@ _ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.
 
 
 def d_short(d: DType) -> str: return "e4m3" if d is dtypes.float8_e4m3 else "e5m2"
-
-
-def _converted(value: Any, d: DType) -> Any:
-  """A constant as what a CAST to ``d`` makes of it."""
-  if d.kind == "f": return float(value)
-  if d.kind == "b": return bool(value)
-  return UOp.const(d, int(value)).arg

@@ -20,6 +20,13 @@ def _max(a, b):
 def _min(a, b):
   return tl.minimum(a, b)
 
+def _at_least(bound, x):
+  # of equal zeros x: its sign stays; NaN stays too
+  return tl.where(x < bound, bound, x)
+
+def _at_most(bound, x):
+  return tl.where(x > bound, bound, x)
+
 def _add(a, b):
   return a + b
 
@@ -60,11 +67,11 @@ def _unsigned_mod(a, b):
 
 def _float_floor_div(a, b):
   m = libdevice.fmod(a, b)
-  q = (a - m) / b
+  q = tl.div_rn(a - m, b) if a.dtype.is_fp32() else (a - m) / b
   q = tl.where((m != 0.0) & ((m < 0.0) != (b < 0.0)), q - 1.0, q)
   f = tl.floor(q)
   f = tl.where(q - f > 0.5, f + 1.0, f)
-  return tl.where(b == 0.0, a / b, f)
+  return tl.where(b == 0.0, a / b, tl.where(q == 0.0, libdevice.copysign(f, a / b), f))
 
 def _float_mod(a, b):
   # the sign of b

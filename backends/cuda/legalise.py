@@ -39,7 +39,7 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
     """The value of a source as float32 where its dtype is narrow, else as it is."""
     n = new[u]
     if n.dtype not in NARROW: return n
-    if n.op is Ops.CONST: return UOp.const(F32, rounded(n))
+    if n.op is Ops.CONST: return UOp.const(F32, n.arg)
     c = UOp(Ops.CAST, F32, (n,))
     if c not in seen:
       seen.add(c)
@@ -83,12 +83,6 @@ def new_cast(x: UOp, out: list[UOp]) -> UOp:
   c = UOp.fresh(Ops.CAST, F32, (x,))
   out.append(c)
   return c
-
-
-def rounded(c: UOp) -> float:
-  """A narrow constant's value."""
-  import numpy as np
-  with np.errstate(over="ignore"): return float(np.array(c.arg).astype(c.dtype.np))
 
 
 def sources(u: UOp) -> tuple[UOp, ...]:

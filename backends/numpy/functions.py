@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, dtypes, to_narrow
 from ntgrad.codegen.uop import COMPARE, BinaryOps, TernaryOps, UnaryOps
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -75,6 +75,11 @@ def _int_power(a: Array, b: Array) -> Array:
   return np.asarray(np.where(b >= 0, whole, np.where(a == 1, one, np.where(a == -1, odd, 0 * one))))
 
 
+def _extreme(better: Function) -> Function:
+  """MAX and MIN of floats: NaN where either is NaN, of equal zeros the second."""
+  return lambda a, b: np.asarray(np.where(better(a, b) | np.isnan(a), a, b))
+
+
 def _same(x: Array) -> Array: return x
 
 
@@ -103,8 +108,10 @@ def function(fn: Any, dtype: DType, out: DType) -> Function:
     if fn is BinaryOps.SUB: return np.logical_xor
   if fn is UnaryOps.ISNAN and kind != "f": return lambda x: np.zeros(x.shape, np.bool_)
   if fn is BinaryOps.POW and kind in "iu": return _int_power
+  if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f": return _extreme(np.greater if fn is BinaryOps.MAX else np.less)
   f = _wide.get(fn) or _plain[fn]
   if fn in _wide and dtype is not dtypes.float64:
+    if dtype.itemsize < 4: return lambda *xs: to_narrow(np.asarray(f(*[x.astype(np.float64) for x in xs])), out)
     return lambda *xs: np.asarray(f(*[x.astype(np.float64) for x in xs])).astype(result)
   if kind == "f" and dtype.itemsize < 4:
     if fn is TernaryOps.WHERE: return np.where
@@ -120,7 +127,5 @@ def cast(src: DType, dst: DType) -> Function:
   if dst.kind == "b": return (lambda x: x.astype(via) != 0) if via is not None else (lambda x: x != 0)
   result = dst.np
   if via is not None: return lambda x: x.astype(via).astype(result)
-  if dst.kind == "f" and dst.itemsize < 4 and src.kind != "f" and dst is not dtypes.float16:
-    wide = np.float64 if src.itemsize > 2 else np.float32
-    return lambda x: x.astype(wide).astype(result)
+  if dst.kind == "f" and dst.itemsize < 4: return lambda x: to_narrow(x, dst)
   return lambda x: x.astype(result)

@@ -96,7 +96,7 @@ static {t} tanh_{t}({t} x) {{
   c = c < -7.99881172f ? ({t})(-7.99881172f) : c;
   {t} s = c*c, p = {p}, q = {q};
   {t} near = {near};
-  return @abs(x) < 0.625f ? near*(s*x) + x : c*p/q;
+  return @abs(x) < 0.625f ? x*(near*s + 1.0f) : c*p/q;
 }}"""
 
 
@@ -131,7 +131,7 @@ static {t} {name}_{t}({t} x) {{
   {t} y = ({horner('s', '2.60831598e-6f', '-1.98106907e-4f', '8.33307858e-3f', '-1.66666597e-1f')})*(s*r) + r;
   {i} big = !(@abs(x) < 1e5f);
   if ({some}) y = {patch};  // rare: the device's own, one by one
-  return y;
+  return {'y' if shift else 'x == 0.0f ? x : y'};  // of -0.0 it is -0.0
 }}"""
 
 

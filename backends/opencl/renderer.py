@@ -16,7 +16,7 @@ from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mat
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
@@ -89,7 +89,7 @@ def constant(dtype: DType, value: Any) -> Text:
   register_type(dtype)
   if dtype.kind == "b": return ("true" if value else "false", ATOM)
   if dtype.kind == "f":
-    with np.errstate(over="ignore"): value = float(np.array(value).astype(dtype.np))
+    value = held(value, dtype)
     if math.isnan(value): return ("NAN", ATOM)
     if math.isinf(value): return ("INFINITY", ATOM) if value > 0 else ("-INFINITY", UNARY)
     text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
@@ -382,6 +382,7 @@ class _Kernel:
   def cast(self, u: UOp) -> Text:
     s, d, n = u.src[0].dtype.scalar(), u.dtype.scalar(), u.dtype.count
     t = register_type(u.dtype)
+    if u.src[0].op is Ops.CONST and u.src[0].dtype.count == n == 1: return constant(d, cast_number(u.src[0].arg, s, d))
     if u.src[0].dtype.count != n:  # convert the scalar, then widen
       x = self.scalar_cast(self.c(u.src[0], UNARY), s, d)[0]
       return (f"({t})({'-' + f'({x})' if d.kind == 'b' else x})", ATOM)

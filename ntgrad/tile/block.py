@@ -88,7 +88,7 @@ def block(x: Any) -> Block:
     return out
   if isinstance(x, bool): return Block(UOp.const(dtypes.bool, x))
   if isinstance(x, int): return Block(ix.const(x))
-  if isinstance(x, float): return Block(UOp.const(dtypes.float32, x))
+  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))   # as written: ``plain`` rounds it to the dtype that it meets
   if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
     return Block(UOp.const(dtypes.of(x.dtype), x.item()))
   raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {x!r}")
@@ -189,12 +189,12 @@ def to_axes(name: str, b: Block, axes: Sequence[Axis]) -> UOp:
 # ---- elementwise
 
 def plain(u: UOp, dtype: DType | None = None) -> UOp:
-  """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``."""
+  """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``. Numbers are rounded here."""
   if u.dtype is dtypes.index:
     if u.op is Ops.CONST: return UOp.const(dtype or index_dtype(u), u.arg)
     u = UOp(Ops.CAST, index_dtype(u), (u,))
-  if dtype is None or u.dtype is dtype: return u
-  return UOp.const(dtype, u.arg) if u.op is Ops.CONST else u.cast(dtype)
+  if u.op is Ops.CONST: return UOp.const(dtype or u.dtype, u.arg)
+  return u if dtype is None or u.dtype is dtype else u.cast(dtype)
 
 
 def position(u: UOp) -> UOp:
@@ -267,11 +267,6 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
     raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
   u, v = plain(u, d), plain(v, d)
-  if fn is BinaryOps.IDIV and d.kind == "f":
-    return Block(UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR), axes)
-  if fn is BinaryOps.MOD and d.kind == "f":
-    q = UOp(Ops.ALU, d, (UOp(Ops.ALU, d, (u, v), BinaryOps.DIV),), UnaryOps.FLOOR)
-    return Block(UOp(Ops.ALU, d, (u, UOp(Ops.ALU, d, (q, v), BinaryOps.MUL)), BinaryOps.SUB), axes)
   out = UOp(Ops.ALU, dtypes.bool if fn in COMPARE else d, (u, v), fn)
   return Block(ix.fold(out) or out, axes)
 

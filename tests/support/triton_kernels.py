@@ -27,6 +27,7 @@ MORE: dict[str, Callable[[], list[Tensor]]] = {
   "matmul_int8": lambda: [E(32, 32, dtype="int8") @ E(32, 32, dtype="int8")], "batched": lambda: [E(3, 20, 24) @ E(3, 24, 40)],
   "long_rows": lambda: [E(4, 30000).softmax(-1)], "random": lambda: [Tensor.rand(100)], "wide_sum": lambda: [E(300, 200).sum(0)],
   "bool_reduce": lambda: [(E(4, 20) > 0).all(1)], "division": lambda: [E(40, dtype="int32") // E(40, dtype="int32")],
+  "float_division": lambda: [E(50) // E(50) + E(50) % 3.0, (E(50, dtype="float64") // 0.1).relu6()],
   "double": lambda: [E(50, dtype="float64").sin().sqrt() / 3], "maximum": lambda: [E(50).maximum(E(50)).minimum(0.5)]}
 
 

@@ -70,3 +70,12 @@ def test_a_setting_that_is_none_is_refused() -> None:
 def test_variables_refuse_what_they_do_not_take(variable: str, value: str, said: str) -> None:
   done = subprocess.run([sys.executable, "-c", "import ntgrad"], env={**os.environ, variable: value}, capture_output=True, text=True, timeout=120)
   assert done.returncode and f"ConfigError: environment variable {said}" in done.stderr
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+def test_a_number_on_another_device_than_the_default(device: str) -> None:
+  if not available()[0]: pytest.skip("no OpenCL device")
+  with config(dev="CPU" if device == "NUMPY" else "NUMPY"):
+    x, half = Tensor([1.0, 2.0], device=device), Tensor(0.5, device=device)
+    assert half.item() == 0.5 and (x + half).tolist() == [1.5, 2.5] and (Tensor(0.5).to(device) * x).tolist() == [0.5, 1.0]
+    assert Tensor.full((), 3, device=device).item() == 3 and Tensor.ones(2, device=device).tolist() == [1.0, 1.0]

@@ -1,7 +1,11 @@
 """Numbers that change from call to call: two structures that differ only in them share a kernel (DESIGN section 6, rule 8)."""
 from __future__ import annotations
 
-from ntgrad import Tensor
+import numpy as np
+import pytest
+
+from ntgrad import Tensor, dtypes
+from ntgrad.codegen.dtype import DType, held
 from ntgrad.engine import compile as engine_compile
 
 
@@ -26,3 +30,10 @@ def test_common_numbers_stay_in_the_code() -> None:
 def test_scalars_get_memory_of_their_own() -> None:
   one = Tensor.ones(()).realize()
   assert (Tensor.ones(()) + 1).item() == 2.0 and one.item() == 1.0
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes.floats if d.itemsize >= 2], ids=lambda d: d.name)
+def test_a_number_has_the_same_bits_in_the_code_and_as_a_parameter(dtype: DType) -> None:
+  x = Tensor(np.ones(3, dtype.np)).realize()
+  for k in (0.13713713713713713, 0.21921921921921922, 0.33133133133133133):   # in the code, then parameters
+    for got in ((x * k).cast("float64").numpy(), (x * k).numpy().astype(np.float64)): assert got.tolist() == [held(k, dtype)] * 3

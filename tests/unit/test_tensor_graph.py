@@ -600,6 +600,15 @@ def test_norms() -> None:
   check_gradient(batchnorm, X3, w, b)
 
 
+def test_batchnorm_over_two_channel_axes() -> None:
+  n, c, d = X3.shape
+  m, s = rng.standard_normal((c, d)), POS.reshape(-1)[:c * d].reshape(c, d)
+  for shape in ((c, d), (1, c, d), (c * d,)):
+    same(Tensor(X3).batchnorm(Tensor(s.reshape(shape)), None, Tensor(m), Tensor(s.reshape(shape)), (1, 2)), (X3 - m) * s * s, tol=1e-12)
+  row = s[:, 0]
+  same(Tensor(X3).batchnorm(None, None, Tensor(m[:, 0]), Tensor(row.reshape(1, c, 1))), (X3 - m[:, :1]) * row[:, None], tol=1e-12)
+
+
 def test_attention() -> None:
   q, k, v = (rng.standard_normal((2, 3, 4)) for _ in range(3))
   p = _softmax(np.where(np.tril(np.ones((3, 3))) > 0, q @ k.swapaxes(-1, -2) / 2, -np.inf), -1)
