@@ -22,10 +22,11 @@ def device_exists(device: str) -> None:
   if missing(device): pytest.skip(missing(device))
 
 
-def specials(d: DType) -> Array:
+def specials(d: DType, device: str) -> Array:
+  """Numbers at which functions go wrong. On CUDA without denormals: libdevice's functions take them for zeros (docs/numbers.md)."""
   info: Any = ml_dtypes.finfo(d.np)
   some = [0.0, 1.0, 1e-4, 0.1, 0.49, 0.5, 1.5, 2.5, 3.0, 7.0, 20.0, 89.0, 90.0, 300.0, 30000.0, np.inf]
-  some += [float(info.tiny), float(info.smallest_subnormal), float(info.max)]
+  some += [float(info.tiny), float(info.max), *([] if device == "CUDA" else [float(info.smallest_subnormal)])]
   return np.array([s * x for x in some for s in (1, -1)] + [np.nan]).astype(d.np)
 
 
@@ -61,7 +62,7 @@ TWO: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array]
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_functions_of_one_value(device: str, dtype: DType) -> None:
-  x = specials(dtype)
+  x = specials(dtype, device)
   got = {name: getattr(Tensor(x, device=device), name)() for name in ONE}
   Tensor.realize(*got.values())
   wrong = []
@@ -75,7 +76,7 @@ def test_functions_of_one_value(device: str, dtype: DType) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_functions_of_two_values(device: str, dtype: DType) -> None:
-  v = specials(dtype)
+  v = specials(dtype, device)
   a, b = np.repeat(v, len(v)), np.tile(v, len(v))
   got = {name: fn(Tensor(a, device=device), Tensor(b, device=device)) for name, (fn, _) in TWO.items()}
   Tensor.realize(*got.values())

@@ -114,7 +114,8 @@ class Fake:
       return (0,)
     names = types.SimpleNamespace
     self.driver = names(
-      cuInit=lambda flags: (0,), cuDeviceGetCount=lambda: (0, self.gpus), cuDeviceGetName=lambda n, i: (0, b"Fake\0\0"),
+      cuInit=lambda flags: (0,), cuDriverGetVersion=lambda: (0, 13000), cuDeviceGetCount=lambda: (0, self.gpus),
+      cuDeviceGetName=lambda n, i: (0, b"Fake\0\0"),
       CUdevice_attribute=names(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major", CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor"),
       CUfunction_attribute=names(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
       cuDeviceGetAttribute=attribute, cuKernelSetAttribute=set_attribute, cuMemGetInfo=lambda: (0, self.room, self.room), cuMemAllocHost=pinned,

@@ -12,6 +12,7 @@ import pytest
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 
 # ``child(f)`` forks; the child prints what f gives, or its error's class and text, and ends as Python does.
@@ -34,7 +35,7 @@ def child(*fs, end=sys.exit):
 
 def run(code: str, timeout: float = 100, **env: str) -> list[str]:
   """The lines that a program prints, which must print nothing to stderr and end by itself."""
-  done = subprocess.run([sys.executable, "-c", FORK + textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+  done = subprocess.run([sys.executable, "-c", FORK + textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": PATHS, **env},
                         capture_output=True, text=True, timeout=timeout, check=False)
   assert (done.returncode, done.stderr) == (0, ""), done.stderr
   return done.stdout.splitlines()

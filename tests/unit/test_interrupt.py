@@ -15,6 +15,7 @@ from ntgrad.backends.process import uninterrupted
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 DEVICES = ["NUMPY", pytest.param("CPU", marks=pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU")))]
 
 # ``interrupted(f, seconds)`` calls f and sends Ctrl-C after that time; gives whether it came before f was done.
@@ -45,7 +46,7 @@ def run(code: str, **env: str) -> list[str]:
   with tempfile.NamedTemporaryFile("w", suffix=".py") as f:   # an application's source is read from its file
     f.write(PRELUDE + textwrap.dedent(code))
     f.flush()
-    done = subprocess.run([sys.executable, f.name], env={**os.environ, "PYTHONPATH": str(ROOT), **env}, capture_output=True, text=True, timeout=150,
+    done = subprocess.run([sys.executable, f.name], env={**os.environ, "PYTHONPATH": PATHS, **env}, capture_output=True, text=True, timeout=150,
                           check=False)
   assert done.returncode == 0 and "Error" not in done.stderr, done.stderr
   return done.stdout.splitlines()
