@@ -32,7 +32,7 @@ def vmax(u: UOp) -> int: return bounds(u)[1]
 @kept
 def bounds(u: UOp) -> tuple[int, int]:
   """The least and greatest value that an integer or bool node can have."""
-  if u.op is Ops.CONST: return (int(u.arg), int(u.arg))
+  if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
   if u.op is Ops.RANGE: return (0, u.arg[1] - 1)
   if u.op is Ops.SPECIAL: return (0, u.arg[2] - 1)
   if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))

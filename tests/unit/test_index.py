@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from support.indices import at_points
 
@@ -127,3 +128,9 @@ def test_both_is_a_set() -> None:
 def test_product_of_unknowns_stays() -> None:
   p = ix.mul(A, B)
   assert p is ix.mul(B, A) and (at_points(p, POINTS) == POINTS[A] * POINTS[B]).all() and ix.bounds(p) == (0, 2)
+
+
+def test_bounds_of_what_is_no_number_of_an_index() -> None:
+  """Floats on the way (a cast of infinity) have no bounds, and are no error."""
+  inf = UOp.const(dtypes.float32, float("-inf"))
+  assert ix.bounds(UOp(Ops.CAST, dtypes.int32, (UOp.alu(BinaryOps.ADD, inf, inf),))) == (-(1 << 31), (1 << 31) - 1)

@@ -180,14 +180,14 @@ def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:
       got = [((t + k).sum(0) * (k + 1)).realize() for k in range(4)] + [(t * 2).max(1).realize()]
       want = [(x + k).sum(0) * (k + 1) for k in range(4)] + [(x * 2).max(1)]
       for g, w in zip(got, want): np.testing.assert_allclose(g.numpy(), w, rtol=1e-5)
-    n, hits, end = 2, 0, time.monotonic() + 7
-    while time.monotonic() < end:
+    n, hits, end = 2, 0, time.monotonic() + 90
+    while hits < 5 and time.monotonic() < end:
       hits += interrupted(lambda: program(n), random.uniform(0.01, 0.8))
       program(n)
       n += 1
-    print(hits > 1)
+    print(hits)
     """, DEV="CPU", CACHE_DIR=str(tmp_path), VERIFY="0", **settings)
-  assert lines == ["True"]
+  assert int(lines[0]) > 1
 
 
 def test_an_interrupt_while_a_node_goes() -> None:
