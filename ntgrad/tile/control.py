@@ -172,15 +172,18 @@ def alike(a: Any, b: Any) -> bool:
   return True
 
 
+def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
+  """Values that are alike, with what ``choose`` makes of each two numbers or blocks in them that may differ."""
+  def made(pair: tuple[Any, Any], parts: list[Any]) -> Any: return type(pair[0])(parts) if parts else pair[0] if same(*pair) else choose(*pair)
+  return fold((a, b), pairs_of, made)
+
+
 def select(condition: Block, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
-  def made(pair: tuple[Any, Any], parts: list[Any]) -> Any:
-    a, b = pair
-    if parts: return type(a)(parts)
-    if same(a, b): return a
+  def choose(a: Any, b: Any) -> Any:
     if number(a) and number(b): return where(condition, a, b)
     raise ApplicationError(f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks")
-  return fold((a, b), pairs_of, made)
+  return each(a, b, choose)
 
 
 def together(*values: Any) -> tuple[DType, tuple[int, ...]]:

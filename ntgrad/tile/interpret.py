@@ -18,7 +18,6 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
 from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.nested import fold
 from ntgrad.codegen.symbol import Symbol, evaluate
 from ntgrad.codegen.uop import Ops, UnaryOps, UOp
 
@@ -31,11 +30,11 @@ from .control import (
   alike,
   both,
   computed,
+  each,
   either,
   hashable,
   number,
   ours,
-  pairs_of,
   same,
   select,
   together,
@@ -278,10 +277,7 @@ class Interpreter:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: dict[str, Any] = {}
-    def chosen(pair: tuple[Any, Any], parts: list[Any]) -> Any:
-      a, b = pair
-      if parts: return type(a)(parts)
-      if same(a, b): return a
+    def chosen(a: Any, b: Any) -> Any:
       dtype, shape = together(a, b)
       v = t.variable(dtype, shape)
       for statements, x in zip(sides, (a, b)):
@@ -292,7 +288,7 @@ class Interpreter:
       if not alike(a, b):
         what = "as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
         raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
-      out[name] = fold((a, b), pairs_of, chosen)
+      out[name] = each(a, b, chosen)
     then, other = sides
     t.statements.append(UOp.fresh(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out
