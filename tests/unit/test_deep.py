@@ -4,7 +4,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -25,9 +25,10 @@ from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.program import Program
-from ntgrad.codegen.symbol import Symbol, evaluate
+from ntgrad.codegen.symbol import Symbol, cdiv, evaluate
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.device import Device
+from ntgrad.engine.device import get_device
 from ntgrad.engine.report import describe
 from ntgrad.nn.state import get_state_dict
 from ntgrad.schedule import create_schedule
@@ -131,8 +132,7 @@ def value(name: str) -> np.ndarray[Any, Any]:
 def test_programs(name: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
   got = value(name)
   text = capsys.readouterr().out
-  assert np.isfinite(got).all() and (name == "moves" or "linear UOps" in text)
-  assert max(map(len, text.splitlines())) < 20_000
+  assert np.isfinite(got).all() and max(map(len, text.splitlines()), default=0) < 20_000
   if device == "NUMPY": return
   monkeypatch.setattr(Device, "DEFAULT", "NUMPY")
   np.testing.assert_allclose(got, value(name), rtol=1e-4, atol=1e-5)
@@ -226,13 +226,15 @@ def test_cubin_of_a_deep_kernel() -> None:
   assert compiler.build(source, "k", signature(source), "sm_90").cubin[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("device", ["NUMPY", "CPU", triton.NAME])
 @pytest.mark.parametrize("name", ["upcast", "unroll"])
 def test_copies_run(name: str, device: str) -> None:
+  if missing(device): pytest.skip(missing(device))
   x = np.random.default_rng(0).random((3, N), np.float32)
   kernel = KERNELS[name]()
   data = [np.zeros(3 if name == "unroll" else (3, N), np.float32), x, x][:len(kernel.params)]
-  opened = Device[device]
-  with shallow(): out, = launch(opened, [spec(kernel, name, opened.renderer.target)], kernel, data)
+  opened = get_device(device)
+  with shallow() if device != triton.NAME else nullcontext(): out, = launch(opened, [spec(kernel, name, opened.renderer.target)], kernel, data)
   np.testing.assert_allclose(np.asarray(out[0]).reshape(data[0].shape), (x * x).sum(1) if name == "unroll" else x * 2 + 1, rtol=1e-5)
 
 
@@ -308,12 +310,11 @@ def test_long_symbols() -> None:
 
 def test_deep_symbols() -> None:
   x = Symbol("x", lower_bound=0)
-  e: Any = x
-  for i in range(60): e = (e + i) // 2 * x + e // 3
+  e, value = x, 10 ** 6
   with shallow():
-    value = 3
-    for i in range(60): value = (value + i) // 2 * 3 + value // 3
-    assert evaluate(e, {"x": 3}) == value and e.bounds == (0, None)
+    for i in range(N // 10): e, value = cdiv(e + i, 3), -(-(value + i) // 3)
+    assert evaluate(e, {"x": 10 ** 6}) == e.subs({x: 10 ** 6}) == value and e.bounds[1] is None and str(e).count("cdiv") == N // 10
+    assert pickle.loads(pickle.dumps(e)) == e
 
 
 def test_deep_models() -> None:
