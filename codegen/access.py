@@ -46,8 +46,8 @@ class Access:
     return at, ix.both(valid, *self.where)
 
   def chain(self) -> str:
-    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index as it is."""
-    name, printer = f"data{self.param.slot}", Printer()
+    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index as it is; a long part of that is ``…``: the body has it."""
+    name, printer = f"data{self.param.slot}", Printer(lambda text: "…")
     if self.arrangement is None:
       text = f"{name}({', '.join(map(str, self.param.shape))}).at({', '.join(printer.text(i) for i in self.index.src)})"
       conditions = ix.conjuncts(self.gate)

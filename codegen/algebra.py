@@ -1,49 +1,46 @@
 """The algebra of Symbols: sympy adds and multiplies, divisions are nodes of our own, and nothing searches for a simplification.
 
-Three things are made of a sympy expression: its *key*, which says what it equals; its *form*, nested tuples that are quick to walk; and its
+Three things are made of a sympy expression: its *key*, which says what it equals; its *form*, a list of steps that are quick to walk; and its
 text.
 """
 from __future__ import annotations
 
 import math
 import operator
-from functools import lru_cache
-from typing import Any, Callable, Mapping
+from functools import lru_cache, reduce
+from typing import Any, Callable, Mapping, Sequence
 
 import sympy
 
 Key = Any   # a sympy expression
-Form = Any  # (operator, operands…), a name or an int
+Form = tuple[Any, ...]  # steps: an int, a name, or (operator, the numbers of the steps that are its operands…); the last is the value
 
 
-class FloorDiv(sympy.Function):  # type: ignore[misc]
+class Function(sympy.Function):  # type: ignore[misc]
+  """A function of two integers that are not both known."""
+  nargs = 2
+  is_integer = True
+  is_number = False
+
+
+class FloorDiv(Function):
   """a // b, rounded down."""
-  nargs = 2
-  is_integer = True
 
 
-class CeilDiv(sympy.Function):  # type: ignore[misc]
+class CeilDiv(Function):
   """a / b, rounded up."""
-  nargs = 2
-  is_integer = True
 
 
-class Modulo(sympy.Function):  # type: ignore[misc]
+class Modulo(Function):
   """a % b, with the sign of b."""
-  nargs = 2
-  is_integer = True
 
 
-class Greater(sympy.Function):  # type: ignore[misc]
+class Greater(Function):
   """The greater of two."""
-  nargs = 2
-  is_integer = True
 
 
-class Lesser(sympy.Function):  # type: ignore[misc]
+class Lesser(Function):
   """The lesser of two."""
-  nargs = 2
-  is_integer = True
 
 
 # ---- keys: what an expression equals
@@ -84,11 +81,31 @@ def floor(a: Key, b: Key) -> Key:
   return whole + FloorDiv(rest, b)
 
 
-@lru_cache(maxsize=8192)
+def sources_first(e: Key, operands: Callable[[Key], Sequence[Key]]) -> dict[Key, Sequence[Key]]:
+  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's stack."""
+  found: dict[Key, Sequence[Key]] = {}
+  out: dict[Key, Sequence[Key]] = {}
+  stack = [e]
+  while stack:
+    n = stack[-1]
+    if n not in found:
+      found[n] = operands(n)
+      stack.extend([o for o in reversed(found[n]) if o not in found])
+    else:
+      out.setdefault(stack.pop(), found[n])
+  return out
+
+
 def key_of(e: Key) -> Key:
   """Equal keys, equal values: products multiplied out, every division a floor division of what does not divide."""
-  if not e.args: return e
-  args = [key_of(a) for a in e.args]
+  keys: dict[Key, Key] = {}
+  for n, args in sources_first(e, lambda n: n.args).items(): keys[n] = _key(n, tuple([keys[a] for a in args])) if args else n
+  return keys[e]
+
+
+@lru_cache(maxsize=8192)
+def _key(e: Key, args: tuple[Key, ...]) -> Key:
+  """The key of an expression whose operands have the keys ``args``."""
   if isinstance(e, FloorDiv): return floor(*args)
   if isinstance(e, CeilDiv): return expanded(1 + floor(args[0] - 1, args[1]))
   if isinstance(e, Modulo): return expanded(args[0] - args[1] * floor(*args))
@@ -99,20 +116,29 @@ def key_of(e: Key) -> Key:
   return expanded(e.func(*args))
 
 
-# ---- forms: nested tuples that are quick to walk, (operator, operands…), a name or an int
+# ---- forms: steps that are quick to walk, operands first
 
 _NODES = {FloorDiv: "//", CeilDiv: "cdiv", Modulo: "%", Greater: "max", Lesser: "min"}
 INTS: dict[str, Callable[[int, int], int]] = {
-  "//": operator.floordiv, "%": operator.mod, "cdiv": lambda a, b: -(-a // b), "max": max, "min": min, "**": operator.pow}
+  "+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "cdiv": lambda a, b: -(-a // b),
+  "max": max, "min": min, "**": operator.pow}
 
 
 def form_of(e: Key) -> Form:
-  """An expression as nested tuples."""
-  if e.is_Integer: return int(e)
-  if e.is_Symbol: return e.name
-  if e.is_Add: return ("+", *map(form_of, _ordered(e.as_ordered_terms())))
-  if e.is_Mul: return ("*", *map(form_of, e.as_ordered_factors()))
-  return ("**" if e.is_Pow else _NODES[e.func], *map(form_of, e.args))
+  """An expression as steps."""
+  number: dict[Key, int] = {}
+  for n in (parts := sources_first(e, _operands)): number[n] = len(number)
+  return tuple([int(n) if n.is_Integer else n.name if n.is_Symbol else (_operator(n), *[number[o] for o in os]) for n, os in parts.items()])
+
+
+def _operands(e: Key) -> Sequence[Key]:
+  """The operands of an expression in the order in which they are written."""
+  if e.is_Add: return _ordered(e.as_ordered_terms())
+  found: Sequence[Key] = e.as_ordered_factors() if e.is_Mul else e.args
+  return found
+
+
+def _operator(e: Key) -> str: return "+" if e.is_Add else "*" if e.is_Mul else "**" if e.is_Pow else _NODES[e.func]
 
 
 def _ordered(terms: list[Key]) -> list[Key]:
@@ -122,41 +148,43 @@ def _ordered(terms: list[Key]) -> list[Key]:
 
 def run(form: Form, values: Mapping[str, int]) -> int:
   """Its value where names have ``values``. Raises KeyError for one that has none."""
-  if form.__class__ is int: return form
-  if form.__class__ is str: return values[form]
-  op = form[0]
-  if op == "+":
-    total = 0
-    for f in form[1:]: total += run(f, values)
-    return total
-  if op == "*":
-    total = 1
-    for f in form[1:]: total *= run(f, values)
-    return total
-  return INTS[op](run(form[1], values), run(form[2], values))
+  got: list[int] = []
+  for step in form:
+    if step.__class__ is str: got.append(values[step])
+    elif step.__class__ is int: got.append(step)
+    elif len(step) == 3: got.append(INTS[step[0]](got[step[1]], got[step[2]]))
+    else: got.append(reduce(INTS[step[0]], [got[i] for i in step[1:]]))
+  return got[-1]
 
 
 _STRENGTH = {"+": 1, "*": 2, "//": 2, "%": 2, "**": 4}
+Text = tuple[str, int]   # how it is written, and how strongly it binds
 
 
-def text_of(form: Form) -> tuple[str, int]:
-  """How it is written, and how strongly it binds."""
-  if not isinstance(form, tuple): return str(form), 5 if isinstance(form, str) or form >= 0 else 1
-  op, operands = form[0], [text_of(f) for f in form[1:]]
-  if op not in _STRENGTH: return f"{op}({', '.join(t for t, _ in operands)})", 5
+def text_of(form: Form) -> str:
+  """How it is written."""
+  texts: list[Text] = []
+  for step in form:
+    if isinstance(step, tuple): texts.append(_written(step[0], [(texts[i], form[i]) for i in step[1:]]))
+    else: texts.append((str(step), 5 if isinstance(step, str) or step >= 0 else 1))
+  return texts[-1][0]
+
+
+def _written(op: str, operands: list[tuple[Text, Any]]) -> Text:
+  """An operator between operands, each its text and its step."""
+  if op not in _STRENGTH: return f"{op}({', '.join(t for (t, _), _ in operands)})", 5
   mine = _STRENGTH[op]
   if op == "+":
-    out = operands[0][0]
-    for text, _ in operands[1:]: out += f" - {text[1:]}" if text.startswith("-") else f" + {text}"
-    return out, mine
-  if op == "*" and form[1] == -1:
-    rest, strength = text_of(form[2] if len(form) == 3 else ("*", *form[2:]))
+    out = [operands[0][0][0]]
+    out += [f" - {t[1:]}" if t.startswith("-") else f" + {t}" for (t, _), _ in operands[1:]]
+    return "".join(out), mine
+  if op == "*" and operands[0][1] == -1:
+    rest, strength = operands[1][0] if len(operands) == 2 else _written("*", operands[1:])
     plain = strength > mine or (strength == mine and "//" not in rest and "%" not in rest)  # -x // 2 would be (-x) // 2
     return f"-{rest}" if plain else f"-({rest})", mine
   if op == "*":  # a // b * c is read from the left: a quotient stands first or in parentheses
-    parts = [t if s > mine or (s == mine and f[0] == "*") or (s == mine and n == 0) else f"({t})"
-             for n, ((t, s), f) in enumerate(zip(operands, form[1:]))]
+    parts = [t if s > mine or (s == mine and (n == 0 or step[0] == "*")) else f"({t})" for n, ((t, s), step) in enumerate(operands)]
     return " * ".join(parts), mine
-  (a, sa), (b, sb) = operands
+  ((a, sa), _), ((b, sb), _) = operands
   left = a if sa > mine or (sa == mine and op != "**" and not a.startswith("-")) else f"({a})"  # y - x // 2 is not y + (-x) // 2
   return f"{left}{op if op == '**' else f' {op} '}{b if sb > mine else f'({b})'}", mine

@@ -47,9 +47,13 @@ def full_key(key: Any, n: int) -> tuple[Any, ...]:
 
 def key_text(key: Any, called: bool = False) -> str:
   """A key as written: between brackets, or as an argument of a call."""
-  if isinstance(key, tuple):
-    text = ", ".join(key_text(k, called) for k in key)
-    return f"({text}{',' * (len(key) == 1)})" if called else text or "()"
+  if not isinstance(key, tuple): return entry_text(key, called)
+  text = ", ".join([entry_text(k, called) for k in key])
+  return f"({text}{',' * (len(key) == 1)})" if called else text or "()"
+
+
+def entry_text(key: Any, called: bool) -> str:
+  """A key's entry for one dimension."""
   if key is Ellipsis: return "..."
   if not isinstance(key, slice): return str(key)
   if called: return f"slice({key.start}, {key.stop}, {key.step})"

@@ -67,6 +67,7 @@ class Variable(Param):
   def uop(self) -> UOp: return self.node
 
 
+Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
 EFFECTS = (Ops.STORE, Ops.ATOMIC)
 REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
 
@@ -83,11 +84,14 @@ def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
   return (statement.src[1:],) if statement.op in REGIONS else ()
 
 
-def walk(body: Iterable[UOp]) -> Iterator[UOp]:
-  """Every statement, in order, a region before what it has."""
-  for s in body:
-    yield s
-    for part in inner(s): yield from walk(part)
+def walk(body: Iterable[UOp], around: Around = ()) -> Iterator[tuple[UOp, Around]]:
+  """Every statement, in order, a region before what it has; each with the axes of the FORs around it."""
+  stack = [(s, around) for s in reversed(list(body))]
+  while stack:
+    s, around = stack.pop()
+    yield s, around
+    within = (*around, s.arg) if s.op is Ops.FOR else around
+    for part in reversed(inner(s)): stack.extend([(x, within) for x in reversed(part)])
 
 
 def is_variable(buffer: UOp) -> bool:
@@ -113,7 +117,7 @@ class Kernel:
   @cached_property
   def statements(self) -> list[UOp]:
     """Every statement, those of regions too, in order."""
-    return list(walk(self.body))
+    return [s for s, _ in walk(self.body)]
 
   @cached_property
   def effects(self) -> list[UOp]:
@@ -181,15 +185,12 @@ class Kernel:
       if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD: return count(u.src[0].ranges | around)
       return 0
     if self.plain: return sum(each(u, frozenset()) for u in self.nodes)
-    def total(body: Iterable[UOp], around: frozenset[UOp]) -> int:
-      n = 0
-      for s in body:
-        values = s.src if s.op in EFFECTS else s.src[:1]
-        n += sum(each(u, around) for u in toposort(values))
-        within = around | {self.axis(s.arg).rng} if s.op is Ops.FOR else around
-        n += sum(total(part, within) for part in inner(s))
-      return n
-    return total(self.body, frozenset(a.rng for a in self.of_kind(AxisKind.GRID)))
+    grid = frozenset(a.rng for a in self.of_kind(AxisKind.GRID))
+    n = 0
+    for s, fors in walk(self.body):
+      around = grid.union([self.axis(i).rng for i in fors])
+      n += sum([each(u, around) for u in toposort(s.src if s.op in EFFECTS else s.src[:1])])
+    return n
 
   @cached_property
   def bytes(self) -> int:

@@ -1,7 +1,8 @@
 """A kernel's index form as text: axes, parameters, and what is stored, as a person would write it."""
 from __future__ import annotations
 
-from typing import Any, Iterable
+import itertools
+from typing import Any, Callable, Iterator, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes, number_text
@@ -15,6 +16,7 @@ _INFIX: dict[Any, tuple[str, int]] = {  # sign, how strongly it binds
   BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
 _CALL, _UNARY, _IF = 10, 9, 1
+LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 
 def dtype_name(d: DType) -> str:
@@ -23,15 +25,30 @@ def dtype_name(d: DType) -> str:
 
 
 class Printer:
-  """Expressions as text. ``names`` holds the nodes that stand under a name."""
+  """Expressions as text. ``named`` writes a text down on a line of its own and gives it a name: what is long has one."""
 
-  def __init__(self, names: dict[UOp, str] | None = None): self.names = names or {}
+  def __init__(self, named: Callable[[str], str] | None = None):
+    self.named = named
+    self.known: dict[UOp, tuple[str, int]] = {}   # the text of each node so far, and how strongly it binds
 
   def text(self, u: UOp, least: int = 0) -> str:
     """``u``, in brackets where it binds more loosely than ``least``."""
-    if u in self.names: return self.names[u]
-    out, strength = self._text(u)
+    stack = [u] if u not in self.known else []
+    while stack:   # operands first: expressions are deeper than Python's stack
+      n = stack[-1]
+      missing = [s for s in _operands(n) if s not in self.known] if n not in self.known else []
+      stack.extend(missing[::-1])
+      if missing: continue
+      stack.pop()
+      if n in self.known: continue
+      self.known[n] = self._text(n)
+      if len(self.known[n][0]) > LONGEST: self.name(n)
+    out, strength = self.known[u]
     return f"({out})" if strength < least else out
+
+  def name(self, u: UOp) -> None:
+    """From here on ``u`` stands under a name."""
+    if self.named is not None: self.known[u] = (self.named(self.text(u)), _CALL)
 
   def _text(self, u: UOp) -> tuple[str, int]:
     fn, src = u.arg, u.src
@@ -77,6 +94,13 @@ class Printer:
     return " and ".join(self.text(c, _INFIX[BinaryOps.CMPLT][1]) for c in ix.conjuncts(gate)) or "True"
 
 
+def _operands(u: UOp) -> Sequence[UOp]:
+  """The nodes that the text of a node is made of."""
+  if u.op in (Ops.CONST, Ops.RANGE): return ()
+  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(u.src[2] if len(u.src) > 2 else None))
+  return u.src[:1] if u.op is Ops.STAGE else u.src
+
+
 def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
 
 
@@ -112,66 +136,67 @@ def index_form(kernel: Kernel) -> str:
 
 
 def body_lines(kernel: Kernel) -> list[str]:
-  """The body: ``v0 = …`` for what is used more than once, then a line a STORE."""
-  if not kernel.plain: return _Statements(kernel).lines
-  uses: dict[UOp, int] = {}
-  for u in toposort(kernel.body):
-    for s in u.src: uses[s] = uses.get(s, 0) + 1
-  printer = Printer()
-  lines = []
-  for u in toposort(kernel.body):
-    if u.op is Ops.STORE:
-      sign, note = _mode(u.arg)
-      lines.append(f"store {printer.place(u.src[0], u.src[1], u.src[3] if len(u.src) > 3 else None)} {sign} {printer.text(u.src[2])}{note}")
-    elif uses.get(u, 0) > 1 and u.op in (Ops.ALU, Ops.REDUCE, Ops.CAST) and _worth_a_name(u):
-      text = printer.text(u)
-      printer.names[u] = f"v{len(printer.names)}"
-      lines.append(f"{printer.names[u]} = {text}")
+  """The body: ``v0 = …`` for what is used more than once or is long, then a line a STORE."""
+  if not kernel.plain: return _statement_lines(kernel)
+  lines: list[str] = []
+  uses = _uses(kernel.nodes)
+  printer = Printer(_names(lines, "", (f"v{n}" for n in itertools.count())))
+  for u in kernel.nodes:
+    if u.op is Ops.STORE: lines.append(_effect(printer, u))
+    elif uses.get(u, 0) > 1 and _worth_a_name(u): printer.name(u)
   return lines
 
 
-class _Statements:
-  """Statements, indented; what one uses more than once stands before it under a name."""
-
-  def __init__(self, kernel: Kernel):
-    self.kernel, self.lines = kernel, list[str]()
-    self.names = 0
-    self.add(kernel.body, 0)
-
-  def add(self, body: Iterable[UOp], depth: int) -> None:
-    for s in body:
-      values = s.src if s.op in EFFECTS else s.src[:1]
-      printer = self.shared(values, depth)
-      def line(text: str) -> None: self.lines.append("  " * depth + text)
-      if s.op in EFFECTS:
-        place = printer.place(s.src[0], s.src[1], s.src[3] if len(s.src) > 3 else None)
-        sign, note = _mode(s.arg) if s.op is Ops.STORE else ("", "")
-        if s.op is Ops.ATOMIC: line(f"atomic {s.arg} {place}, {printer.text(s.src[2])}")
-        else: line(f"{'' if is_variable(s.src[0]) else 'store '}{place} {sign} {printer.text(s.src[2])}{note}")
-        continue
-      if s.op is Ops.FOR: line(f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:")
-      else: line(f"{s.op.name.lower()} {printer.condition(s.src[0])}:")
-      first, *other = inner(s)
-      self.add(first, depth + 1)
-      if not first: self.lines.append("  " * depth + "  pass")
-      for part in other:
-        if part:
-          line("else:")
-          self.add(part, depth + 1)
-
-  def shared(self, values: tuple[UOp, ...], depth: int) -> Printer:
-    uses: dict[UOp, int] = {}
-    nodes = toposort(values)
+def _statement_lines(kernel: Kernel) -> list[str]:
+  """Statements, indented; what one uses more than once, or is long, stands before it under a name."""
+  lines: list[str] = []
+  names = (f"x{n}" for n in itertools.count())
+  stack: list[tuple[UOp | str, str]] = [(s, "") for s in reversed(kernel.body)]
+  while stack:
+    s, margin = stack.pop()
+    if isinstance(s, str):
+      lines.append(margin + s)
+      continue
+    nodes = toposort(s.src if s.op in EFFECTS else s.src[:1])
+    uses = _uses(nodes)
+    printer = Printer(_names(lines, margin, names))
     for u in nodes:
-      for s in u.src: uses[s] = uses.get(s, 0) + 1
-    printer = Printer()
-    for u in nodes:
-      if uses.get(u, 0) > 1 and u.op in (Ops.ALU, Ops.REDUCE, Ops.CAST) and _worth_a_name(u):
-        text = printer.text(u)
-        printer.names[u] = f"x{self.names}"
-        self.names += 1
-        self.lines.append(f"{'  ' * depth}{printer.names[u]} = {text}")
-    return printer
+      if uses.get(u, 0) > 1 and _worth_a_name(u): printer.name(u)
+    if s.op in EFFECTS: text = _effect(printer, s)
+    elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:"
+    else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
+    lines.append(margin + text)
+    within: list[tuple[UOp | str, str]] = []
+    for i, part in enumerate(inner(s)):
+      if i and part: within.append(("else:", margin))
+      within += [(x, margin + "  ") for x in part or (() if i else ("pass",))]
+    stack.extend(reversed(within))
+  return lines
+
+
+def _names(lines: list[str], margin: str, names: Iterator[str]) -> Callable[[str], str]:
+  """What gives texts names, each on a line."""
+  def named(text: str) -> str:
+    name = next(names)
+    lines.append(f"{margin}{name} = {text}")
+    return name
+  return named
+
+
+def _uses(nodes: Sequence[UOp]) -> dict[UOp, int]:
+  """How often each node is read."""
+  uses: dict[UOp, int] = {}
+  for u in nodes:
+    for s in u.src: uses[s] = uses.get(s, 0) + 1
+  return uses
+
+
+def _effect(printer: Printer, s: UOp) -> str:
+  """A STORE or ATOMIC."""
+  place, value = printer.place(s.src[0], s.src[1], s.src[3] if len(s.src) > 3 else None), printer.text(s.src[2])
+  if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
+  sign, note = _mode(s.arg)
+  return f"{'' if is_variable(s.src[0]) else 'store '}{place} {sign} {value}{note}"
 
 
 def _mode(arg: Any) -> tuple[str, str]:
@@ -185,6 +210,7 @@ def _mode(arg: Any) -> tuple[str, str]:
 def _worth_a_name(u: UOp) -> bool:
   """Values, not index arithmetic."""
   if u.op is Ops.REDUCE: return True
+  if u.op not in (Ops.ALU, Ops.CAST): return False
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
 

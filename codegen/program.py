@@ -6,7 +6,7 @@ what touches memory that the kernel writes exactly where the statement stands.
 """
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable, Sequence, Union
 
 from . import index as ix
 from .axes import merge_axes, split_axes
@@ -25,6 +25,7 @@ PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stac
 PANEL_BYTES = 128 << 10        # what is copied to local memory stays in a level-2 cache,
 PANEL_STEP = 512               # pays where neighbours in the loop are further apart than this,
 PANEL_AGAIN = 8                # and is read at least as often
+Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
 _COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
@@ -97,11 +98,11 @@ class Writer:
     head = [u for u in self.root if isinstance(u, UOp) and u.op in first]
     head.sort(key=lambda u: (first[u.op], u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0))
     out = UOpList(head)
-    def add(block: list[Any]) -> None:
-      for u in block:
-        if isinstance(u, list): add(u)
-        elif u.op not in first: out.append(u)
-    add(self.root)
+    todo = self.root[::-1]
+    while todo:
+      u = todo.pop()
+      if isinstance(u, list): todo.extend(u[::-1])
+      elif u.op not in first: out.append(u)
     return out
 
 
@@ -134,47 +135,49 @@ class Program:
   # ---- statements
 
   def body(self, statements: Iterable[UOp]) -> None:
-    for s in statements:
-      if s.op in EFFECTS: self.effect(s)
-      elif s.op is Ops.FOR: self.loop(s)
-      elif s.op is Ops.WHILE: self.while_(s)
-      elif s.op is Ops.IF: self.branch(s)
+    """Write statements, and what regions among them have: a region gives what is to be done for it, in order."""
+    todo: list[Work] = [*statements]
+    todo.reverse()
+    while todo:
+      s = todo.pop()
+      if not isinstance(s, UOp): s()
+      elif s.op in EFFECTS: self.effect(s)
+      elif s.op is Ops.FOR: todo.extend(self.loop(s)[::-1])
+      elif s.op is Ops.WHILE: todo.extend(self.while_(s)[::-1])
+      elif s.op is Ops.IF: todo.extend(self.branch(s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
 
-  def loop(self, s: UOp) -> None:
+  def loop(self, s: UOp) -> Sequence[Work]:
     """FOR: LOOP .. ENDLOOP"""
     axis = self.axes[s.arg]
     end = s.src[0]
-    if end.op is Ops.CONST and end.arg <= 0: return
-    if end.op is Ops.CONST and axis.size == 1: return self.body(s.src[1:])
+    if end.op is Ops.CONST and end.arg <= 0: return ()
+    if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
     start, stop = self.value(ix.const(0)), self.value(ix.least(end, axis.size))
     loop = self.writer.open(UOp.fresh(Ops.LOOP, dtypes.index, (start, stop)))
     index = UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
     before = self.around, self.loops
     self.loops = {**self.loops, index: loop}
     if axis.size > 1: self.around = {**self.around, axis.rng: index}
-    self.body(s.src[1:])
-    self.around, self.loops = before
-    self.writer.close(UOp.fresh(Ops.ENDLOOP, dtypes.index, (loop,)))
+    def end_loop() -> None:
+      self.around, self.loops = before
+      self.writer.close(UOp.fresh(Ops.ENDLOOP, dtypes.index, (loop,)))
+    return (*s.src[1:], end_loop)
 
-  def while_(self, s: UOp) -> None:
+  def while_(self, s: UOp) -> Sequence[Work]:
     """WHILE, the condition, BREAK, .. ENDWHILE"""
     top = self.writer.open(UOp.fresh(Ops.WHILE, dtypes.bool))
     self.writer.fresh(UOp(Ops.BREAK, dtypes.bool), (self.value(s.src[0]),))
-    self.body(s.src[1:])
-    self.writer.close(UOp.fresh(Ops.ENDWHILE, dtypes.bool, (top,)))
+    return (*s.src[1:], lambda: self.writer.close(UOp.fresh(Ops.ENDWHILE, dtypes.bool, (top,))))
 
-  def branch(self, s: UOp) -> None:
+  def branch(self, s: UOp) -> Sequence[Work]:
     """IF .. [ELSE ..] ENDIF"""
     condition, (yes, no) = s.src[0], inner(s)
-    if condition.op is Ops.CONST: return self.body(yes if condition.arg else no)
+    if condition.op is Ops.CONST: return yes if condition.arg else no
     if not yes: condition, yes, no = UOp.alu(UnaryOps.NOT, condition), no, ()
     top = self.writer.open(UOp.fresh(Ops.IF, dtypes.bool, (self.value(condition),)))
-    self.body(yes)
-    if no:
-      self.writer.otherwise(UOp.fresh(Ops.ELSE, dtypes.bool, (top,)))
-      self.body(no)
-    self.writer.close(UOp.fresh(Ops.ENDIF, dtypes.bool, (top,)))
+    other: Sequence[Work] = (lambda: self.writer.otherwise(UOp.fresh(Ops.ELSE, dtypes.bool, (top,))), *no) if no else ()
+    return (*yes, *other, lambda: self.writer.close(UOp.fresh(Ops.ENDIF, dtypes.bool, (top,))))
 
   def effect(self, s: UOp) -> None:
     """A STORE or ATOMIC, by way of other statements where one will not do."""
@@ -259,7 +262,7 @@ class Program:
     self.effect(UOp.fresh(Ops.STORE, value.dtype, (run, at, UOp.const(value.dtype, identity(fn, value.dtype)))))
     step = UOp.fresh(Ops.STORE, value.dtype, (run, at, UOp.alu(fn, now, value)))
     out = UOp.fresh(Ops.STORE, s.dtype, (s.src[0], rest[0], now, *rest[1:]))
-    self.loop(UOp.fresh(Ops.FOR, dtypes.index, (ix.const(a.size), step, out), axis))
+    self.body([UOp.fresh(Ops.FOR, dtypes.index, (ix.const(a.size), step, out), axis)])
 
   def sort(self, s: UOp) -> None:
     """Each element goes to its rank: how many stand before it."""

@@ -6,14 +6,15 @@ is not made of these (``index.py``).
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import operator
 from numbers import Integral
-from typing import Any, Callable, Mapping, Union
+from typing import Any, Callable, Mapping, Sequence, Union
 
 import sympy
 
-from .algebra import INTS, CeilDiv, FloorDiv, Form, Greater, Key, Lesser, Modulo, divided, form_of, key_of, run, text_of
+from .algebra import INTS, CeilDiv, FloorDiv, Form, Greater, Key, Lesser, Modulo, divided, form_of, key_of, run, sources_first, text_of
 from .errors import ArgumentError, shown
 
 Expr = Union[int, "Symbol"]
@@ -26,11 +27,18 @@ _APPLY: dict[str, Callable[[Any, Any], Any]] = {
 
 def _replaced(form: Form, values: Mapping[str, Any]) -> Any:
   """The expression with ``values`` for names, made again with Python's operators."""
-  if isinstance(form, int): return form
-  if isinstance(form, str): return values[form]
-  out = _replaced(form[1], values)
-  for f in form[2:]: out = _APPLY[form[0]](out, _replaced(f, values))
-  return out
+  got: list[Any] = []
+  for step in form:
+    if isinstance(step, tuple): got.append(_applied(step[0], [got[i] for i in step[1:]]))
+    else: got.append(step if isinstance(step, int) else values[step])
+  return got[-1]
+
+
+def _applied(op: str, operands: list[Any]) -> Any:
+  """An operator between operands: sums and products of many are made at once."""
+  if len(operands) == 2: return _APPLY[op](*operands)
+  node = sympy.Add if op == "+" else sympy.Mul
+  return Symbol._of(node(*map(_expr_of, operands)), functools.reduce(_merged, map(_free_of, operands)))
 
 
 # ---- bounds
@@ -40,32 +48,38 @@ def _both(fn: Callable[[int, int], int], *pairs: tuple[int | None, int | None]) 
 
 
 def _bounds(form: Form, free: Mapping[str, Symbol]) -> Bounds:
-  if isinstance(form, int): return form, form
-  if isinstance(form, str): return free[form].lower_bound, free[form].upper_bound
-  op, (lo, hi) = form[0], _bounds(form[1], free)
-  for f in form[2:]:
-    b_lo, b_hi = _bounds(f, free)
-    if op == "+": lo, hi = None if lo is None or b_lo is None else lo + b_lo, None if hi is None or b_hi is None else hi + b_hi
-    elif op == "*":
-      corners = _both(operator.mul, (lo, b_lo), (lo, b_hi), (hi, b_lo), (hi, b_hi))
-      if corners: lo, hi = min(corners), max(corners)
-      elif lo is not None and b_lo is not None and lo >= 0 and b_lo >= 0: lo, hi = lo * b_lo, None
-      else: lo, hi = None, None
-    elif op in ("//", "cdiv") and b_lo is not None and b_lo > 0:
-      div = INTS[op]
-      least = None if lo is None else div(lo, b_lo) if lo < 0 else div(lo, b_hi) if b_hi is not None else min(lo, 1) if op == "cdiv" else 0
-      most = None if hi is None else div(hi, b_lo) if hi >= 0 else div(hi, b_hi) if b_hi is not None else 0 if op == "cdiv" else -1
-      lo, hi = least, most
-    elif op == "%" and b_lo is not None and b_lo > 0: lo, hi = 0, None if b_hi is None else b_hi - 1
-    elif op == "max":
-      lo = b_lo if lo is None else lo if b_lo is None else max(lo, b_lo)
-      hi = None if hi is None or b_hi is None else max(hi, b_hi)
-    elif op == "min":
-      lo = None if lo is None or b_lo is None else min(lo, b_lo)
-      hi = b_hi if hi is None else hi if b_hi is None else min(hi, b_hi)
-    elif op == "**" and lo is not None and b_lo is not None and lo >= 1 and b_lo >= 0:
-      lo, hi = lo ** b_lo, None if hi is None or b_hi is None else hi ** b_hi
+  got: list[Bounds] = []
+  for step in form:
+    if isinstance(step, int): got.append((step, step))
+    elif isinstance(step, str): got.append((free[step].lower_bound, free[step].upper_bound))
+    else: got.append(functools.reduce(functools.partial(_between, step[0]), [got[i] for i in step[1:]]))
+  return got[-1]
+
+
+def _between(op: str, a: Bounds, b: Bounds) -> Bounds:
+  """The bounds of a function of two numbers."""
+  (lo, hi), (b_lo, b_hi) = a, b
+  if op == "+": lo, hi = None if lo is None or b_lo is None else lo + b_lo, None if hi is None or b_hi is None else hi + b_hi
+  elif op == "*":
+    corners = _both(operator.mul, (lo, b_lo), (lo, b_hi), (hi, b_lo), (hi, b_hi))
+    if corners: lo, hi = min(corners), max(corners)
+    elif lo is not None and b_lo is not None and lo >= 0 and b_lo >= 0: lo, hi = lo * b_lo, None
     else: lo, hi = None, None
+  elif op in ("//", "cdiv") and b_lo is not None and b_lo > 0:
+    div = INTS[op]
+    least = None if lo is None else div(lo, b_lo) if lo < 0 else div(lo, b_hi) if b_hi is not None else min(lo, 1) if op == "cdiv" else 0
+    most = None if hi is None else div(hi, b_lo) if hi >= 0 else div(hi, b_hi) if b_hi is not None else 0 if op == "cdiv" else -1
+    lo, hi = least, most
+  elif op == "%" and b_lo is not None and b_lo > 0: lo, hi = 0, None if b_hi is None else b_hi - 1
+  elif op == "max":
+    lo = b_lo if lo is None else lo if b_lo is None else max(lo, b_lo)
+    hi = None if hi is None or b_hi is None else max(hi, b_hi)
+  elif op == "min":
+    lo = None if lo is None or b_lo is None else min(lo, b_lo)
+    hi = b_hi if hi is None else hi if b_hi is None else min(hi, b_hi)
+  elif op == "**" and lo is not None and b_lo is not None and lo >= 1 and b_lo >= 0:
+    lo, hi = lo ** b_lo, None if hi is None or b_hi is None else hi ** b_hi
+  else: lo, hi = None, None
   return lo, hi
 
 
@@ -82,7 +96,7 @@ class Symbol:
   expr: Key
   free: dict[str, Symbol]
   _known_key: Key
-  _known_form: Form
+  _known_form: Form | None
   lower_bound: int | None
   upper_bound: int | None
 
@@ -147,7 +161,7 @@ class Symbol:
 
   @property
   def form(self) -> Form:
-    """Nested tuples (operator, operands…) of names and ints."""
+    """Steps, operands first: ints, names, and (operator, the numbers of the steps that are its operands…)."""
     if self._known_form is None: self._known_form = form_of(self.expr)
     return self._known_form
 
@@ -175,9 +189,9 @@ class Symbol:
     out: int | Symbol = _replaced(self.form, {**self.free, **values})
     return out
 
-  def __repr__(self) -> str: return text_of(self.form)[0]
+  def __repr__(self) -> str: return text_of(self.form)
   def __hash__(self) -> int: return hash(self.key)
-  def __reduce__(self) -> Any: return _restored, (str(self), [_options(s) for s in self.free.values()])
+  def __reduce__(self) -> Any: return _restored, (self.form, [_options(s) for s in self.free.values()])
 
   def __eq__(self, other: object) -> bool:
     if isinstance(other, Symbol): return bool(self.expr == other.expr or self.key == other.key)
@@ -278,9 +292,10 @@ def _merged(a: dict[str, Symbol], b: dict[str, Symbol]) -> dict[str, Symbol]:
 def _options(s: Symbol) -> tuple[Any, ...]: return s.expr.name, s.constexpr, s.meta, s.lower_bound, s.upper_bound, s.power_of_two
 
 
-def _restored(text: str, options: list[tuple[Any, ...]]) -> int | Symbol:
-  names = {o[0]: Symbol(*o) for o in options}
-  return _parsed(text, names)
+def _restored(form: Form, options: list[tuple[Any, ...]]) -> int | Symbol:
+  """From a pickle."""
+  out: int | Symbol = _replaced(form, {o[0]: Symbol(*o) for o in options})
+  return out
 
 
 _CALLS: dict[str, Callable[[Any, Any], Any]] = {"cdiv": lambda a, b: cdiv(a, b), "max": lambda a, b: maximum(a, b), "min": lambda a, b: minimum(a, b)}
@@ -288,18 +303,32 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
   ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow}
 
 
-def _parsed(text: str, names: Mapping[str, Symbol] | None = None) -> int | Symbol:
+def _parsed(text: str) -> int | Symbol:
   """An expression from its text."""
-  def walk(n: ast.AST) -> Any:
+  try: root = ast.parse(text, mode="eval").body
+  except SyntaxError: raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
+  except (RecursionError, MemoryError):
+    raise ArgumentError(f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's operators") from None
+  values: dict[ast.AST, Any] = {}
+  for n, parts in sources_first(root, lambda n: _parts(text, n)).items():
+    got = [values[p] for p in parts]
     match n:
-      case ast.Constant(value=int() as value): return value
-      case ast.Name(id=name): return Symbol(name) if names is None else names[name]
-      case ast.UnaryOp(op=ast.USub(), operand=of): return -walk(of)
-      case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return _OPERATORS[type(op)](walk(a), walk(b))
-      case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return _CALLS[name](walk(a), walk(b))
-    raise ArgumentError(f"Symbol: {text!r} is neither a name nor an expression of names, ints, + - * // % ** and cdiv")
-  try: return walk(ast.parse(text, mode="eval").body)
-  except SyntaxError: raise ArgumentError(f"Symbol: {text!r} is neither a name nor an expression") from None
+      case ast.Constant(): values[n] = n.value
+      case ast.Name(): values[n] = Symbol(n.id)
+      case ast.UnaryOp(): values[n] = -got[0]
+      case ast.BinOp(): values[n] = _OPERATORS[type(n.op)](*got)
+      case ast.Call(func=ast.Name(id=name)): values[n] = _CALLS[name](*got)
+  return values[root]
+
+
+def _parts(text: str, n: ast.AST) -> Sequence[ast.AST]:
+  """The operands of a part of an expression."""
+  match n:
+    case ast.Constant(value=int()) | ast.Name(): return ()
+    case ast.UnaryOp(op=ast.USub(), operand=of): return (of,)
+    case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return (a, b)
+    case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return (a, b)
+  raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression of names, ints, + - * // % ** and cdiv")
 
 
 # ---- functions of ints and Symbols

@@ -10,7 +10,7 @@ import itertools
 from . import index as ix
 from .kernel import Axis, AxisKind, Kernel
 from .opt import Opt, apply_opt
-from .uop import BinaryOps, Ops, UOp, rewrite
+from .uop import BinaryOps, Ops, UOp, rewrite, toposort
 
 
 def lower_tiles(kernel: Kernel) -> Kernel:
@@ -88,10 +88,13 @@ def upper(gate: UOp | None, axis: Axis) -> int | None:
 
 def summed(u: UOp, axis: Axis) -> int | None:
   """From where on a summand is 0, because it is a product with a load that is gated there."""
-  if u.op is Ops.CAST and u.src[0].dtype.kind == u.dtype.kind: return summed(u.src[0], axis)
-  if u.op is Ops.LOAD: return upper(u.src[2] if len(u.src) > 2 else None, axis)
-  if u.op is Ops.ALU and u.arg is BinaryOps.MUL:
-    # both factors: past the end of one, the other must not be asked for an infinity
-    found = [summed(s, axis) for s in u.src if axis.rng in s.ranges]
-    return max((n for n in found if n is not None), default=None) if all(n is not None for n in found) else None
-  return None
+  found: dict[UOp, int | None] = {}
+  for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):
+    if n.op is Ops.CAST and n.src[0].dtype.kind == n.dtype.kind: found[n] = found[n.src[0]]
+    elif n.op is Ops.LOAD: found[n] = upper(n.src[2] if len(n.src) > 2 else None, axis)
+    elif n.op is Ops.ALU and n.arg is BinaryOps.MUL:
+      # both factors: past the end of one, the other must not be asked for an infinity
+      ends = [found[s] for s in n.src if axis.rng in s.ranges]
+      found[n] = max((e for e in ends if e is not None), default=None) if None not in ends else None
+    else: found[n] = None
+  return found[u]

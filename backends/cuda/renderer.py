@@ -418,7 +418,7 @@ class _Kernel(Variables):
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is certainly zero in the lanes added to an axis."""
-    if u.op is Ops.CAST: return self.zero_outside(u.src[0], axis)
+    while u.op is Ops.CAST: u = u.src[0]
     if isinstance(u.arg, Box): return axis in u.arg.axes
     return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and (len(u.src) < 4 or u.src[3].arg == 0)
 

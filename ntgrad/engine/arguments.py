@@ -4,11 +4,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from enum import Enum
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.nested import fold
 from ntgrad.core import Base
 
 VALUES = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum)
@@ -24,56 +25,66 @@ class Pieces:
   other_places: list[str] = dataclasses.field(default_factory=list)
 
 
+def fields_of(value: Any) -> tuple[str, ...] | None:
+  """The names of a dataclass's fields that have a value; None for what is no dataclass, or is taken as a whole."""
+  if not dataclasses.is_dataclass(value) or isinstance(value, type) or isinstance(value, VALUES): return None
+  return tuple([f.name for f in dataclasses.fields(value) if hasattr(value, f.name)])
+
+
 def take(value: Any, place: str, out: Pieces) -> Pieces:
   """Add what ``value`` is made of to ``out``; ``place`` is what an error calls it."""
-  kind = type(value)
-  if isinstance(value, Base):
-    out.marks.append("Tensor")
-    out.tensors.append(value)
-    out.places.append(place)
-  elif kind is tuple or kind is list or (isinstance(value, (tuple, list))):
-    out.marks.append((kind, len(value)))
-    for i, v in enumerate(value): take(v, f"{place}[{i}]", out)
-  elif isinstance(value, dict):
-    out.marks.append((kind, tuple(value)))
-    for k, v in value.items(): take(v, f"{place}[{k!r}]", out)
-  elif dataclasses.is_dataclass(value) and not isinstance(value, type) and not isinstance(value, VALUES):
-    names = tuple([f.name for f in dataclasses.fields(value) if hasattr(value, f.name)])
-    out.marks.append((kind, names))
-    for n in names: take(getattr(value, n), f"{place}.{n}", out)
-  else:
-    out.marks.append(None)
-    out.others.append(value)
-    out.other_places.append(place)
+  stack = [(value, place)]
+  while stack:
+    value, place = stack.pop()
+    if isinstance(value, Base):
+      out.marks.append("Tensor")
+      out.tensors.append(value)
+      out.places.append(place)
+    elif isinstance(value, (tuple, list)):
+      out.marks.append((type(value), len(value)))
+      for i in range(len(value) - 1, -1, -1): stack.append((value[i], f"{place}[{i}]"))
+    elif isinstance(value, dict):
+      out.marks.append((type(value), tuple(value)))
+      for k in reversed(value): stack.append((value[k], f"{place}[{k!r}]"))
+    elif (names := fields_of(value)) is not None:
+      out.marks.append((type(value), names))
+      stack.extend([(getattr(value, n), f"{place}.{n}") for n in reversed(names)])
+    else:
+      out.marks.append(None)
+      out.others.append(value)
+      out.other_places.append(place)
   return out
+
+
+def parts_of(value: Any) -> Sequence[Any]:
+  """What a container has in it."""
+  if isinstance(value, Base): return ()
+  if isinstance(value, (tuple, list)): return value
+  if isinstance(value, dict): return list(value.values())
+  return [getattr(value, n) for n in fields_of(value) or ()]
 
 
 def put(value: Any, tensor: Callable[[], Any]) -> Any:
   """``value`` with each Tensor replaced by what ``tensor`` gives, in the order of ``take``. Containers with a Tensor inside are new ones."""
   if isinstance(value, Base): return tensor()
-  if isinstance(value, (tuple, list)):
-    items = [put(v, tensor) for v in value]
-    if all([a is b for a, b in zip(items, value)]): return value
-    if type(value) in (tuple, list): return type(value)(items)
-    if isinstance(value, tuple): return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    rebuilt: Any = copy.copy(value)
-    rebuilt[:] = items
-    return rebuilt
-  if isinstance(value, dict):
-    changed = {k: put(v, tensor) for k, v in value.items()}
-    if all([changed[k] is v for k, v in value.items()]): return value
-    if type(value) is dict: return changed
-    rebuilt = copy.copy(value)
-    for k, v in changed.items(): rebuilt[k] = v
-    return rebuilt
-  if dataclasses.is_dataclass(value) and not isinstance(value, type) and not isinstance(value, VALUES):
-    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
-    changed = {n: put(v, tensor) for n, v in fields.items()}
-    if all([changed[n] is v for n, v in fields.items()]): return value
-    rebuilt = copy.copy(value)
-    for n, v in changed.items(): object.__setattr__(rebuilt, n, v)
-    return rebuilt
-  return value
+  return fold(value, parts_of, lambda v, parts: with_parts(v, parts) if parts else tensor() if isinstance(v, Base) else v)
+
+
+def with_parts(value: Any, parts: list[Any]) -> Any:
+  """A container with other things in it; itself where they are the same."""
+  for a, b in zip(parts, parts_of(value)):
+    if a is not b: break
+  else: return value
+  if type(value) in (tuple, list): return type(value)(parts)
+  if isinstance(value, tuple): return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+  if type(value) is dict: return dict(zip(value, parts))
+  rebuilt: Any = copy.copy(value)
+  if isinstance(value, list): rebuilt[:] = parts
+  elif isinstance(value, dict):
+    for k, v in zip(value, parts): rebuilt[k] = v
+  else:
+    for n, v in zip(fields_of(value) or (), parts): object.__setattr__(rebuilt, n, v)
+  return rebuilt
 
 
 def kept(value: Any) -> Any:
@@ -93,9 +104,11 @@ def same(a: Any, b: Any) -> bool:
 
 def text(value: Any) -> str:
   """Arguments in short, for messages: (Tensor, {'y': Tensor}, 3)."""
-  if isinstance(value, Base): return "Tensor"
-  if isinstance(value, dict): return "{" + ", ".join(f"{k!r}: {text(v)}" for k, v in value.items()) + "}"
-  if isinstance(value, list): return "[" + ", ".join(map(text, value)) + "]"
-  if isinstance(value, tuple): return "(" + ", ".join(map(text, value)) + ("," if len(value) == 1 else "") + ")"
-  short = repr(value) if isinstance(value, VALUES) else f"<{type(value).__name__}>"
-  return short if len(short) <= 60 else short[:57] + "..."
+  def made(value: Any, parts: list[str]) -> str:
+    if isinstance(value, Base): return "Tensor"
+    if isinstance(value, dict): return "{" + ", ".join(f"{k!r}: {part}" for k, part in zip(value, parts)) + "}"
+    if isinstance(value, list): return "[" + ", ".join(parts) + "]"
+    if isinstance(value, tuple): return "(" + ", ".join(parts) + ("," if len(value) == 1 else "") + ")"
+    short = repr(value) if isinstance(value, VALUES) else f"<{type(value).__name__}>"
+    return short if len(short) <= 60 else short[:57] + "..."
+  return str(fold(value, lambda v: parts_of(v) if isinstance(v, (tuple, list, dict)) else (), made))

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.nested import fold
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 from .block import Block, binary, block, broadcast_shapes, cast, is_value, position, where
@@ -110,8 +111,12 @@ def ours(fn: Any) -> bool:
 
 def computed(x: Any) -> bool:
   """Whether a value is computed by the kernel (or holds one that is)."""
-  if isinstance(x, (tuple, list)): return any(map(computed, x))
-  return is_value(x) or isinstance(x, (Range, Closure, Source))
+  stack = [x]
+  while stack:
+    x = stack.pop()
+    if isinstance(x, (tuple, list)): stack.extend(x)
+    elif is_value(x) or isinstance(x, (Range, Closure, Source)): return True
+  return False
 
 
 def number(x: Any) -> bool:
@@ -148,21 +153,37 @@ def same(a: Any, b: Any) -> bool:
   return type(a) is type(b) and not computed(a) and bool(a == b)
 
 
+def pairs_of(pair: tuple[Any, Any]) -> Sequence[tuple[Any, Any]]:
+  """The pairs among two tuples or lists of one length, unless they are known to be equal."""
+  a, b = pair
+  if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)) or len(a) != len(b) or same(a, b): return ()
+  return list(zip(a, b))
+
+
 def alike(a: Any, b: Any) -> bool:
   """Whether the kernel can choose between two values: numbers or blocks, or tuples and lists of them that are alike."""
-  if same(a, b): return True
-  if isinstance(a, (tuple, list)): return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
-  return number(a) and number(b)
+  stack = [(a, b)]
+  while stack:
+    pair = a, b = stack.pop()
+    if same(a, b): continue
+    parts = pairs_of(pair)
+    if type(a) is not type(b) if parts else not (number(a) and number(b)): return False
+    stack.extend(parts)
+  return True
+
+
+def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
+  """Values that are alike, with what ``choose`` makes of each two numbers or blocks in them that may differ."""
+  def made(pair: tuple[Any, Any], parts: list[Any]) -> Any: return type(pair[0])(parts) if parts else pair[0] if same(*pair) else choose(*pair)
+  return fold((a, b), pairs_of, made)
 
 
 def select(condition: Block, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
-  if same(a, b): return a
-  if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)) and len(a) == len(b):
-    return type(a)(select(condition, x, y) for x, y in zip(a, b))
-  if not number(a) or not number(b):
+  def choose(a: Any, b: Any) -> Any:
+    if number(a) and number(b): return where(condition, a, b)
     raise ApplicationError(f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks")
-  return where(condition, a, b)
+  return each(a, b, choose)
 
 
 def together(*values: Any) -> tuple[DType, tuple[int, ...]]:

@@ -30,6 +30,7 @@ from .control import (
   alike,
   both,
   computed,
+  each,
   either,
   hashable,
   number,
@@ -276,20 +277,18 @@ class Interpreter:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: dict[str, Any] = {}
-    def chosen(name: str, a: Any, b: Any) -> Any:
-      if same(a, b): return a
-      if isinstance(a, (tuple, list)): return type(a)([chosen(name, x, y) for x, y in zip(a, b)])
+    def chosen(a: Any, b: Any) -> Any:
       dtype, shape = together(a, b)
       v = t.variable(dtype, shape)
       for statements, x in zip(sides, (a, b)):
-        with t.region() as own: t.assign(v, plain(to_axes(name, block(x), v.axes), dtype))
+        with t.region() as own: t.assign(v, plain(to_axes("value", block(x), v.axes), dtype))
         statements.extend(own)
       return v.block
     for name, (a, b) in pairs.items():
       if not alike(a, b):
         what = "as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
         raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
-      out[name] = chosen(name, a, b)
+      out[name] = each(a, b, chosen)
     then, other = sides
     t.statements.append(UOp.fresh(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out

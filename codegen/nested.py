@@ -1,0 +1,18 @@
+"""Nested values, gone through without recursion: what a program nests may be deeper than Python's stack."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+
+def fold(root: Any, parts: Callable[[Any], Sequence[Any]], made: Callable[[Any, list[Any]], Any]) -> Any:
+  """What ``made`` gives for ``root``. It gets a value and what it gave for each of its ``parts``, from left to right, before the value itself."""
+  out: list[Any] = []
+  stack: list[tuple[Any, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
+  while stack:
+    value, n = stack.pop()
+    if n: out[-n:] = [made(value, out[-n:])]
+    elif inside := parts(value):
+      stack.append((value, len(inside)))
+      for p in reversed(inside): stack.append((p, 0))
+    else: out.append(made(value, []))
+  return out[0]
