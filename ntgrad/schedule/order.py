@@ -5,7 +5,7 @@ from ntgrad.codegen.uop import Ops, UOp
 
 from .lower import ScheduleItem
 from .storage import storage
-from .writes import EFFECTS, memory_of, number_of
+from .writes import EFFECTS, made_by, memory_of, number_of
 
 
 class Conflict(Exception):
@@ -14,11 +14,6 @@ class Conflict(Exception):
   def __init__(self, effects: set[UOp]):
     super().__init__()
     self.effects = {number_of(u) for u in effects}
-
-
-def made_by(version: UOp) -> UOp:
-  """What a version of memory comes from: an effect, or a root."""
-  return version.src[1] if version.op is Ops.AFTER else version
 
 
 def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
