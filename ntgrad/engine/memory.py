@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from typing import Hashable, Mapping, Sequence
 
 ALIGN = 512   # bytes; the strictest device asks that much of a piece of a buffer
@@ -43,7 +45,11 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
 
 def least(lifetimes: Sequence[Lifetime]) -> int:
   """The most bytes that are needed at one step: no arrangement takes fewer."""
-  return max((sum(rounded(o.nbytes) for o in lifetimes if o.first <= step <= o.last) for step in {x.first for x in lifetimes}), default=0)
+  change: dict[int, int] = {}
+  for x in lifetimes:
+    change[x.first] = change.get(x.first, 0) + rounded(x.nbytes)
+    change[x.last + 1] = change.get(x.last + 1, 0) - rounded(x.nbytes)
+  return max(accumulate([change[step] for step in sorted(change)]), default=0)
 
 
 def rounded(nbytes: int) -> int:
@@ -65,27 +71,38 @@ def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
   after those that read what it writes.
   """
   after, before = dependencies(steps)
+  touched = [dict.fromkeys(s.buffers) for s in steps]
   waiting = [len(a) for a in after]
-  left: dict[Hashable, int] = {}
-  for s in steps:
-    for b in set(s.buffers): left[b] = left.get(b, 0) + 1
-  uses = dict(left)
-  ready = [i for i, n in enumerate(waiting) if not n]
+  users: dict[Hashable, list[int]] = {}
+  for i, buffers in enumerate(touched):
+    for b in buffers:
+      if b in sizes: users.setdefault(b, []).append(i)
+  left = {b: len(u) for b, u in users.items()}
+  # bytes that a step would allocate for good, were it the next: what nobody has touched yet, less what nobody touches after it
+  growth = [sum([sizes[b] for b in buffers if b in sizes and left[b] > 1]) for buffers in touched]
+  ready = [(growth[i], i) for i, n in enumerate(waiting) if not n]   # with its growth then; entries of steps that have run since are passed over
+  heapify(ready)
   out: list[int] = []
+  ran = [False] * len(steps)
   while ready:
-    best = min(ready, key=lambda i: (_growth(steps[i], sizes, uses, left), i))
-    ready.remove(best)
+    known, best = heappop(ready)
+    if ran[best] or known != growth[best]: continue
+    ran[best] = True
     out.append(best)
-    for b in set(steps[best].buffers): left[b] -= 1
+    changed = set()
+    for b in touched[best]:
+      if b not in sizes: continue
+      less = sizes[b] * ((left[b] == len(users[b])) + (left[b] == 2))   # it is there from now on; its last step is left, which gives it back
+      left[b] -= 1
+      if less:
+        for j in users[b]: growth[j] -= less
+        changed.update(users[b])
+    for j in changed:
+      if not waiting[j] and not ran[j]: heappush(ready, (growth[j], j))
     for j in before[best]:
       waiting[j] -= 1
-      if not waiting[j]: ready.append(j)
+      if not waiting[j]: heappush(ready, (growth[j], j))
   return min(list(range(len(steps))), out, key=lambda o: peak([steps[i] for i in o], sizes))
-
-
-def _growth(step: Access, sizes: Mapping[Hashable, int], uses: Mapping[Hashable, int], left: Mapping[Hashable, int]) -> int:
-  """Bytes that a step allocates for good."""
-  return sum([(sizes[b] if left[b] == uses[b] else 0) - (sizes[b] if left[b] == 1 else 0) for b in set(step.buffers) if b in sizes])
 
 
 def dependencies(steps: Sequence[Access]) -> tuple[list[set[int]], list[set[int]]]:
