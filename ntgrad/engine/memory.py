@@ -1,6 +1,7 @@
 """How little memory a schedule can do with: an order of its kernels that holds few buffers at a time, and places for those of captured kernels."""
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
@@ -24,23 +25,69 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   multiple of ``ALIGN``.
   """
   offsets = [0] * len(lifetimes)
-  placed: list[int] = []   # by offset
+  taken = _Taken(lifetimes)
   total = 0
   for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
-    me = lifetimes[i]
-    size = rounded(me.nbytes)
+    size = rounded(lifetimes[i].nbytes)
     best, room, end = -1, 0, 0
-    for j in placed:
-      other = lifetimes[j]
-      if other.last < me.first or me.last < other.first: continue
-      gap = offsets[j] - end
+    for start, stop in taken.during(lifetimes[i]):
+      gap = start - end
       if gap >= size and (best < 0 or gap < room): best, room = end, gap
-      end = max(end, offsets[j] + rounded(other.nbytes))
+      end = max(end, stop)
     offsets[i] = end if best < 0 else best
     total = max(total, offsets[i] + size)
-    placed.append(i)
-    placed.sort(key=lambda j: offsets[j])
+    taken.add(lifetimes[i], offsets[i], offsets[i] + size)
   return tuple(offsets), total
+
+
+class _Ranges:
+  """Ranges of bytes, by offset; those that touch are one."""
+  __slots__ = ("starts", "stops")
+
+  def __init__(self) -> None:
+    self.starts: list[int] = []
+    self.stops: list[int] = []
+
+  def add(self, start: int, stop: int) -> None:
+    i, j = bisect_left(self.stops, start), bisect_right(self.starts, stop)
+    if i < j: start, stop = min(start, self.starts[i]), max(stop, self.stops[j - 1])
+    self.starts[i:j], self.stops[i:j] = [start], [stop]
+
+
+class _Taken:
+  """Which bytes are taken at which steps: a segment tree over the steps, so that what lives at the same time is found without looking at all."""
+
+  def __init__(self, lifetimes: Sequence[Lifetime]):
+    steps = sorted({s for x in lifetimes for s in (x.first, x.last)})
+    self.leaf = {step: i for i, step in enumerate(steps, start=1 << len(steps).bit_length())}   # the root is node 1, n has 2n and 2n + 1
+    self.whole: dict[int, _Ranges] = {}    # of a node of the tree: taken during all of its steps
+    self.partly: dict[int, _Ranges] = {}   # taken during one of its steps at least
+
+  def _nodes(self, x: Lifetime) -> tuple[list[int], set[int]]:
+    """The largest nodes that a lifetime is made of, and those from its first and last step up to the root."""
+    i, j = self.leaf[x.first], self.leaf[x.last] + 1
+    above = {n >> k for n in (i, j - 1) for k in range(n.bit_length())}
+    parts = []
+    while i < j:
+      if i & 1:
+        parts.append(i)
+        i += 1
+      if j & 1:
+        j -= 1
+        parts.append(j)
+      i, j = i >> 1, j >> 1
+    return parts, above
+
+  def add(self, x: Lifetime, start: int, stop: int) -> None:
+    parts, above = self._nodes(x)
+    for n in parts: self.whole.setdefault(n, _Ranges()).add(start, stop)
+    for n in above.union(parts): self.partly.setdefault(n, _Ranges()).add(start, stop)
+
+  def during(self, x: Lifetime) -> list[tuple[int, int]]:
+    """The ranges taken at any step of a lifetime, by offset."""
+    parts, above = self._nodes(x)
+    found = [r for n in parts if (r := self.partly.get(n)) is not None] + [r for n in above if (r := self.whole.get(n)) is not None]
+    return sorted({pair for r in found for pair in zip(r.starts, r.stops)})
 
 
 def least(lifetimes: Sequence[Lifetime]) -> int:
