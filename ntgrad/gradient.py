@@ -456,12 +456,15 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   order = walk(loss.lazydata)
   nodes = set(order)
   memory: dict[UOp, UOp] | None = None
+  versions: dict[int, list[UOp]] = {}   # of each leaf, by its identity
+  for n in order:
+    if "leaf" in n.__dict__: versions.setdefault(id(n.__dict__["leaf"]()), []).append(n)
   wanted: list[list[UOp]] = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
       raise GradientError(f"gradient: target {i} is of {t.dtype.name}; gradients are with respect to floats")
     u = t.lazydata
-    if t._state == 2: at = [n for n in order if "leaf" in n.__dict__ and n.__dict__["leaf"]() is t]   # every version of it
+    if t._state == 2: at = versions.get(id(t), [])
     elif u in nodes: at = [u]
     else:   # realised after the graph was made
       if memory is None: memory = {_memory(n): n for n in order if "_realized" in n.__dict__ or n.op in MOVEMENT}

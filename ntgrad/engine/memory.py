@@ -1,7 +1,10 @@
 """How little memory a schedule can do with: an order of its kernels that holds few buffers at a time, and places for those of captured kernels."""
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from typing import Hashable, Mapping, Sequence
 
 ALIGN = 512   # bytes; the strictest device asks that much of a piece of a buffer
@@ -22,28 +25,78 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   multiple of ``ALIGN``.
   """
   offsets = [0] * len(lifetimes)
-  placed: list[int] = []   # by offset
+  taken = _Taken(lifetimes)
   total = 0
   for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
-    me = lifetimes[i]
-    size = rounded(me.nbytes)
+    size = rounded(lifetimes[i].nbytes)
     best, room, end = -1, 0, 0
-    for j in placed:
-      other = lifetimes[j]
-      if other.last < me.first or me.last < other.first: continue
-      gap = offsets[j] - end
+    for start, stop in taken.during(lifetimes[i]):
+      gap = start - end
       if gap >= size and (best < 0 or gap < room): best, room = end, gap
-      end = max(end, offsets[j] + rounded(other.nbytes))
+      end = max(end, stop)
     offsets[i] = end if best < 0 else best
     total = max(total, offsets[i] + size)
-    placed.append(i)
-    placed.sort(key=lambda j: offsets[j])
+    taken.add(lifetimes[i], offsets[i], offsets[i] + size)
   return tuple(offsets), total
+
+
+class _Ranges:
+  """Ranges of bytes, by offset; those that touch are one."""
+  __slots__ = ("starts", "stops")
+
+  def __init__(self) -> None:
+    self.starts: list[int] = []
+    self.stops: list[int] = []
+
+  def add(self, start: int, stop: int) -> None:
+    i, j = bisect_left(self.stops, start), bisect_right(self.starts, stop)
+    if i < j: start, stop = min(start, self.starts[i]), max(stop, self.stops[j - 1])
+    self.starts[i:j], self.stops[i:j] = [start], [stop]
+
+
+class _Taken:
+  """Which bytes are taken at which steps: a segment tree over the steps, so that what lives at the same time is found without looking at all."""
+
+  def __init__(self, lifetimes: Sequence[Lifetime]):
+    steps = sorted({s for x in lifetimes for s in (x.first, x.last)})
+    self.leaf = {step: i for i, step in enumerate(steps, start=1 << len(steps).bit_length())}   # the root is node 1, n has 2n and 2n + 1
+    self.whole: dict[int, _Ranges] = {}    # of a node of the tree: taken during all of its steps
+    self.partly: dict[int, _Ranges] = {}   # taken during one of its steps at least
+
+  def _nodes(self, x: Lifetime) -> tuple[list[int], set[int]]:
+    """The largest nodes that a lifetime is made of, and those from its first and last step up to the root."""
+    i, j = self.leaf[x.first], self.leaf[x.last] + 1
+    above = {n >> k for n in (i, j - 1) for k in range(n.bit_length())}
+    parts = []
+    while i < j:
+      if i & 1:
+        parts.append(i)
+        i += 1
+      if j & 1:
+        j -= 1
+        parts.append(j)
+      i, j = i >> 1, j >> 1
+    return parts, above
+
+  def add(self, x: Lifetime, start: int, stop: int) -> None:
+    parts, above = self._nodes(x)
+    for n in parts: self.whole.setdefault(n, _Ranges()).add(start, stop)
+    for n in above.union(parts): self.partly.setdefault(n, _Ranges()).add(start, stop)
+
+  def during(self, x: Lifetime) -> list[tuple[int, int]]:
+    """The ranges taken at any step of a lifetime, by offset."""
+    parts, above = self._nodes(x)
+    found = [r for n in parts if (r := self.partly.get(n)) is not None] + [r for n in above if (r := self.whole.get(n)) is not None]
+    return sorted({pair for r in found for pair in zip(r.starts, r.stops)})
 
 
 def least(lifetimes: Sequence[Lifetime]) -> int:
   """The most bytes that are needed at one step: no arrangement takes fewer."""
-  return max((sum(rounded(o.nbytes) for o in lifetimes if o.first <= step <= o.last) for step in {x.first for x in lifetimes}), default=0)
+  change: dict[int, int] = {}
+  for x in lifetimes:
+    change[x.first] = change.get(x.first, 0) + rounded(x.nbytes)
+    change[x.last + 1] = change.get(x.last + 1, 0) - rounded(x.nbytes)
+  return max(accumulate([change[step] for step in sorted(change)]), default=0)
 
 
 def rounded(nbytes: int) -> int:
@@ -65,27 +118,38 @@ def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
   after those that read what it writes.
   """
   after, before = dependencies(steps)
+  touched = [dict.fromkeys(s.buffers) for s in steps]
   waiting = [len(a) for a in after]
-  left: dict[Hashable, int] = {}
-  for s in steps:
-    for b in set(s.buffers): left[b] = left.get(b, 0) + 1
-  uses = dict(left)
-  ready = [i for i, n in enumerate(waiting) if not n]
+  users: dict[Hashable, list[int]] = {}
+  for i, buffers in enumerate(touched):
+    for b in buffers:
+      if b in sizes: users.setdefault(b, []).append(i)
+  left = {b: len(u) for b, u in users.items()}
+  # bytes that a step would allocate for good, were it the next: what nobody has touched yet, less what nobody touches after it
+  growth = [sum([sizes[b] for b in buffers if b in sizes and left[b] > 1]) for buffers in touched]
+  ready = [(growth[i], i) for i, n in enumerate(waiting) if not n]   # with its growth then; entries of steps that have run since are passed over
+  heapify(ready)
   out: list[int] = []
+  ran = [False] * len(steps)
   while ready:
-    best = min(ready, key=lambda i: (_growth(steps[i], sizes, uses, left), i))
-    ready.remove(best)
+    known, best = heappop(ready)
+    if ran[best] or known != growth[best]: continue
+    ran[best] = True
     out.append(best)
-    for b in set(steps[best].buffers): left[b] -= 1
+    changed = set()
+    for b in touched[best]:
+      if b not in sizes: continue
+      less = sizes[b] * ((left[b] == len(users[b])) + (left[b] == 2))   # it is there from now on; its last step is left, which gives it back
+      left[b] -= 1
+      if less:
+        for j in users[b]: growth[j] -= less
+        changed.update(users[b])
+    for j in changed:
+      if not waiting[j] and not ran[j]: heappush(ready, (growth[j], j))
     for j in before[best]:
       waiting[j] -= 1
-      if not waiting[j]: ready.append(j)
+      if not waiting[j]: heappush(ready, (growth[j], j))
   return min(list(range(len(steps))), out, key=lambda o: peak([steps[i] for i in o], sizes))
-
-
-def _growth(step: Access, sizes: Mapping[Hashable, int], uses: Mapping[Hashable, int], left: Mapping[Hashable, int]) -> int:
-  """Bytes that a step allocates for good."""
-  return sum([(sizes[b] if left[b] == uses[b] else 0) - (sizes[b] if left[b] == 1 else 0) for b in set(step.buffers) if b in sizes])
 
 
 def dependencies(steps: Sequence[Access]) -> tuple[list[set[int]], list[set[int]]]:

@@ -29,7 +29,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = F
     ready = prepare(Placing(given, late, apart).place(), cores, blocks)
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], alone)
     lowering = Lowering(part)
-    items = [lowering.item(g) for g in part.groups if g.stores]
+    items = [lowering.item(g) for g in part.groups.all if g.stores]
     items += lowering.copies.values()
     for u in part.order:
       if u.op is Ops.COPY and prod(u.shape): items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))

@@ -8,9 +8,10 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, prod, repeated, toposort
 from ntgrad.codegen.view import pull
 
+from .groups import Group
 from .padding import pad_inputs
-from .partition import Demand, Group, Idx, Partition
-from .storage import load, stand_in, storage, storage_index
+from .partition import Demand, Partition
+from .storage import Idx, load, stand_in, storage, storage_index
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,8 @@ class Lowering:
   def item(self, g: Group) -> ScheduleItem:
     """The kernel of a group."""
     body: list[UOp] = []
-    for root, node, at, gate in g.stores:
-      d = next((d for d in self.part.demands[node] if d[0] is g), None)
-      value = self.get(node, g, g.at, ix.TRUE) if d is None else self.get(node, *d)
+    for root, node, asked, at, gate in g.stores:
+      value = self.get(node, g, asked, ix.TRUE)
       where = storage_index(root, at) or (ix.const(0),)
       src = (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
       mode = (root.arg[0], tuple(r.arg[0] for r in g.at[0].ranges)) if root.op is Ops.SCATTER else None

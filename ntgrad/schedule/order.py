@@ -5,7 +5,7 @@ from ntgrad.codegen.uop import Ops, UOp
 
 from .lower import ScheduleItem
 from .storage import storage
-from .writes import EFFECTS, memory_of, number_of
+from .writes import EFFECTS, made_by, memory_of, number_of
 
 
 class Conflict(Exception):
@@ -16,11 +16,6 @@ class Conflict(Exception):
     self.effects = {number_of(u) for u in effects}
 
 
-def made_by(version: UOp) -> UOp:
-  """What a version of memory comes from: an effect, or a root."""
-  return version.src[1] if version.op is Ops.AFTER else version
-
-
 def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
   """The items in an order that may run, the given order kept where it may be. Raises Conflict."""
   writers: dict[UOp, list[int]] = {}
@@ -28,35 +23,42 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
   for i, item in enumerate(items):
     for w in item.writes: writers.setdefault(w, []).append(i)
     for r in item.reads: readers.setdefault(r, []).append(i)
-  after: list[set[int]] = [{j for r in item.reads for j in writers.get(made_by(r), ())} - {i} for i, item in enumerate(items)]
+  # what an item comes after: other items (by number), and roots that several items store a part of each
+  after: list[set[int | UOp]] = []
   clashing: set[UOp] = set()
   for i, item in enumerate(items):
+    waits: set[int | UOp] = set()
+    after.append(waits)
+    for made in {made_by(r) for r in item.reads} & writers.keys(): waits.add(made if len(writers[made]) > 1 else writers[made][0])
     for w in item.writes:
       if w.op not in EFFECTS: continue
       if _loads_elsewhere(item, w): clashing.add(w)
       base = memory_of(w.src[0])
-      after[i] |= {j for j in (*readers.get(base, ()), *writers.get(made_by(base), ())) if j != i}
+      waits.update(readers.get(base, ()), writers.get(made_by(base), ()))
+    waits.discard(i)
   if clashing: raise Conflict(clashing)
   # items were found consumers first: a depth-first walk from the given order's end keeps sources early and the sinks last
   order: list[int] = []
-  state = [0] * len(items)
+  begun: set[int | UOp] = set()
+  done: set[int | UOp] = set()
+  place = lambda n: (n, 0) if isinstance(n, int) else (writers[n][-1], 1)
   for start in reversed(range(len(items))):
-    stack = [start]
+    stack: list[int | UOp] = [start]
     while stack:
-      i = stack[-1]
-      if state[i] == 2:
+      n = stack[-1]
+      if n in done:
         stack.pop()
         continue
-      waiting = [j for j in after[i] if state[j] != 2]
+      waiting = [m for m in (after[n] if isinstance(n, int) else writers[n]) if m not in done]
       if not waiting:
-        state[i] = 2
-        order.append(i)
+        done.add(n)
+        if isinstance(n, int): order.append(n)
         stack.pop()
         continue
-      if state[i] == 1 and any(state[j] == 1 for j in waiting):
-        raise Conflict({w for k, item in enumerate(items) if state[k] != 2 for w in item.writes if w.op in EFFECTS})
-      state[i] = 1
-      stack.extend(sorted(waiting))
+      if n in begun and not begun.isdisjoint(waiting):
+        raise Conflict({w for k, item in enumerate(items) if k not in done for w in item.writes if w.op in EFFECTS})
+      begun.add(n)
+      stack.extend(sorted(waiting, key=place))
   return [items[i] for i in order]
 
 

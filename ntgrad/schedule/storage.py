@@ -14,8 +14,13 @@ _WRITES = frozenset({Ops.ASSIGN, Ops.SCATTER, Ops.AFTER})
 def storage(u: UOp) -> UOp:
   """The node whose buffer holds ``u``'s value: of a write that of the memory that it writes."""
   if u.op not in _WRITES: return u
-  while u.op in _WRITES or u.op in MOVEMENT: u = u.src[0]
-  return u
+  passed = []
+  while (u.op in _WRITES or u.op in MOVEMENT) and "_storage" not in u.__dict__:   # found once for each version: they lie upon each other
+    if u.op in _WRITES: passed.append(u)
+    u = u.src[0]
+  found: UOp = u.__dict__.get("_storage", u)
+  for w in passed: w.__dict__["_storage"] = found
+  return found
 
 
 def storage_index(u: UOp, idx: Idx) -> Idx:

@@ -32,6 +32,11 @@ def memory_of(target: UOp) -> UOp:
   return target
 
 
+def made_by(version: UOp) -> UOp:
+  """What a version of memory comes from: an effect, or a root."""
+  return version.src[1] if version.op is Ops.AFTER else version
+
+
 def is_write(u: UOp) -> bool:
   """Whether a node is a value with a part replaced."""
   return u.op is Ops.UPDATE or u.op is Ops.SCATTER
@@ -161,4 +166,4 @@ class Placing:
     return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (part, at, new), (mode, number))))
 
 
-__all__ = ["Placing", "Sink", "EFFECTS", "memory_of", "number_of"]
+__all__ = ["Placing", "Sink", "EFFECTS", "made_by", "memory_of", "number_of"]

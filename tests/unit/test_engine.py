@@ -7,7 +7,7 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ntgrad.engine import memory, plan_cache, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES
+from support.work import events, most_bytes
 
 OPENCL = available()[0]
 DEVICES = ["NUMPY", *(["CPU"] if OPENCL else [])]
@@ -217,6 +218,48 @@ class TestMemory:
     assert self.held == 0
 
 
+# ---- work and memory in proportion to the graph
+
+def optimised(n: int) -> list[Tensor]:
+  """Parameters after a step of Adam over all of them."""
+  ps = [Tensor.ones(2, 3, requires_grad=True) for _ in range(n)]
+  loss = ps[0].sum()
+  for p in ps[1:]: loss = loss + p.square().sum()
+  optimiser = nn.optim.Adam(ps)
+  loss.backward()
+  optimiser.step()
+  return ps
+
+
+def written(n: int) -> list[Tensor]:
+  x = Tensor.zeros(100)
+  for i in range(n): x[i % 100] = float(i)
+  return [x]
+
+
+def chained(n: int) -> list[Tensor]:
+  x, c = Tensor.ones(8), Tensor.ones(8)
+  for _ in range(n): x = x * c + c
+  return [x]
+
+
+WHOLE: dict[str, tuple[int, Callable[[int], list[Tensor]]]] = {
+  "a chain": (1500, chained), "a cat of many": (30, lambda n: [Tensor.cat(*[Tensor.ones(3) for _ in range(n)])]),
+  "writes at numbers": (30, written), "an optimizer": (20, optimised)}
+
+
+@pytest.mark.parametrize("count", [events, most_bytes])
+@pytest.mark.parametrize("name", WHOLE)
+def test_four_times_the_graph_is_realised_with_four_times_the_work(name: str, count: Callable[[Callable[[], Any]], int]) -> None:
+  n, make = WHOLE[name]
+  def run(n: int) -> None: Tensor.realize(*make(n))
+  with config(dev="NUMPY"):
+    run(3)
+    gc.collect()
+    one, four = (count(lambda n=n: run(n)) for n in (n, 4 * n))   # type: ignore[misc]
+  assert four <= 4.5 * one, four / one
+
+
 # ---- the memory plan
 
 def lifetimes(count: int, seed: int) -> list[memory.Lifetime]:
@@ -238,6 +281,59 @@ def test_arranged_buffers_do_not_overlap(seed: int) -> None:
       if a.first <= b.last and b.first <= a.last: assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
   assert memory.least(all_) <= total <= 1.25 * memory.least(all_)
   assert memory.arrange(all_) == (offsets, total)
+
+
+def slowly(all_: list[memory.Lifetime]) -> tuple[int, ...]:
+  """Places found by looking at every buffer placed before."""
+  offsets: dict[int, int] = {}
+  for i in sorted(range(len(all_)), key=lambda i: (-all_[i].nbytes, all_[i].first)):
+    me, end, fits = all_[i], 0, []
+    size = memory.rounded(me.nbytes)
+    for start, j in sorted((o, j) for j, o in offsets.items() if all_[j].first <= me.last and me.first <= all_[j].last):
+      if start - end >= size: fits.append((start - end, end))
+      end = max(end, start + memory.rounded(all_[j].nbytes))
+    offsets[i] = min(fits)[1] if fits else end
+  return tuple(offsets[i] for i in range(len(all_)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_buffer_goes_into_the_smallest_gap_that_holds_it(seed: int) -> None:
+  for count in (1, 2, 7, 40):
+    all_ = lifetimes(count, seed)
+    assert memory.arrange(all_)[0] == slowly(all_)
+    steps = {s for x in all_ for s in (x.first, x.last)}
+    assert memory.least(all_) == max(sum(memory.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps)
+
+
+NESTED: dict[str, Callable[[int], list[memory.Lifetime]]] = {
+  "one after another": lambda n: [memory.Lifetime(i, i + 1, 1000 + i % 7 * 999) for i in range(n)],
+  "one within another": lambda n: [memory.Lifetime(i, 2*n - i, 1000 + i % 7 * 999) for i in range(n)],
+  "as it comes": lambda n: lifetimes(n, 1)}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_arranging_many_buffers_is_little_more_work_for_each(name: str) -> None:
+  def run(n: int) -> None:
+    all_ = NESTED[name](n)
+    assert memory.least(all_) <= memory.arrange(all_)[1]
+  one, four = (events(lambda n=n: run(n)) for n in (500, 2000))   # type: ignore[misc]
+  assert four <= 5 * one, four / one
+
+
+ACCESSES: dict[str, Callable[[int], list[memory.Access]]] = {
+  "all ready at once": lambda n: [memory.Access((i, n + i), (i,)) for i in range(n)],
+  "all of one buffer": lambda n: [memory.Access((i, -1), (i,)) for i in range(n)],
+  "forth and back": lambda n: [memory.Access((i, i - 1), (i,)) for i in range(n)] + [memory.Access((-i, n - i), (-i,)) for i in range(1, n)],
+  "parts of one": lambda n: [memory.Access((-1, i), (-1,)) for i in range(n)]}
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+def test_ordering_many_steps_is_little_more_work_for_each(name: str) -> None:
+  def run(n: int) -> None:
+    steps = ACCESSES[name](n)
+    assert sorted(memory.order(steps, {b: 512 * (1 + n % 3) for s in steps for b in s.buffers})) == list(range(len(steps)))
+  one, four = (events(lambda n=n: run(n)) for n in (500, 2000))   # type: ignore[misc]
+  assert four <= 5 * one, four / one
 
 
 def test_arrange_nothing() -> None: assert memory.arrange([]) == ((), 0)

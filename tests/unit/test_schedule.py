@@ -1,7 +1,9 @@
 """The scheduling rules of docs/architecture.md, each with the kernels that it must give. Most run nothing; the rest check values too."""
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import MOST_ADDITIONS, limit_additions
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.engine.realize import frugal
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
 from support.machines import MACHINES
+from support.work import events, most_bytes
 
 E = Tensor.empty
 
@@ -284,3 +288,74 @@ def test_no_product_is_stored_before_its_sum() -> None:
     most = max(p.shape and np.prod(p.shape) for i in items for p in i.ast.params if not p.written)
     assert all(np.prod(p.shape) <= max(most, np.prod(out.shape)) for i in items for p in i.ast.params if p.written), items
     assert len(items) <= 3
+
+
+# ---- scheduling takes time and memory in proportion to the graph
+
+def training(n: int) -> list[Tensor]:
+  """A step of gradient descent through ``n`` layers."""
+  ws = [Tensor.empty(8, 8, requires_grad=True) for _ in range(n)]
+  x = E(4, 8)
+  for w in ws: x = (x @ w).relu()
+  x.sum().backward()
+  for w in ws: w.assign((w - w.grad * 0.1).detach())
+  return ws
+
+
+def losses(n: int) -> list[Tensor]:
+  """The gradients of a sum of ``n`` losses, each of a parameter of its own."""
+  ws = [Tensor.empty(2, 3, requires_grad=True) for _ in range(n)]
+  loss = ws[0].sum()
+  for w in ws[1:]: loss = loss + w.square().sum()
+  return loss.gradient(*ws)
+
+
+def regularised(n: int) -> list[Tensor]:
+  """Layers whose weights are computed, and a sum of all the weights: each is read here and, first, there."""
+  ws, x, total = [E(8, 8).exp() for _ in range(n)], E(8), E(1)
+  for w in ws: total = total + w.sum()
+  for w in ws: x = (x.reshape(8, 1) * w).sum(0).sin()
+  return [total, x]
+
+
+def repeated(n: int, x: Tensor, step: Callable[[Tensor, int], Tensor | None]) -> list[Tensor]:
+  """``step`` done ``n`` times: what it gives goes on, or it writes in place."""
+  for i in range(n):
+    y = step(x, i)
+    if y is not None: x = y
+  return [x]
+
+
+c, d, wide, gathered = E(8), E(8), E(64, 64), index(8)
+GROWING: dict[str, tuple[int, Callable[[int], list[Tensor]]]] = {
+  "kernels of different shapes": (60, lambda n: [E(2 + i % 97, 300 + i).exp() for i in range(n)]),
+  "kernels of one shape": (60, lambda n: [E(64, 64).exp() for _ in range(n)]),
+  "many outputs of one input": (200, lambda n: [wide * (i + 1.5) for i in range(n)]),
+  "small kernels": (200, lambda n: [E(4, 4).exp() for _ in range(n)]),
+  "a chain of products": (60, lambda n: repeated(n, E(16, 16), lambda x, i: (x @ E(16, 16)).tanh())),
+  "products of one input": (60, lambda n: [(c.reshape(1, 8) @ E(8, 8)).tanh() for _ in range(n)]),
+  "a chain of additions and products": (2500, lambda n: repeated(n, E(8), lambda x, i: x * c + d)),
+  "a sum of many": (1500, lambda n: repeated(n, E(16), lambda x, i: x + E(16))),
+  "rows less their sums": (300, lambda n: repeated(n, E(4, 4), lambda x, i: x - x.sum(1, keepdim=True) * 0.01)),
+  "costly diamonds": (500, lambda n: repeated(n, E(64), lambda x, i: x.exp() + x.flip(0))),
+  "indices of indices": (150, lambda n: repeated(n, gathered, lambda x, i: gathered[x])),
+  "a cat of many": (60, lambda n: [Tensor.cat(*[E(3) + 1 for _ in range(n)])]),
+  "a cat of one": (300, lambda n: [Tensor.cat(*[E(3).exp()] * n)]),
+  "cats of a cat": (60, lambda n: repeated(n, E(1), lambda x, i: Tensor.cat(x, E(1)))),
+  "writes at numbers": (60, lambda n: repeated(n, E(1000), lambda x, i: x.__setitem__(i, float(i)))),
+  "writes that read beside": (40, lambda n: repeated(n, E(8), lambda x, i: x.__setitem__(slice(1, 5), x[2:6] * 0.5))),
+  "values written over": (300, lambda n: repeated(n, E(8), lambda x, i: x.assign(x + 1))),
+  "a training step": (40, training), "a sum of losses": (60, losses), "weights read twice": (250, regularised)}
+
+
+def scheduled(make: Callable[[int], list[Tensor]], n: int) -> None: frugal(items(*make(n)), set())
+
+
+@pytest.mark.parametrize("count", [events, most_bytes])
+@pytest.mark.parametrize("name", GROWING)
+def test_four_times_the_graph_is_four_times_the_work(name: str, count: Callable[[Callable[[], Any]], int]) -> None:
+  n, make = GROWING[name]
+  scheduled(make, 3)   # what is found once
+  gc.collect()
+  one, four = (count(lambda m=m: scheduled(make, m)) for m in (n, 4 * n))   # type: ignore[misc]
+  assert four <= 4.5 * one, four / one
