@@ -358,4 +358,4 @@ def test_four_times_the_graph_is_four_times_the_work(name: str, count: Callable[
   scheduled(make, 3)   # what is found once
   gc.collect()
   one, four = (count(lambda m=m: scheduled(make, m)) for m in (n, 4 * n))   # type: ignore[misc]
-  assert four <= 4.5 * one, four / one
+  assert four <= 5.5 * one, four / one   # tables double at a time; work that goes with the square would be 16 times as much
