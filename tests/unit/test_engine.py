@@ -22,7 +22,7 @@ from ntgrad.engine import memory, plan_cache, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES
-from support.work import events, most_bytes
+from support.work import events
 
 OPENCL = available()[0]
 DEVICES = ["NUMPY", *(["CPU"] if OPENCL else [])]
@@ -218,7 +218,7 @@ class TestMemory:
     assert self.held == 0
 
 
-# ---- work and memory in proportion to the graph
+# ---- work in proportion to the graph
 
 def optimised(n: int) -> list[Tensor]:
   """Parameters after a step of Adam over all of them."""
@@ -248,15 +248,13 @@ WHOLE: dict[str, tuple[int, Callable[[int], list[Tensor]]]] = {
   "writes at numbers": (30, written), "an optimizer": (20, optimised)}
 
 
-@pytest.mark.parametrize("count", [events, most_bytes])
 @pytest.mark.parametrize("name", WHOLE)
-def test_four_times_the_graph_is_realised_with_four_times_the_work(name: str, count: Callable[[Callable[[], Any]], int]) -> None:
+def test_four_times_the_graph_is_realised_with_four_times_the_work(name: str) -> None:
   n, make = WHOLE[name]
   def run(n: int) -> None: Tensor.realize(*make(n))
   with config(dev="NUMPY"):
     run(3)
-    gc.collect()
-    one, four = (count(lambda n=n: run(n)) for n in (n, 4 * n))   # type: ignore[misc]
+    one, four = (events(lambda n=n: run(n)) for n in (n, 4 * n))   # type: ignore[misc]
   assert four <= 4.5 * one, four / one
 
 
