@@ -177,7 +177,7 @@ class Creation(Functional):
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
     # ints are counted as ints and rounded at the end
-    if ints: work = dtypes.int32 if small and least <= step <= most else dtypes.int64
+    if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
     else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     u = graph.cast(graph.iota(n), work)
     if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)

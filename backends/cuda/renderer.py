@@ -321,7 +321,7 @@ class _Kernel(Variables):
     gate = u.src[3] if len(u.src) > 3 else None
     to = self.target(u)
     mask = self.condition(gate, to)
-    text = self.x(value, ANY, to)
+    text = self.typed(value) if value.op is Ops.CONST and value.dtype is dtypes.float64 else self.x(value, ANY, to)   # alone, a literal is float32
     if u.src[0].dtype.kind == "b": text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
     self.emit(f"tl.store({self.pointer(buffer, index, to)}, {text}{mask and f', mask={mask}'})")
 

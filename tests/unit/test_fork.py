@@ -13,6 +13,7 @@ from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+WARNS = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}   # of Python 3.12, for a fork with threads: which is what is tried here
 needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 
 # ``child(f)`` forks; the child prints what f gives, or its error's class and text, and ends as Python does.
@@ -35,7 +36,7 @@ def child(*fs, end=sys.exit):
 
 def run(code: str, timeout: float = 100, **env: str) -> list[str]:
   """The lines that a program prints, which must print nothing to stderr and end by itself."""
-  done = subprocess.run([sys.executable, "-c", FORK + textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": PATHS, **env},
+  done = subprocess.run([sys.executable, "-c", FORK + textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": PATHS, **WARNS, **env},
                         capture_output=True, text=True, timeout=timeout, check=False)
   assert (done.returncode, done.stderr) == (0, ""), done.stderr
   return done.stdout.splitlines()

@@ -165,3 +165,12 @@ def test_blocks_of_a_product(n: int, dtype: str, block: tuple[int, int]) -> None
   item, = [i for i in create_schedule([Tensor.empty(n, n, dtype=dtype) @ Tensor.empty(n, n, dtype=dtype)]) if i.ast is not None]
   kernel = optimize(item.ast, TritonRenderer().target)
   assert tuple(a.size for a in kernel.of_kind(AxisKind.TILE)[:2]) == block
+
+
+@triton.needs_triton
+def test_a_number_alone_has_its_dtype() -> None:
+  """A literal that meets nothing but a pointer is float32 to Triton."""
+  assert (Tensor.full((5,), 0.1, dtype="float64", device=triton.NAME).contiguous().numpy() == 0.1).all()
+  x = np.array([1.0, -1.0])
+  t = Tensor(x, device=triton.NAME)
+  np.testing.assert_array_equal((t > 0).where(Tensor.full((2,), 0.1, dtype="float64", device=triton.NAME), 0.3).numpy(), np.where(x > 0, 0.1, 0.3))
