@@ -69,17 +69,25 @@ def bounds(u: UOp) -> tuple[int, int]:
 
 # ---- the canonical form
 
-@kept
 def linear(u: UOp) -> Linear:
   """An index as its terms (atom, factor) and constant."""
+  found = _sum(u)
+  return (((u, 1),), 0) if found is None else found
+
+
+@kept
+def _sum(u: UOp) -> Linear | None:
+  """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a collector."""
   if u.op is Ops.CONST: return ((), u.arg)
-  if u.op is Ops.ALU:
-    a, b = (u.src[0], u.src[-1])
-    if u.arg is BinaryOps.ADD:
-      (ta, ca), (tb, cb) = linear(a), linear(b)
-      return (ta + tb, ca + cb)
-    if u.arg is BinaryOps.MUL and b.op is Ops.CONST: return (tuple((t, k * b.arg) for t, k in linear(a)[0]), linear(a)[1] * b.arg)
-  return (((u, 1),), 0)
+  if u.op is not Ops.ALU: return None
+  a, b = u.src[0], u.src[-1]
+  if u.arg is BinaryOps.ADD:
+    (ta, ca), (tb, cb) = linear(a), linear(b)
+    return (ta + tb, ca + cb)
+  if u.arg is BinaryOps.MUL and b.op is Ops.CONST:
+    terms, c = linear(a)
+    return (tuple([(t, k * b.arg) for t, k in terms]), c * b.arg)
+  return None
 
 
 _LEVELS = 6   # of a node's sources that its place in an order is seen by; what lies deeper counts by a digest
