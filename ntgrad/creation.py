@@ -243,7 +243,7 @@ class Creation(Functional):
     u = self.lazydata
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
-    diagonal = max(-s[0], min(whole_number(name, "diagonal", diagonal), s[1]))
+    diagonal = max(-s[0], min(diagonal, s[1]))
     row = graph.scalar(BinaryOps.ADD, self._index(0, s), diagonal) if diagonal else self._index(0, s)
     a, b = (row, self._index(1, s)) if upper else (self._index(1, s), row)
     inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)

@@ -14,7 +14,7 @@ from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axes_of, mode, real_number, whole_number
+from ntgrad.core import Base, axes_of, mode, real_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value, several
 from ntgrad.reduction import Reduction
@@ -62,8 +62,6 @@ def _padding(name: str, padding: Any, n: int) -> list[Pair]:
     pairs = [(p,) if isinstance(p, int) else p for p in padding]
     if len(pairs) != n or any([len(p) != 2 for p in pairs]):
       raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
-  for p in pairs:
-    for v in p: whole_number(name, "padding", v)
   if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
 
@@ -166,7 +164,6 @@ class Functional(Reduction):
     x, w = self.lazydata, weight.lazydata
     sx, sw = x.shape, w.shape
     n = len(sw) - 2
-    groups = whole_number("conv2d", "groups", groups)
     if n < 1 or len(sx) != n + 2:
       raise ShapeError(f"conv2d: input {sx} with weight {sw}; "
                        "give (n, cin, *spatial) and (cout, cin/groups, *kernel) of as many dimensions")
@@ -201,7 +198,6 @@ class Functional(Reduction):
     """The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel). Raises ShapeError, ArgumentError."""
     sx, sw = self.shape, weight.shape
     n = len(sw) - 2
-    groups = whole_number("conv_transpose2d", "groups", groups)
     if n < 1 or len(sx) != n + 2 or groups < 1 or sx[1] != sw[0] or sw[0] % groups:
       raise ShapeError(f"conv_transpose2d: input {sx} with weight {sw} and groups {groups}; "
                        "give (n, cin, *spatial) and (cin, cout/groups, *kernel)")
@@ -393,7 +389,6 @@ class Functional(Reduction):
     u: UOp = Y.lazydata
     if u.shape != rows: raise ShapeError(f"{name}: class indices of shape {u.shape} for predictions of {self.shape}; they must have shape {rows}")
     if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
-    if ignore is not None: whole_number(name, "ignore_index", ignore)
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
     return graph.index_of(u, max(n, abs(ignore or 0) + 1))

@@ -169,7 +169,6 @@ class Movement(Activation):
       pairs = [(0, 0) if p is None else (p,) if isinstance(p, int) else p for p in given]
       if len(pairs) != len(s) or any([len(p) != 2 for p in pairs]):
         raise ShapeError(f"pad: {given} for shape {s}; give one (before, after) pair for each of the {len(s)} dimensions")
-      pairs = [(whole_number("pad", "padding", lo), whole_number("pad", "padding", hi)) for lo, hi in pairs]
     if any([min(lo, 0) + min(hi, 0) + d < 0 for d, (lo, hi) in zip(s, pairs)]):
       raise ShapeError(f"pad: {tuple(pairs)} cuts off more than shape {s} has")
     if mode != "constant": return self._pad_from_inside(pairs, mode)
@@ -206,8 +205,7 @@ class Movement(Activation):
     u = self.lazydata
     if len(bounds) != len(u.shape):
       raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
-    box = tuple([(0, s) if b is None else (whole_number("shrink", "bound", b[0]), whole_number("shrink", "bound", b[1]))
-                 for b, s in zip(bounds, u.shape)])
+    box = tuple([(0, s) if b is None else b for b, s in zip(bounds, u.shape)])
     if not all([0 <= b <= e <= s for (b, e), s in zip(box, u.shape)]):
       raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
     return self._shrink(box)
@@ -246,7 +244,6 @@ class Movement(Activation):
     if not isinstance(sizes, (tuple, list)):
       size = whole_number("split", "size", sizes, 1)
       sizes = [min(size, s[d] - at) for at in range(0, max(s[d], 1), size)]
-    sizes = [whole_number("split", "size", n) for n in sizes]
     if sum(sizes) != s[d] or min(sizes, default=0) < 0:
       raise ArgumentError(f"split: sizes {tuple(sizes)} of dimension {d} of shape {s}; they must add up to {s[d]}")
     out, at = [], 0
@@ -264,7 +261,6 @@ class Movement(Activation):
   def unfold(self, dim: int, size: int, step: int) -> Self:
     """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
     d, s = axis_of("unfold", dim, self.ndim), self.shape
-    size, step = whole_number("unfold", "size", size), whole_number("unfold", "step", step)
     if not s or not 0 < size <= s[d] or step < 1:
       raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
                           "size goes from 1 to the dimension, step from 1")
@@ -277,8 +273,6 @@ class Movement(Activation):
     st: Any
     di: Any
     st, di = [tuple(v) if isinstance(v, (tuple, list)) else (v,) * n for v in (stride, dilation)]
-    for what, vs in (("size", size), ("stride", st), ("dilation", di)):
-      for v in vs: whole_number("windows", what, v)
     if len(st) != n or len(di) != n or n > len(s):
       raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; "
                        "they need one number each for the last dimensions")
@@ -322,7 +316,7 @@ class Movement(Activation):
     for k, dim in zip(ks, ds):
       d = axis_of("roll", dim, self.ndim)
       n = u.shape[d]
-      k = whole_number("roll", "shift", k) % n if n else 0
+      k = k % n if n else 0
       if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
     return self._wrap(u)
 

@@ -16,7 +16,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
-from ntgrad.core import real_number, whole_number
+from ntgrad.core import real_number
 from ntgrad.creation import Creation
 from ntgrad.device import Device
 from ntgrad.lock import alone
@@ -232,7 +232,6 @@ class Random(Creation):
     Raises ShapeError, ArgumentError.
     """
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
-    num_samples = whole_number("multinomial", "num_samples", num_samples)
     if num_samples < 1 or (num_samples > 1 and not replacement):
       raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; "
                           "several are drawn with replacement=True only")
