@@ -40,9 +40,11 @@ def schedule_graph(sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = F
       stage |= c.effects
 
 
-def create_schedule(outputs: Iterable[Any]) -> list[ScheduleItem]:
-  """The kernels that compute ``outputs`` (Tensors, or nodes), in order; the last one's ``.ast`` goes to a Linearizer. Runs nothing."""
-  return schedule_graph([sink_of(o) for o in outputs])[1]
+def create_schedule(outputs: Any) -> list[ScheduleItem]:
+  """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to a Linearizer.
+  Runs nothing."""
+  one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
+  return schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1]
 
 
 def sink_of(o: Any) -> UOp | Sink:

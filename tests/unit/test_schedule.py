@@ -366,3 +366,8 @@ def test_four_times_the_graph_takes_four_times_the_memory(name: str) -> None:
   gc.collect()
   one, four = (most_bytes(lambda m=m: scheduled(make, m)) for m in (n, 4 * n))   # type: ignore[misc]
   assert four <= 5 * one, four / one   # 16 times for work that goes with the square
+
+
+def test_one_tensor_is_one_output() -> None:
+  out = E(4, 8) + 1
+  assert create_schedule(out)[0].ast.body == create_schedule([out])[0].ast.body and len(create_schedule(out)) == len(create_schedule(out.lazydata)) == 1
