@@ -370,4 +370,5 @@ def test_four_times_the_graph_takes_four_times_the_memory(name: str) -> None:
 
 def test_one_tensor_is_one_output() -> None:
   out = E(4, 8) + 1
-  assert create_schedule(out)[0].ast.body == create_schedule([out])[0].ast.body and len(create_schedule(out)) == len(create_schedule(out.lazydata)) == 1
+  (one,), (listed,), (node,) = create_schedule(out), create_schedule([out]), create_schedule(out.lazydata)
+  assert one.ast.body == listed.ast.body == node.ast.body
