@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +30,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
   if _OWN_CACHE is not None: shutil.rmtree(_OWN_CACHE, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _settings_are_given_back() -> Iterator[None]:
+  """A test that leaves the default device or a mode changed would change the ones that come after it in its process."""
+  from ntgrad import Device, Tensor   # not before the settings above
+
+  def state() -> tuple[object, ...]: return Device.assigned, Tensor.training
+  before = state()
+  yield
+  left = state()
+  Device.assigned, Tensor.training = before
+  assert left == before, f"the test leaves (Device.DEFAULT, Tensor.training) as {left}, found as {before}"

@@ -123,7 +123,7 @@ class Compiler:
     self.lock, self.saving = threading.Lock(), threading.Lock()
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
-    atexit.register(self.save)
+    atexit.register(self.leave)
 
   def vector_bits(self) -> int:
     """Width of the vector registers that compiled code uses.
@@ -292,8 +292,14 @@ class Compiler:
     return True
 
   def save(self) -> None:
-    """Write the binaries of new programs to disk now; runs at exit."""
+    """Write the binaries of new programs to disk now."""
     while self._save_one(): pass
+
+  def leave(self) -> None:
+    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when its turn comes, and PoCL
+    ends the process where it cannot write it again), and new programs are saved."""
+    self.finish()
+    self.save()
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel that has run, or a sentence that says why there is none."""

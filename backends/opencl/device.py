@@ -189,7 +189,7 @@ class OpenCLDevice(Pooled):
     self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
     del self.queue, self.context
     self.__class__ = _Lost
-    atexit.unregister(self.compiler.save)
+    atexit.unregister(self.compiler.leave)
     self.compiler.unsaved.clear()
 
   @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,20 @@ def test_temporary_files_of_killed_processes(tmp_path: Path) -> None:
   assert there() == mine
   living.communicate(b"\n", timeout=60)
   assert not there()
+
+
+@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+def test_kernels_that_run_at_exit_have_their_files(tmp_path: Path) -> None:
+  """A process that ends with kernels waiting: they run before PoCL's folder goes, which PoCL would make again, or abort."""
+  code = """
+    import atexit, time
+    import numpy as np
+    from ntgrad import Tensor
+    atexit.register(time.sleep, 1)   # it runs last
+    x, y = (Tensor(np.ones(shape, np.float32), device="CPU").realize() for shape in ((1500, 1500), (1,)))
+    waiting = [(x @ x + i).realize() for i in range(8)] + [(y + 1).realize()]
+  """
+  env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT), "CACHE_DIR": str(tmp_path/"cache")}
+  for _ in range(2):   # the second one finds its kernels compiled
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=env, timeout=100, check=True)
+    assert not list(tmp_path.glob("ntgrad-*"))

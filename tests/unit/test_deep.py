@@ -119,7 +119,7 @@ def warm(device: str) -> None:
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
   name = str(request.param)
   if missing(name): pytest.skip(missing(name))
-  monkeypatch.setattr(Device, "DEFAULT", name)
+  monkeypatch.setattr(Device, "assigned", name)
   warm(name)
   return name
 
@@ -134,17 +134,17 @@ def test_programs(name: str, device: str, monkeypatch: pytest.MonkeyPatch, capsy
   text = capsys.readouterr().out
   assert np.isfinite(got).all() and max(map(len, text.splitlines()), default=0) < 20_000
   if device == "NUMPY": return
-  monkeypatch.setattr(Device, "DEFAULT", "NUMPY")
+  monkeypatch.setattr(Device, "assigned", "NUMPY")
   np.testing.assert_allclose(got, value(name), rtol=1e-4, atol=1e-5)
 
 
 @triton.needs_triton
 @pytest.mark.parametrize("name", ["chain", "choices", "indices", "product"])
 def test_programs_of_triton(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(Device, "DEFAULT", triton.NAME)
+  monkeypatch.setattr(Device, "assigned", triton.NAME)
   warm(triton.NAME)
   got = PROGRAMS[name]().numpy()   # the interpreter itself is Python's
-  monkeypatch.setattr(Device, "DEFAULT", "NUMPY")
+  monkeypatch.setattr(Device, "assigned", "NUMPY")
   np.testing.assert_allclose(got, value(name), rtol=1e-4, atol=1e-5)
 
 
