@@ -35,7 +35,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def _settings_are_given_back() -> Iterator[None]:
   """A test that leaves the default device or a mode changed would change the ones that come after it in its process."""
-  from ntgrad import Device, Tensor   # not before the settings above
+  from ntgrad import Device, Tensor  # not before the settings above
 
   def state() -> tuple[object, ...]: return Device.assigned, Tensor.training
   before = state()
