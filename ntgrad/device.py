@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError, shown
 
 KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
@@ -45,8 +46,8 @@ class _Device:
 
   @property
   def DEFAULT(self) -> str:
-    """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else what the machine has."""
-    from ntgrad.engine.device import default_device
+    """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else CUDA, else CPU through OpenCL, else NUMPY
+    (said once)."""
     return default_device()
 
   @DEFAULT.setter
@@ -79,3 +80,14 @@ class _Device:
 
 
 Device = _Device()
+_best: list[str] = []
+
+
+def default_device() -> str:
+  """``Device.DEFAULT``."""
+  if Device.assigned is not None: return Device.assigned
+  if config.dev: return canonical(config.dev)
+  if not _best:
+    from ntgrad.engine.device import best
+    _best.append(best())
+  return _best[0]

@@ -358,7 +358,7 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
   if not buffer.storage.foreign: before_writing([buffer.storage], [alias])
   device = get_device(buffer.device)
   address = device.address(buffer.raw, buffer.nbytes) if buffer.nbytes else 0
-  buffer.storage.exported = buffer.storage.exported or bool(address)
+  buffer.storage.foreign |= bool(address)
   if address or not buffer.nbytes: return View(buffer.storage, device, address + start * t.dtype.itemsize, strides)
   if copy is False: raise InterchangeError(f"{what}: memory of {buffer.device} has no address that others could use; leave out copy=False")
   return _on_host(t)

@@ -26,7 +26,7 @@ class Storage:
   ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias that writes it,
   if there is one. ``foreign``: another library sees it too, and may write it.
   """
-  __slots__ = ("device", "nbytes", "serial", "version", "writer", "exported", "place", "_raw", "_owner", "__weakref__")
+  __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
   address = 0         # where other libraries' memory lies
 
@@ -34,15 +34,10 @@ class Storage:
     self.device, self.nbytes, self.serial = device, max(nbytes, 1), next(_serials)
     self.version = 0
     self.writer: ref[Any] | None = None
-    self.exported = False
+    self.foreign = False
     self.place = ""   # where a large one was made, in the user's code
     self._raw: Any = None
     self._owner: Any = None
-
-  @property
-  def foreign(self) -> bool:
-    """Whether another library sees it too, and may write it."""
-    return self.exported or type(self) is not Storage
 
   def overlaps(self, other: Storage) -> bool:
     """Whether some byte is in both."""
@@ -89,7 +84,7 @@ class Adopted(Storage):
   def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
     super().__init__(device, nbytes)
     from .device import get_device
-    self.address = address
+    self.address, self.foreign = address, True
     self._raw, self._owner, self.owner, self.read_only = raw, get_device(device), owner, read_only
 
   def release(self) -> None:

@@ -3,12 +3,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
-from ntgrad.device import Device as _names, canonical
 from ntgrad.lock import alone
 
 _open: dict[str, Device] = {}
@@ -55,19 +53,8 @@ def _make(name: str) -> Device:
   raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., CUDA, CUDA:1, .., NUMPY, TRITON (interpreted)")
 
 
-_default: list[Any] = []
-
-
-def default_device() -> str:
-  """What tensors are made on when no device is named: what was assigned to ``Device.DEFAULT``, else config.dev, else CUDA, else CPU through
-  OpenCL, else NUMPY (said once)."""
-  if _names.assigned is not None: return _names.assigned
-  if config.dev: return canonical(config.dev)
-  if not _default: _default.append(_choose())
-  return str(_default[0])
-
-
-def _choose() -> str:
+def best() -> str:
+  """The best device that the machine has."""
   from ntgrad.backends.cuda.driver import available as cuda, present
   if present():
     found, reason = cuda()

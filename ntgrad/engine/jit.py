@@ -31,7 +31,7 @@ class Signature:
     self.name, self.marks, self.text = name, pieces.marks, text(args) + (" " + text(kwargs) if kwargs else "")
     self.tensors = [(t.shape, t.dtype, t.device) for t in pieces.tensors]
     self.others = [kept(o) for o in pieces.others]
-    self.modes, self.device = (mode.training, mode.grad), Device.DEFAULT
+    self.modes, self.device, self.named = (mode.training, mode.grad), Device.DEFAULT, (Device.assigned, config.dev)
 
   def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> None:
     """Refuse arguments that do not fit. Raises CaptureError."""
@@ -51,7 +51,7 @@ class Signature:
     if (mode.training, mode.grad) != self.modes:
       now, then = (f"Tensor.training {training}, gradients {'on' if grad else 'off'}" for training, grad in ((mode.training, mode.grad), self.modes))
       raise CaptureError(f"jit {self.name}: called with {now}, captured with {then}; {_ANOTHER}")
-    if self.device != Device.DEFAULT:
+    if (Device.assigned, config.dev) != self.named and self.device != Device.DEFAULT:
       raise CaptureError(f"jit {self.name}: the default device is {Device.DEFAULT}, it was {self.device} when this was captured; {_ANOTHER}")
 
 
@@ -186,7 +186,7 @@ class TinyJit:
     """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the arguments
     share memory otherwise than when it was captured."""
     assert self._replay is not None
-    engine.realize(pieces.tensors)
+    if any([t._alias.node.op is not Ops.BUFFER or t._alias.pending for t in pieces.tensors]): engine.realize(pieces.tensors)
     out: list[tuple[Buffer, Alias | None]] = []
     read: list[Any] = []
     groups: dict[int, Alias] = {}
@@ -386,9 +386,10 @@ def exact(tensors: list[Any]) -> list[Buffer]:
   out: list[Any] = []
   for t in tensors:
     u = t.lazydata
-    while (r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = r if r is not u else u.src[0]
+    while u.op is not Ops.BUFFER and ((r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH):
+      u = r if r is not u else u.src[0]
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
-  engine.compute([t._alias for t in out if isinstance(t, Base)])
+  if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 
 

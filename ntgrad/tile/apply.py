@@ -6,7 +6,7 @@ from typing import Any, Callable
 from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ApplicationError
-from ntgrad.engine.device import default_device
+from ntgrad.device import default_device
 from ntgrad.engine.realize import realize
 from ntgrad.tensor import Tensor
 

@@ -11,9 +11,9 @@ from typing import Any, Callable, Mapping, Sequence
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
-from ntgrad.device import canonical
+from ntgrad.device import canonical, default_device
 from ntgrad.engine.compile import from_specs
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device import get_device
 from ntgrad.engine.realize import Step
 
 from .kernel import make

@@ -10,8 +10,8 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
+from ntgrad.device import default_device
 from ntgrad.engine.buffer import Buffer
-from ntgrad.engine.device import default_device
 from ntgrad.tensor import Tensor
 
 from .kernel import TileKernel

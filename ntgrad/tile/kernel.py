@@ -26,9 +26,10 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
+from ntgrad.device import default_device
 from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
 from ntgrad.tensor import Tensor as Lazy
 

@@ -15,9 +15,10 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
+from ntgrad.device import default_device
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device import get_device
 from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step
 from ntgrad.tensor import Tensor
 
@@ -184,16 +185,22 @@ def launcher_of(s: Specialised, device: str) -> Launcher:
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
   """Launch; what was written is the next version of its memory."""
-  buffers: list[Buffer] = [n.arg for n in nodes]
-  storages = [b.storage for b in buffers]
-  if len(set(storages)) < len(storages) or {*map(type, storages)} != _OWN: check_overlap(launcher, storages)
+  buffers: list[Buffer] = []
+  storages: list[Storage] = []
+  raws: list[Any] = []
+  for n in nodes:
+    b = n.arg
+    storage = b.storage
+    if b.version != storage.version:
+      raise DeviceError(f"{b} was overwritten by {b.gone or 'a kernel'}; this tensor holds an older version of it")
+    buffers.append(b)
+    storages.append(storage)
+    raws.append(storage.raw if storage._raw is None else storage._raw)
+  del n, b   # they would count as holders
   for i in launcher.writes:
+    if storages.count(storages[i]) > 1 or storages[i].foreign: check_overlap(launcher, storages)
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
       before_writing([storages[i]], [tensors[i]._alias])
-  if any([b.version != b.storage.version for b in buffers]):
-    gone = next(b for b in buffers if b.stale)
-    raise DeviceError(f"{gone} was overwritten by {gone.gone or 'a kernel'}; this tensor holds an older version of it")
-  raws = [raw if (raw := b.storage._raw) is not None else b.raw for b in buffers]
   for i in launcher.writes:   # before the launch: an interrupt between the two leaves the old contents under a new version
     alias = tensors[i]._alias
     # nobody else can ask for the old contents: the buffer goes on as the new version of itself
@@ -251,9 +258,6 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
   def back(result: np.ndarray) -> None: array[...] = result
   return t, back
-
-
-_OWN = {Storage}
 
 
 def check_overlap(launcher: Launcher, storages: Sequence[Storage]) -> None:

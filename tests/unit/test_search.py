@@ -15,9 +15,10 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opt import Opt
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.uop import prod
+from ntgrad.device import default_device
 from ntgrad.engine import search, trials
 from ntgrad.engine.compile import extent
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.kernels import launch, spec
