@@ -11,6 +11,7 @@ from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .kernel import EFFECTS, AxisKind, Kernel
+from .rewrite import substitute
 from .uop import BinaryOps, Ops, UOp, prod, toposort
 from .view import strides_of
 
@@ -107,7 +108,7 @@ class Expander:
     if step is not None:
       first = ix.sub(u, ix.mul(self.lane, step))
       return [ix.add(first, i * step) for i in range(self.width)]
-    return [ix.substitute((u,), {self.lane: ix.const(i)})[0] for i in range(self.width)]
+    return [substitute((u,), {self.lane: ix.const(i)})[0] for i in range(self.width)]
 
   def step_of(self, u: UOp) -> int | None:
     """What an index moves by from lane to lane; None where that is not the same everywhere."""

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, Mapping
 
 from .dtype import dtypes
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
@@ -303,18 +303,3 @@ def fold(u: UOp) -> UOp | None:
     if a is TRUE: return FALSE
     if a is FALSE: return TRUE
   return None
-
-
-def substitute(roots: tuple[UOp, ...], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
-  """Replace nodes (mostly RANGEs) and bring every index back to canonical form."""
-  new: dict[UOp, UOp] = {}
-  for n in toposort(roots):
-    r = table.get(n)
-    if r is None:
-      src = tuple([new[s] for s in n.src])
-      if src == n.src: r = n
-      else:
-        m = UOp(n.op, n.dtype, src, n.arg)
-        r = fold(m) or m
-    new[n] = r
-  return tuple(new[r] for r in roots)

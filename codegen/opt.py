@@ -7,6 +7,7 @@ from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel, reads_its_place
+from .rewrite import substitute
 from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, prod, toposort
 
 KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP,
@@ -124,7 +125,7 @@ def _overlap(kernel: Kernel, axis: Axis, opt: Opt) -> Kernel:
   fresh = ix.ge(ix.sub(ix.add(start, inner.rng), ix.mul(outer.rng, opt.amount)), 0)
   if axis.id in kernel.bound: kernel = kernel.with_(body=mask_reduced(kernel, axis, UOp(Ops.DETACH, fresh.dtype, (axis.rng,))))
   body = substitute_axis(kernel, axis, ix.add(start, inner.rng), (outer, inner))
-  body = ix.substitute(body, {u: fresh for b in body for u in b.toposort() if u.op is Ops.DETACH})
+  body = substitute(body, {u: fresh for b in body for u in b.toposort() if u.op is Ops.DETACH})
   return kernel.with_(axes=tuple(x for a in kernel.axes for x in ((outer, inner) if a is axis else (a,))), body=body)
 
 

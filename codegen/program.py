@@ -19,6 +19,7 @@ from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
 from .opt import Opt, apply_opt
 from .optimize import Search, overlapping
+from .rewrite import substitute
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
 PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stack is small
@@ -185,11 +186,11 @@ class Program:
     if value.op in (Ops.SCAN, Ops.SORT):
       if not any(r.arg[0] == value.arg[1 if value.op is Ops.SCAN else 0] for r in value.ranges): s = with_value(s, value.src[0])  # one element
       elif not self.keeps_blocks: return self.scan(s) if value.op is Ops.SCAN else self.sort(s)
-    s, = ix.substitute((s,), self.around)
+    s, = substitute((s,), self.around)
     if not isinstance(s.arg, tuple) and not self.keeps_blocks:   # what is read elsewhere than it is written must be read before
       elsewhere = [u for u in toposort(s.src[1:]) if u.op is Ops.LOAD and u.src[0] is s.src[0] and u.src[1] is not s.src[1]]
       for u in elsewhere:
-        if any(n is u for n in toposort((s.src[1], *s.src[3:]))): s, = ix.substitute((s,), {u: self.keep(u)})
+        if any(n is u for n in toposort((s.src[1], *s.src[3:]))): s, = substitute((s,), {u: self.keep(u)})
       if any(n in elsewhere for n in toposort((s.src[2],))): s = with_value(s, self.keep(s.src[2]))
     if s.op is Ops.ATOMIC and not self.keeps_blocks and has_reduce(s.src[2]): s = with_value(s, self.keep(s.src[2]))
     self.store(s)
@@ -202,7 +203,7 @@ class Program:
       self.lower(s)
       return
     top = self.writer.open(UOp.fresh(Ops.IF, dtypes.bool, (self.lower(condition),)))
-    self.lower(ix.substitute((s,), {c: ix.TRUE for c in whole})[0])
+    self.lower(substitute((s,), {c: ix.TRUE for c in whole})[0])
     self.writer.otherwise(UOp.fresh(Ops.ELSE, dtypes.bool, (top,)))
     self.lower(s)
     self.writer.close(UOp.fresh(Ops.ENDIF, dtypes.bool, (top,)))
@@ -249,10 +250,10 @@ class Program:
     a = self.axes[axis]
     value = s.src[2].src[0]
     if has_reduce(value) or any(n.op is Ops.LOAD and n.src[0] is s.src[0] and n.src[1] is not s.src[1] for n in toposort((value,))):
-      value = self.keep(ix.substitute((value,), self.around)[0])
+      value = self.keep(substitute((value,), self.around)[0])
     if reverse:
       back = {a.rng: ix.sub(ix.const(a.size - 1), a.rng)}
-      value, *rest = ix.substitute((value, s.src[1], *s.src[3:]), back)
+      value, *rest = substitute((value, s.src[1], *s.src[3:]), back)
     else: rest = [s.src[1], *s.src[3:]]
     others = [self.axes[r.arg[0]] for r in sorted(value.ranges, key=lambda r: self.order.index(r.arg[0]))
               if r.arg[0] != axis and r not in self.around]
@@ -269,9 +270,9 @@ class Program:
     axis, descending = s.src[2].arg
     a = self.axes[axis]
     value = s.src[2].src[0]
-    x = self.keep(ix.substitute((value,), self.around)[0])
+    x = self.keep(substitute((value,), self.around)[0])
     other = self.axis(a.size)
-    y, = ix.substitute((x,), {a.rng: other.rng})
+    y, = substitute((x,), {a.rng: other.rng})
     more, less = (x, y) if descending else (y, x)
     before, same = UOp.alu(BinaryOps.CMPLT, more, less), UOp.alu(BinaryOps.CMPEQ, x, y)
     if value.dtype.kind == "f":   # NaN stands after everything else
@@ -281,7 +282,7 @@ class Program:
     first = UOp.alu(BinaryOps.OR, before, UOp.alu(BinaryOps.AND, same, ix.lt(ix.sub(other.rng, a.rng), 0)))
     one = UOp.alu(TernaryOps.WHERE, first, UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0))
     rank = self.keep(UOp(Ops.REDUCE, dtypes.int32, (one,), (BinaryOps.ADD, (other.id,))))
-    rest = ix.substitute((s.src[1], *s.src[3:]), {a.rng: UOp(Ops.CAST, dtypes.index, (rank,))})
+    rest = substitute((s.src[1], *s.src[3:]), {a.rng: UOp(Ops.CAST, dtypes.index, (rank,))})
     self.effect(UOp.fresh(Ops.STORE, s.dtype, (s.src[0], rest[0], x, *rest[1:])))
 
   def axis(self, size: int) -> Axis:
@@ -302,7 +303,7 @@ class Program:
 
   def value(self, u: UOp) -> UOp:
     """A scalar value computed here."""
-    u, = ix.substitute((u,), self.around)
+    u, = substitute((u,), self.around)
     if has_reduce(u) and not self.keeps_blocks: u = self.keep(u)
     return self.lower(u)
 

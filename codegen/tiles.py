@@ -10,7 +10,8 @@ import itertools
 from . import index as ix
 from .kernel import Axis, AxisKind, Kernel
 from .opt import Opt, apply_opt
-from .uop import BinaryOps, Ops, UOp, rewrite, toposort
+from .rewrite import rewrite, substitute
+from .uop import BinaryOps, Ops, UOp, toposort
 
 
 def lower_tiles(kernel: Kernel) -> Kernel:
@@ -69,14 +70,16 @@ def trim(kernel: Kernel, axis: Axis) -> Kernel:
   size = max(n for n in limits if n is not None)
   if not 0 < size < axis.size: return kernel
   short = Axis(axis.id, size, axis.kind)
-  body = without_true_gates(ix.substitute(kernel.body, {axis.rng: short.rng}))
+  body = without_true_gates(substitute(kernel.body, {axis.rng: short.rng}))
   return kernel.with_(axes=tuple(short if a is axis else a for a in kernel.axes), body=body)
 
 
 def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
   """LOADs and STOREs whose gate has been proven have none."""
-  gate = {Ops.LOAD: 2, Ops.STORE: 3}
-  return rewrite(body, lambda u: UOp(u.op, u.dtype, u.src[:-1], u.arg) if len(u.src) == gate.get(u.op, 0) + 1 and u.src[-1] is ix.TRUE else None)
+  def ungated(old: UOp, new: UOp) -> UOp:
+    has_gate = len(new.src) > (2 if new.op is Ops.LOAD else 3)
+    return new.replace(new.src[:-1]) if has_gate and new.src[-1] is ix.TRUE else new
+  return rewrite(body, {Ops.LOAD: ungated, Ops.STORE: ungated})
 
 
 def upper(gate: UOp | None, axis: Axis) -> int | None:

@@ -108,7 +108,6 @@ class Ops(Enum):
 
 
 UOps = Ops
-_FRESH = frozenset({Ops.LOOP, Ops.DEFINE_ACC, Ops.PHI, Ops.ENDLOOP, Ops.STORE, Ops.ATOMIC})
 MOVEMENT = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.TILE, Ops.UNTILE})
 COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE})
 COMMUTATIVE = frozenset({BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR,
@@ -174,7 +173,7 @@ class UOp:
     self.lone = True
     return self
 
-  def __reduce__(self) -> Any: return (UOp.fresh if self.lone or self.op in _FRESH else UOp, (self.op, self.dtype, self.src, self.arg))
+  def __reduce__(self) -> Any: return (UOp.fresh if self.lone else UOp, (self.op, self.dtype, self.src, self.arg))
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 
@@ -193,7 +192,11 @@ class UOp:
 
   def cast(self, dtype: DType) -> UOp: return self if self.dtype is dtype else UOp(Ops.CAST, dtype, (self,))
   def where(self, yes: UOp, no: UOp) -> UOp: return UOp.alu(TernaryOps.WHERE, self, yes, no)
-  def replace(self, src: tuple[UOp, ...]) -> UOp: return self if src == self.src else UOp(self.op, self.dtype, src, self.arg)
+  def replace(self, src: tuple[UOp, ...], **changed: Any) -> UOp:
+    """This node with other sources (and ``arg=``, ``dtype=``); one that equals no other becomes one that equals no other."""
+    arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
+    if src == self.src and dtype is self.dtype and arg == self.arg: return self
+    return (UOp.fresh if self.lone else UOp)(self.op, dtype, src, arg)
 
   # ---- the tensor graph's shape and device
   @cached_property
@@ -266,16 +269,6 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
     seen.add(n)
     stack.extend([s for s in n.src[::-1] if s not in done])
   return list(done)
-
-
-def rewrite(roots: tuple[UOp, ...], fn: Callable[[UOp], UOp | None]) -> tuple[UOp, ...]:
-  """Rebuild the graph bottom-up. ``fn`` gets each node with its sources already rebuilt, and gives its replacement or None."""
-  new: dict[UOp, UOp] = {}
-  for n in toposort(roots):
-    m = n.replace(tuple([new[s] for s in n.src])) if n.src else n
-    r = fn(m)
-    new[n] = m if r is None else r
-  return tuple(new[r] for r in roots)
 
 
 class UOpList(list[UOp]):

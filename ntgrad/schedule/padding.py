@@ -5,7 +5,8 @@ Otherwise every read in the inner loop carries its bounds check. A product with 
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, prod, rewrite, toposort
+from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 
 from .storage import stand_in
 
@@ -41,12 +42,12 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
 
 def _ungated(value: UOp, known: frozenset[UOp]) -> UOp:
   """A value that is only looked at where ``known`` holds: reads that are in bounds anyway need no gate for it."""
-  def free(u: UOp) -> UOp | None:
-    if u.op is not Ops.LOAD or len(u.src) < 3 or not frozenset(ix.conjuncts(u.src[2])) <= known: return None
+  def free(old: UOp, u: UOp) -> UOp | None:
+    if len(u.src) < 3 or not frozenset(ix.conjuncts(u.src[2])) <= known: return None
     shape = tuple(u.src[0].arg.shape) or (1,)
     inside = all(ix.vmin(i) >= 0 and ix.vmax(i) < n for i, n in zip(u.src[1].src, shape))
     return u.replace(u.src[:2]) if inside else None
-  return value if value.op is Ops.LOAD else rewrite((value,), free)[0]
+  return value if value.op is Ops.LOAD else rewrite((value,), {Ops.LOAD: free})[0]
 
 
 def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:

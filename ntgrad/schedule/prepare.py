@@ -1,7 +1,8 @@
 """Graph rewrites before the cut: nodes that are others in disguise, and reductions with too few outputs to fill the machine."""
 from __future__ import annotations
 
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, identity, prod, rewrite
+from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, identity, prod
 
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 CACHE_BYTES = 384 << 10   # what one program should read again and again
@@ -9,13 +10,10 @@ CACHE_BYTES = 384 << 10   # what one program should read again and again
 
 def prepare(sinks: tuple[UOp, ...], cores: int, blocks: bool = False) -> tuple[UOp, ...]:
   """Rewrite the graph for a machine that runs ``cores`` programs at a time; with ``blocks`` each makes many outputs."""
-  def step(u: UOp) -> UOp | None:
-    if u.op is Ops.DETACH: return u.src[0]
-    if u.op in MOVEMENT: return empty_source(u) or merge_movement(u)
-    if u.op is Ops.CONTIGUOUS and u.arg is None and u.src[0].op is Ops.CONTIGUOUS: return u.src[0]
-    if u.op is Ops.REDUCE_AXIS: return empty_reduce(u) or (split_blocks if blocks else split_reduce)(u, cores)
-    return None
-  return rewrite(sinks, step)
+  def reduce(old: UOp, u: UOp) -> UOp | None: return empty_reduce(u) or (split_blocks if blocks else split_reduce)(u, cores)
+  def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
+  def contiguous(old: UOp, u: UOp) -> UOp | None: return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
+  return rewrite(sinks, {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce, **dict.fromkeys(MOVEMENT, move)})
 
 
 def empty_source(u: UOp) -> UOp | None:

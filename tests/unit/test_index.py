@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from support.indices import at_points
 
@@ -84,7 +85,7 @@ def test_conditions(x: Both, n: int) -> None:
 
 @given(indices(), st.integers(0, 3), indices())
 def test_substitute(x: Both, axis: int, by: Both) -> None:
-  out, = ix.substitute((x.node,), {AXES[axis]: by.node})
+  out, = substitute((x.node,), {AXES[axis]: by.node})
   env = {**POINTS, AXES[axis]: at_points(by.node, POINTS)}
   assert (at_points(out, POINTS) == at_points(x.node, env)).all(), f"{x.text} with a{axis} = {by.text}"
 

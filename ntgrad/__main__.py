@@ -1,0 +1,38 @@
+"""``python -m ntgrad size``: how much code there is."""
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from pathlib import Path
+
+_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+
+
+def tokens(text: str) -> int:
+  """The tokens of Python source, without layout, comments and docstrings."""
+  count = sum(t.type not in _LAYOUT for t in tokenize.generate_tokens(io.StringIO(text).readline))
+  places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+  return count - sum(isinstance(n, places) and ast.get_docstring(n, clean=False) is not None for n in ast.walk(ast.parse(text)))
+
+
+def size() -> None:
+  """Print tokens, lines and the longest file of each folder of code."""
+  import ntgrad.backends
+  import ntgrad.codegen
+  folders = {"codegen": ntgrad.codegen, "backends": ntgrad.backends, "ntgrad": sys.modules["ntgrad"]}
+  print(f"{'':10}{'tokens':>9}{'lines':>8}  longest file")
+  for name, package in folders.items():
+    root = Path(str(package.__path__[0]))
+    texts = {p.relative_to(root): p.read_text() for p in root.rglob("*.py") if name != "ntgrad" or p.relative_to(root).parts[0] not in folders}
+    longest = max(texts, key=lambda p: texts[p].count("\n"))
+    lines = sum(t.count("\n") for t in texts.values())
+    print(f"{name:10}{sum(map(tokens, texts.values())):9,}{lines:8,}  {longest} ({texts[longest].count(chr(10))} lines)")
+
+
+COMMANDS = {"size": size}
+
+if __name__ == "__main__":
+  if len(sys.argv) != 2 or sys.argv[1] not in COMMANDS: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}")
+  COMMANDS[sys.argv[1]]()
