@@ -66,6 +66,7 @@ class Config:
                               values=range(1 << 62))
   memory: int = _setting("MEMORY", 0, "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
                          values=range(1 << 62))
+  show: str = _setting("SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names")
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass", values=(0, 1))
   vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
                               key=True, values=(0, 128, 256, 512))

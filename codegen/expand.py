@@ -41,7 +41,7 @@ class Expander:
     self.memo: dict[tuple[UOp, Env], UOp] = {}
     self.filled: dict[tuple[UOp, Env], UOp] = {}   # the same of indices and conditions
     self.by_id = {a.id: a for a in kernel.axes}
-    self.staged: dict[UOp, tuple[UOp, ...]] = {}   # STAGE -> the loops that fill it (in an arg), local array, stores
+    self.staged: dict[UOp, tuple[tuple[int, ...], UOp, list[UOp]]] = {}   # STAGE -> the loops that fill it, local array, stores
 
   def run(self) -> tuple[UOp, ...]:
     return tuple(out for s in self.kernel.body for out in (self.store(s) if s.op in EFFECTS else [self.value(s, ())]))
@@ -237,9 +237,9 @@ class Expander:
           fills.append(UOp(Ops.STORE, v.dtype, (local, place(at, False), v)))
       else:  # element by element: gathered vectors would be much code for what runs once
         fills, plain = [UOp(Ops.STORE, u.dtype, (local, place((), True), self.at(load, ())))], tuple(u.arg)
-      found = self.staged[u] = (UOp(Ops.SINK, u.dtype, (), plain), local, *fills)
-    loops, *rest = found
-    return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env, False), *rest), loops.arg)
+      found = self.staged[u] = (plain, local, fills)
+    loops, local, fills = found
+    return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env, False), local, *fills), loops)
 
   # ---- reductions
 

@@ -7,7 +7,8 @@ from typing import Any, Callable, Iterator, Sequence
 from . import index as ix
 from .dtype import DType, dtypes, number_text
 from .kernel import EFFECTS, Kernel, inner, is_variable
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from .parts import Mark, Parts
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, toposort
 
 _INFIX: dict[Any, tuple[str, int]] = {  # sign, how strongly it binds
   BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),
@@ -53,6 +54,7 @@ class Printer:
   def _text(self, u: UOp) -> tuple[str, int]:
     fn, src = u.arg, u.src
     if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
+    if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
     if u.op is Ops.RANGE: return (f"a{fn[0]}", _CALL)
     if u.op is Ops.LOAD: return (self.place(src[0], src[1], src[2] if len(src) > 2 else None), _CALL)
     if u.op is Ops.REDUCE:
@@ -133,6 +135,25 @@ def index_form(kernel: Kernel) -> str:
             for p in kernel.params]
   lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
+
+
+def form_text(program: Any) -> str:
+  """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of UOps."""
+  if isinstance(program, Kernel): return index_form(program)
+  if not isinstance(program, Parts): return str(program)
+  lines: list[str] = []
+  margin = ""
+  for item in program.items:
+    if isinstance(item, Mark):
+      if item.op in (Ops.ELSE, Ops.ENDIF, Ops.ENDLOOP, Ops.ENDWHILE): margin = margin[2:]
+      lines.append(" ".join([margin + str(item), *(Printer().text(v.kernel.body[0]) for v in item.values)]))
+      if item.op in (Ops.ELSE, Ops.IF, Ops.LOOP, Ops.WHILE): margin += "  "
+    else:
+      kernel = item.kernel
+      about = ", ".join(map(str, kernel.axes)) + (f"; opts {', '.join(map(str, kernel.applied))}" if kernel.applied else "")
+      body = UOpList(toposort(item.roots)).lines() if item.roots else body_lines(kernel)
+      lines += [margin + line for line in (*([f"# {about}"] if about else []), *body)]
+  return "\n".join(lines)
 
 
 def body_lines(kernel: Kernel) -> list[str]:

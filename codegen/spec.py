@@ -20,7 +20,8 @@ from .view import TRANSFORMS
 class _Place:
   """Where each node stands: the LOOPs and IFs that are open there."""
 
-  def __init__(self) -> None:
+  def __init__(self, widths: bool = True) -> None:
+    self.widths = widths                       # whether indices have theirs
     self.open: list[UOp] = []
     self.path: dict[UOp, tuple[UOp, ...]] = {}
     self.at: dict[UOp, int] = {}
@@ -33,9 +34,10 @@ class _Place:
     return u
 
 
-def _scalar_int(what: str) -> Callable[[UOp], str | None]:
+def _scalar_int(what: str, at: _Place) -> Callable[[UOp], str | None]:
   def rule(i: UOp) -> str | None:
-    return None if i.dtype.kind in "iu" and i.dtype.count == 1 and i.dtype is not dtypes.index else f"{what} is a scalar int, got {i.dtype}"
+    fits = i.dtype.kind in "iu" and i.dtype.count == 1 and (i.dtype is not dtypes.index or not at.widths)
+    return None if fits else f"{what} is a scalar int, got {i.dtype}"
   return rule
 
 
@@ -65,12 +67,12 @@ def _lin_special(u: UOp, at: _Place) -> str | None:
   a = u.arg
   if not (isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and isinstance(a[2], int) and a[2] >= 1):
     return f"the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1), got {a!r}"
-  return _no_sources(u) or _scalar_int("the value of SPECIAL")(u) or _once(u, at, "SPECIAL", (a[0], a[1]))
+  return _no_sources(u) or _scalar_int("the value of SPECIAL", at)(u) or _once(u, at, "SPECIAL", (a[0], a[1]))
 
 
 def _lin_loop(u: UOp, at: _Place) -> str | None:
   if len(u.src) < 2: return f"LOOP has a start and an end, got {len(u.src)} sources"
-  wrong = _scalar_int("a LOOP")(u)
+  wrong = _scalar_int("a LOOP", at)(u)
   if wrong: return wrong
   if any(s.dtype is not u.dtype for s in u.src[:2]):
     return f"LOOP of {u.dtype} from {u.src[0].dtype} to {u.src[1].dtype}: one dtype expected"
@@ -168,8 +170,8 @@ LINEAR: dict[Ops, Callable[[UOp, _Place], str | None]] = {
   Ops.SPECIAL: _lin_special, Ops.LOOP: _lin_loop, Ops.ENDLOOP: _lin_end, Ops.IF: _lin_if, Ops.ELSE: _lin_else, Ops.ENDIF: _lin_end,
   Ops.WHILE: _lin_while, Ops.BREAK: _lin_break, Ops.ENDWHILE: _lin_end, Ops.PHI: _lin_phi,
   Ops.RANGE: lambda u, at: _range_rule(u), Ops.REDUCE: lambda u, at: _reduce_rule(u), Ops.SCAN: lambda u, at: _scan_rule(u),
-  Ops.SORT: lambda u, at: _scan_rule(u), Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index")),
-  Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index")), Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index")),
+  Ops.SORT: lambda u, at: _scan_rule(u), Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index", at)),
+  Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index", at)), Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index", at)),
   Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep, Ops.SINK: lambda u, at: None}
 
 
@@ -194,14 +196,14 @@ def _sources(u: UOp, at: _Place) -> str | None:
   return None
 
 
-def verify_linear(uops: Sequence[UOp], name: str = "") -> None:
-  """Check a linear program. Raises VerifyError with the rule broken and the listing line."""
-  at = _Place()
+def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> None:
+  """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError with the rule broken and the line."""
+  at = _Place(widths)
   for i, u in enumerate(uops):
     rule = LINEAR.get(u.op)
     if rule is None: wrong: str | None = f"{u.op} does not belong in a linear program"
     elif u in at.at: wrong = f"stands twice (before in line {at.at[u]})"
-    elif u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE: wrong = "has dtype index; a linear program has int32 or int64"
+    elif widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE: wrong = "has dtype index; a linear program has int32 or int64"
     elif at.previous is not None and at.previous.op is Ops.PHI and u.op not in (Ops.PHI, Ops.ENDLOOP):
       wrong = "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
     else: wrong = _sources(u, at)
@@ -318,8 +320,9 @@ INDEX: dict[Ops, Callable[[UOp], str | None]] = {
   Ops.FOR: _statement_rule, Ops.WHILE: _statement_rule, Ops.IF: _statement_rule}
 
 
-def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "") -> None:
-  """Check the body of a kernel: its statements and all beneath.
+def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "",
+                 part: bool = False) -> None:
+  """Check the body of a kernel: its statements and all beneath. A ``part`` of one may be a value, and has SPECIALs for what stands around it.
 
   ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``). Raises VerifyError: among others
   for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
@@ -331,7 +334,7 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
   around = frozenset(u.arg for u in nodes if u.op is Ops.FOR)
   programs = around.union(a.id for a in axes if a.kind.name == "GRID") if axes is not None else around
   for u in nodes:
-    rule = INDEX.get(u.op)
+    rule = INDEX.get(u.op) if u.op is not Ops.SPECIAL or not part else _no_sources
     wrong = f"{u.op} does not belong in the index form" if rule is None else rule(u)
     if wrong is None and u.op is Ops.STORE: wrong = _free(u, around if u.src[0].op is Ops.DEFINE_GLOBAL else programs)
     if wrong is None and u.op is Ops.RANGE and known is not None:
@@ -362,7 +365,8 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
         raise VerifyError(f"kernel {name!r}: axis {twice} has {twice.again} elements twice, and what is written depends on what was there\n"
                           f"{_line(nodes, nodes.index(u))}")
   for r in roots:
-    if r.op not in _STATEMENTS: raise VerifyError(f"kernel {name!r}: the body of a kernel is statements, got {r.op}\n{_line(nodes, nodes.index(r))}")
+    if r.op not in _STATEMENTS and not part:
+      raise VerifyError(f"kernel {name!r}: the body of a kernel is statements, got {r.op}\n{_line(nodes, nodes.index(r))}")
 
 
 def _misplaced(u: UOp, s: UOp) -> str:

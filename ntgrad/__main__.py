@@ -1,4 +1,4 @@
-"""``python -m ntgrad size``: how much code there is."""
+"""``python -m ntgrad passes``: the passes that a kernel goes through. ``python -m ntgrad size``: how much code there is."""
 from __future__ import annotations
 
 import ast
@@ -31,7 +31,13 @@ def size() -> None:
     print(f"{name:10}{sum(map(tokens, texts.values())):9,}{lines:8,}  {longest} ({texts[longest].count(chr(10))} lines)")
 
 
-COMMANDS = {"size": size}
+def passes() -> None:
+  """Print the passes in their order."""
+  from ntgrad.codegen.pipeline import listing
+  print(listing())
+
+
+COMMANDS = {"passes": passes, "size": size}
 
 if __name__ == "__main__":
   if len(sys.argv) != 2 or sys.argv[1] not in COMMANDS: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}")

@@ -5,12 +5,11 @@ from typing import Any, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends.base import Device, Program, ProgramSpec
+from ntgrad.codegen import pipeline
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.tiles import lower_tiles
 from ntgrad.codegen.uop import prod
 
 from . import report
@@ -25,31 +24,23 @@ def kernel_name(kernel: Kernel) -> str:
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
-def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Kernel]:
-  """The kernel rendered for a device, and the kernel after its Opts: the model's, or with ``BEAM`` those found by measuring."""
-  target = device.renderer.target
-  if kernel.plain and not target.blocks: kernel = lower_tiles(kernel)
-  if config.noopt: optimised = kernel
-  elif config.beam and kernel.plain and target.name != "numpy":
+def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Parts]:
+  """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring."""
+  target, name = device.renderer.target, name or kernel_name(kernel)
+  parts = pipeline.prepare(kernel, target, name)
+  if config.beam and not config.noopt and parts.kernel.plain and target.name != "numpy":
     from .search import best
-    optimised = best(kernel, device)
-  else: optimised = optimize(kernel, target)
-  return rendered(kernel, optimised, device, name or kernel_name(kernel)), optimised
+    chosen = Parts.of(best(parts.kernel, device))
+  else: chosen = pipeline.run(parts, target, "opts", "opts", name)
+  return rendered(parts.kernel, chosen, device, name), chosen
 
 
-def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str) -> ProgramSpec:
-  """A kernel, after the Opts that led to ``optimised``, as source. Raises CompileError for what the device cannot express."""
-  target = device.renderer.target
-  if config.verify:
-    from ntgrad.codegen.spec import verify_index
-    for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name)
-  uops = linearize(optimised, target)
-  if config.verify:
-    from ntgrad.codegen.spec import verify_linear
-    verify_linear(uops, name)
+def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str) -> ProgramSpec:
+  """A kernel, after the Opts that led to ``chosen``, as source. Raises CompileError for what the device cannot express."""
+  uops = pipeline.finish(chosen, device.renderer.target, name)
   source = device.renderer.render(name, uops)
-  grid, local = extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL)
-  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(optimised))
+  grid, local = extent(chosen.kernel, AxisKind.GRID), extent(chosen.kernel, AxisKind.LOCAL)
+  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel))
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
@@ -71,8 +62,8 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
     key = (device.name, config.key(), kernel.params, kernel.axes, kernel.body)
     program = _programs.get(key)
     if program is None:
-      spec, optimised = program_spec(kernel, device)
-      report.compiled(spec, optimised, device)
+      spec, parts = program_spec(kernel, device)
+      report.compiled(spec, parts, device)
       program, = from_specs([spec], device)   # one by one: the device may compile while the next is rendered
       _programs[key] = program
     out.append(program)

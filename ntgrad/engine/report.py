@@ -15,7 +15,8 @@ from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.printing import body_lines, dtype_name
+from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import UOpList
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
-_waiting: dict[tuple[str, str], tuple[ProgramSpec, Kernel, Device]] = {}   # new kernels that no schedule has shown yet
+_waiting: dict[tuple[str, str], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
 _unseen: Recent[tuple[str, str], Device] = Recent(1024)                                 # kernels whose machine code has not been shown
 _count = [0, 0]                                                             # schedules, launches
 
@@ -77,7 +78,7 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
   show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
     for line in table(steps): show(line)
-    for spec, kernel, device in list(_waiting.values()): section(spec, kernel, device)
+    for spec, parts, device in list(_waiting.values()): section(spec, parts, device)
     _waiting.clear()
     if kernels: show("\n" + heading("runs", "gray"))
 
@@ -97,26 +98,29 @@ def table(steps: Sequence[Step]) -> list[str]:
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
 
 
-def compiled(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
+def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
   """A new kernel, after its Opts: kept until its schedule is shown."""
   if config.debug < 3: return
   key = (spec.name, spec.source)
-  _waiting[key] = (spec, kernel, device)
+  _waiting[key] = (spec, parts, device)
   if config.debug >= 6: _unseen[key] = device
 
 
-def made(spec: ProgramSpec, kernel: Kernel, device: Device, arrangements: str) -> None:
+def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> None:
   """Level 3: a kernel that a person wrote, with its own arrangements."""
   if config.debug < 3: return
-  section(spec, kernel, device)
+  section(spec, parts, device)
   show(color("arranged", "magenta"))
   show(indented(arrangements))
 
 
-def section(spec: ProgramSpec, kernel: Kernel, device: Device) -> None:
+def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
   """Levels 3 to 5: what a kernel is."""
   show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))
-  show(describe(kernel))
+  show(describe(parts.kernel))
+  if not parts.kernel.plain:
+    show(color("statements, after their Opts", "magenta"))
+    show(indented(form_text(parts)))
   if config.debug >= 4:
     show(color("source", "magenta"))
     show(indented(spec.source))

@@ -22,6 +22,7 @@ from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.tiling import even
 from ntgrad.codegen.uop import prod
 
@@ -75,7 +76,7 @@ def search(kernel: Kernel, start: Kernel, device: Device) -> Kernel:
   def measured(candidates: Sequence[Kernel]) -> list[tuple[float, Kernel]]:
     specs: list[tuple[Kernel, ProgramSpec]] = []
     for k in candidates:
-      try: specs.append((k, replace(rendered(kernel, k, device, name), uops=())))
+      try: specs.append((k, replace(rendered(kernel, Parts.of(k), device, name), uops=())))
       except NtgradError: continue
     new: dict[Any, tuple[Kernel, ProgramSpec]] = {}
     for k, s in specs:

@@ -138,10 +138,10 @@ class Specialised:
 
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
-    with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, optimised = program_spec(self.kernel, device, self.name)
+    with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, parts = program_spec(self.kernel, device, self.name)
     told = {**dict(spec.options), **dict(self.options)}
     spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name), options=tuple(told.items()))
-    report.made(spec, optimised, device, self.arrangements())
+    report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec
 
@@ -162,9 +162,8 @@ class Specialised:
   @cached_property
   def uops(self) -> UOpList:
     """The linear UOps without any Opt."""
-    from ntgrad.codegen.linearizer import linearize
-    from ntgrad.codegen.tiles import lower_tiles
-    return linearize(lower_tiles(self.kernel) if self.kernel.plain else self.kernel)
+    from ntgrad.codegen.pipeline import finish, prepare
+    return finish(prepare(self.kernel, None), None)
 
   def arrangements(self) -> str:
     """The meta-operations of each parameter, as written."""

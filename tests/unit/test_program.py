@@ -383,8 +383,6 @@ def test_programs_survive_pickling() -> None:
 
 
 def test_blocks_stay_for_targets_that_have_them() -> None:
-  class Blocks:
-    blocks = True
   b = Builder()
   g, k = b.grid(2), b.loop(3)
   i, j = b.tile(8), b.tile(8)
@@ -392,7 +390,7 @@ def test_blocks_stay_for_targets_that_have_them() -> None:
   v, w = b.variable((8, 8)), b.variable((8,))
   kernel = b.kernel(v.set((i, j), 0), for_(k, v.set((i, j), v[i, j] + x[at(g, 8, i), at(k, 8, j)])), v.set((i, j), v[j, i].scan(ADD, j)),
                     w.set(i, v[i, j].sum(j)), if_(w[0] > 0, [w.set(i, w[i].sort(i))]), out.set((at(g, 8, i), j), v[i, j] / w[i]))
-  uops = lines(kernel, Blocks())
+  uops = lines(kernel, Target("blocks", blocks=True))
   count = {op: sum(u.op is op for u in uops) for op in Ops}
   assert count[Ops.LOOP] == 1 and count[Ops.RANGE] == 2 and count[Ops.SCAN] == count[Ops.SORT] == count[Ops.REDUCE] == count[Ops.IF] == 1
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
+from ntgrad.codegen.additions import MOST_ADDITIONS, limit_additions
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.linearizer import MOST_ADDITIONS, limit_additions
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine.realize import frugal
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of

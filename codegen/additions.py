@@ -1,0 +1,67 @@
+"""Pass: no float accumulator takes more than 4,096 additions one after the other: long sums become sums of sums.
+
+    REDUCE(x, ADD, (a0:100000,))   ->   REDUCE(REDUCE(x, ADD, (a1:4000,)), ADD, (a0:25,))
+
+A rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have accumulators of their own.
+"""
+from __future__ import annotations
+
+from .kernel import AxisKind, Kernel
+from .opt import Opt, apply_opt
+from .rewrite import rewrite
+from .uop import BinaryOps, Ops, UOp, prod
+
+MOST_ADDITIONS = 4096
+
+
+def limit_additions(kernel: Kernel) -> Kernel:
+  """The kernel with its long float sums split; an axis that no useful number divides is padded first."""
+  while (long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)) is not None:
+    size = kernel.axis(long).size
+    inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
+    if size % inner: kernel = apply_opt(kernel, Opt("pad", long, inner))
+    kernel = apply_opt(kernel, Opt("split", long, inner))
+  def nested(old: UOp, u: UOp) -> UOp:
+    groups = together(kernel, old) if is_float_sum(old) else []
+    if len(groups) < 2: return u
+    parallel = [i for i in u.arg[1] if i not in sequential(kernel, old)]
+    total = u.src[0]
+    for n, ids in enumerate(groups):
+      if n == 0: ids = sorted((*ids, *parallel), key=u.arg[1].index)
+      total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
+    return total
+  return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))
+
+
+def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
+
+
+def float_sums(kernel: Kernel) -> list[UOp]: return [u for u in kernel.reduces if is_float_sum(u)]
+
+
+def sequential(kernel: Kernel, u: UOp) -> list[int]:
+  """The axes of a REDUCE along which its accumulator takes one value after the other."""
+  return [i for i in u.arg[1] if kernel.axis(i).kind in (AxisKind.LOOP, AxisKind.GRID)]
+
+
+def copies(kernel: Kernel, u: UOp) -> int:
+  """How many values an accumulator of a REDUCE takes in one round of its loops."""
+  return prod(kernel.axis(i).size for i in u.arg[1] if kernel.axis(i).kind is AxisKind.UNROLL)
+
+
+def additions(kernel: Kernel, u: UOp) -> int:
+  """How many values an accumulator of a REDUCE takes one after the other."""
+  return copies(kernel, u) * prod(kernel.axis(i).size for i in sequential(kernel, u))
+
+
+def together(kernel: Kernel, u: UOp) -> list[list[int]]:
+  """The sequential axes of a REDUCE in groups of at most 4,096 additions, the innermost first, which has the copies of a round."""
+  groups: list[list[int]] = [[]]
+  n = copies(kernel, u)
+  for i in reversed(sequential(kernel, u)):
+    if n > 1 and n * kernel.axis(i).size > MOST_ADDITIONS:
+      groups.append([])
+      n = 1
+    groups[-1].insert(0, i)
+    n *= kernel.axis(i).size
+  return groups

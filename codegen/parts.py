@@ -1,0 +1,55 @@
+"""A kernel cut into what is lowered together: *parts*, in the order in which they run, between the marks of loops and branches.
+
+A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own, in which the
+program's position and the loops around it are SPECIAL nodes. Opts are chosen for each part.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Iterator, Union
+
+from .kernel import Axis, Kernel
+from .uop import Ops, UOp
+
+
+@dataclass(frozen=True)
+class Part:
+  """Statements that run at once, or one value that a mark asks for (the body is not a STORE then). ``roots``: its body, once expanded."""
+  kernel: Kernel
+  roots: tuple[UOp, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mark:
+  """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``: of a LOOP,
+  whose value is the SPECIAL ("for", axis id, size) in the parts inside."""
+  op: Ops
+  values: tuple[Part, ...] = ()
+  axis: Axis | None = None
+
+  def __str__(self) -> str:
+    of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""
+    return self.op.name + of
+
+
+Item = Union[Part, Mark]
+
+
+@dataclass(frozen=True)
+class Parts:
+  """A kernel as parts. ``kernel`` is the whole one, before Opts if it is in several parts."""
+  kernel: Kernel
+  items: tuple[Item, ...]
+
+  @staticmethod
+  def of(kernel: Kernel) -> Parts:
+    """A plain kernel as its one part."""
+    return Parts(kernel, (Part(kernel),))
+
+  def all(self) -> Iterator[Part]:
+    """Every part, those of marks too."""
+    for item in self.items: yield from (item,) if isinstance(item, Part) else item.values
+
+  def map(self, fn: Callable[[Part], Part]) -> Parts:
+    """With every part replaced."""
+    return replace(self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items]))

@@ -1,0 +1,97 @@
+"""The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
+
+    kernel (index form) --tiles, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered --widths--> linear
+
+After ``opts`` nothing chooses. ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these,
+``python -m ntgrad passes`` prints the list.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable
+
+from .additions import limit_additions
+from .choose import choose, choose_statements
+from .config import config
+from .errors import ConfigError
+from .expand import expand
+from .kernel import Kernel
+from .parts import Part, Parts
+from .place import place
+from .printing import form_text
+from .spec_forms import verify_form
+from .statements import cut
+from .tiles import lower_tiles
+from .uop import UOpList
+from .widths import lower_index
+
+
+@dataclass(frozen=True)
+class Pass:
+  """``run(program, target)``: a program of form ``takes`` becomes one of form ``gives``; the first lines of ``about`` say how."""
+  name: str
+  takes: str
+  gives: str
+  run: Callable[[Any, Any], Any]
+  about: Callable[..., Any]
+
+
+def _tiles(kernel: Kernel, target: Any) -> Kernel: return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
+
+
+def _additions(parts: Parts, target: Any) -> Parts: return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
+
+
+def _expand(parts: Parts, target: Any) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
+
+
+PASSES = (
+  Pass("tiles", "index", "index", _tiles, lower_tiles),
+  Pass("statements", "index", "parts", cut, cut),
+  Pass("opts", "parts", "parts", choose, choose),
+  Pass("additions", "parts", "parts", _additions, limit_additions),
+  Pass("expand", "parts", "expanded", _expand, expand),
+  Pass("place", "expanded", "ordered", lambda parts, target: place(parts), place),
+  Pass("widths", "ordered", "linear", lambda uops, target: lower_index(uops), lower_index),
+)
+_NUMBER = {p.name: i for i, p in enumerate(PASSES)}
+
+
+def run(program: Any, target: Any, first: str, last: str, name: str = "") -> Any:
+  """What the passes from ``first`` to ``last`` make of a program; ``name`` is the kernel's, for messages. Raises VerifyError, ConfigError."""
+  shown = {x.strip() for x in config.show.split(",")} - {""} if config.show else ()
+  if unknown := [x for x in shown if x not in _NUMBER]:
+    raise ConfigError(f"SHOW={config.show!r}: no pass {unknown[0]!r}; passes: {', '.join(_NUMBER)}")
+  for p in PASSES[_NUMBER[first]:_NUMBER[last] + 1]:
+    program = p.run(program, target)
+    if config.verify: verify_form(p.gives, program, name)
+    if p.name in shown: print(f"---- {name or 'kernel'} after {p.name}\n{form_text(program)}", flush=True)
+  return program
+
+
+def prepare(kernel: Kernel, target: Any, name: str = "") -> Parts:
+  """The parts that Opts are chosen for."""
+  parts: Parts = run(kernel, target, "tiles", "statements", name)
+  return parts
+
+
+def finish(parts: Parts, target: Any, name: str = "") -> UOpList:
+  """The list of UOps of parts after their Opts."""
+  uops: UOpList = run(parts, target, "additions", "widths", name)
+  return uops
+
+
+def linearize(kernel: Kernel, target: Any = None, name: str = "") -> UOpList:
+  """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target`` likes are chosen,
+  and without a target the UOps are scalar."""
+  parts = cut(kernel, target)
+  return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
+
+
+def listing() -> str:
+  """The passes as a table: number, name, form before and after, what it does."""
+  def about(p: Pass) -> str: return " ".join((p.about.__doc__ or "").split("\n\n")[0].split())
+  return "\n".join(f"{i} {p.name:11}{p.takes + ' -> ' + p.gives:22}{about(p)}" for i, p in enumerate(PASSES, 1))
+
+
+__all__ = ["PASSES", "Pass", "Part", "finish", "linearize", "listing", "prepare", "run"]
