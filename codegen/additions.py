@@ -15,7 +15,10 @@ MOST_ADDITIONS = 4096
 
 
 def limit_additions(kernel: Kernel) -> Kernel:
-  """The kernel with its long float sums split; an axis that no useful number divides is padded first."""
+  """Float sums of more than 4,096 values one after the other -> sums of sums: sum[a0:10000] -> sum[a0:4](sum[a1:2500]).
+
+  An axis that no useful number divides is padded first.
+  """
   while (long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)) is not None:
     size = kernel.axis(long).size
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)

@@ -20,7 +20,7 @@ PANEL_AGAIN = 8                # and is read at least as often
 
 
 def choose(parts: Parts, target: Any) -> Parts:
-  """The parts after the Opts that the target likes."""
+  """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
   if config.noopt or target is None: return parts
   if parts.kernel.plain: return Parts.of(optimize(parts.kernel, target))
   return choose_statements(parts, target)

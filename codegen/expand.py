@@ -278,6 +278,6 @@ def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
 
 
 def expand(kernel: Kernel) -> tuple[UOp, ...]:
-  """The kernel's STOREs without copied and lane axes."""
+  """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 + 1]."""
   return Expander(kernel).run()
 

@@ -241,7 +241,7 @@ _FIRST = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.
 
 
 def place(parts: Parts) -> UOpList:
-  """The list of UOps of expanded parts; indices still have the dtype ``index``."""
+  """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, .., PHI, ENDLOOP."""
   writer = Writer(parts)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
   for item in parts.items:

@@ -26,7 +26,10 @@ COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
 def cut(kernel: Kernel, target: Any = None) -> Parts:
-  """The parts of a kernel; for a target with blocks (``target.blocks``) its TILE axes, SCAN and SORT stay."""
+  """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT -> ranks.
+
+  For a target with blocks (``target.blocks``) TILE axes, SCAN and SORT stay.
+  """
   if kernel.plain: return Parts.of(kernel)
   return Parts(kernel, tuple(_Statements(kernel, target).run()))
 

@@ -15,7 +15,7 @@ from .uop import BinaryOps, Ops, UOp, toposort
 
 
 def lower_tiles(kernel: Kernel) -> Kernel:
-  """A plain kernel without TILE axes."""
+  """A plain kernel without TILE axes: a0:16 GRID and a1:64 TILE, seen as a0*64 + a1, become a0:1024 GRID."""
   tiles = [a for a in kernel.axes if a.kind is AxisKind.TILE]
   if not tiles: return kernel
   def kind(a: Axis) -> AxisKind: return a.kind if a.kind is not AxisKind.TILE else AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID

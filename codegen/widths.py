@@ -9,7 +9,7 @@ from .uop import Ops, UOp, UOpList
 
 
 def lower_index(uops: Iterable[UOp]) -> UOpList:
-  """dtype ``index`` becomes int32 where the ranges prove that it is enough, else int64."""
+  """The dtype ``index`` -> int32 where the ranges of its values prove that it is enough, else int64."""
   new: dict[UOp, UOp] = {}
   out = UOpList()
   wide = (-(1 << 31), (1 << 31) - 1)
