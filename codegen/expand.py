@@ -11,8 +11,8 @@ from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .kernel import EFFECTS, AxisKind, Kernel
-from .rewrite import substitute
-from .uop import BinaryOps, Ops, UOp, prod, toposort
+from .rewrite import rewrite, substitute
+from .uop import BinaryOps, Ops, UOp, prod
 from .view import strides_of
 
 Env = tuple[tuple[UOp, int], ...]  # a value for each copied axis, in axis order
@@ -93,12 +93,9 @@ class Expander:
     env = within(u, env)
     found = self.filled.get((u, env))
     if found is None:
-      new: dict[UOp, UOp] = {r: ix.const(n) for r, n in env}
-      for n in toposort((u,)):
-        if n in new: continue
-        m = n.replace(tuple([new[s] for s in n.src]))
-        new[n] = self.scalar_load(m) if n.op is Ops.LOAD else n if m is n else ix.fold(m) or m
-      found = self.filled[u, env] = new[u]
+      known = {r: ix.const(n) for r, n in env}
+      found, = rewrite((u,), {Ops.LOAD: lambda old, new: self.scalar_load(new)}, known)
+      self.filled[u, env] = found
     return found
 
   def lanes_of(self, u: UOp) -> list[UOp]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, prod, repeated, toposort
 from ntgrad.codegen.view import pull
 
@@ -93,13 +94,8 @@ def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[U
   written = [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
   params = tuple(Param(i, tuple(n.arg.shape) or (1,), n.dtype, n in written) for i, n in enumerate(slots))
-  new: dict[UOp, UOp] = {n: p.uop for n, p in zip(slots, params)}
   zero = UOp(Ops.INDEX, ix.INT, (ix.const(0),))
-  for n in nodes:
-    if n in new: continue
-    if n.op is Ops.INDEX and not n.src: new[n] = zero
-    else: new[n] = n.replace(tuple(new[s] for s in n.src))
-  out = tuple(new[b] for b in body)
+  out = rewrite(body, {Ops.INDEX: lambda old, new: new if new.src else zero}, {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))

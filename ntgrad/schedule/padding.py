@@ -18,26 +18,24 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
 
   ``versions`` has, for the storage of what the body reads, the version that it reads.
   """
-  nodes = toposort(body)
-  bound = {i for u in nodes if u.op is Ops.REDUCE for i in u.arg[1]}
-  new: dict[UOp, UOp] = {}
+  bound = {i for u in toposort(body) if u.op is Ops.REDUCE for i in u.arg[1]}
   gates: dict[UOp, frozenset[UOp]] = {}       # replaced load -> the conditions that its zeros stand for
   copies: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
-  for u in nodes:
-    m = u.replace(tuple(new[s] for s in u.src))
-    if u.op is Ops.LOAD and len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges):
-      made = _padded(u, versions)
-      if made is not None:
-        m, copy, source, copy_body = made
-        copies[copy] = (source, copy_body)
-        gates[m] = frozenset(ix.conjuncts(u.src[2]))
-    elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE and m.src[2].op is Ops.CONST and m.src[2].arg == 0:
-      known = frozenset(ix.conjuncts(u.src[0]))
-      inner = _ungated(m.src[1], known)
-      gates.update({b: gates[a] for a, b in ((m.src[1], inner),) if a in gates})
-      m = inner if known <= _zeros(inner, gates) else m.replace((m.src[0], inner, m.src[2]))
-    new[u] = m
-  return tuple(new[b] for b in body), copies
+  def load(u: UOp, new: UOp) -> UOp:
+    made = _padded(u, versions) if len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges) else None
+    if made is None: return new
+    new, copy, source, copy_body = made
+    copies[copy] = (source, copy_body)
+    gates[new] = frozenset(ix.conjuncts(u.src[2]))
+    return new
+  def choice(u: UOp, new: UOp) -> UOp:
+    """Where the condition is false a padded value is zero anyway."""
+    if new.arg is not TernaryOps.WHERE or new.src[2].op is not Ops.CONST or new.src[2].arg != 0: return new
+    known = frozenset(ix.conjuncts(u.src[0]))
+    inner = _ungated(new.src[1], known)
+    if new.src[1] in gates: gates[inner] = gates[new.src[1]]
+    return inner if known <= _zeros(inner, gates) else new.replace((new.src[0], inner, new.src[2]))
+  return rewrite(body, {Ops.LOAD: load, Ops.ALU: choice}), copies
 
 
 def _ungated(value: UOp, known: frozenset[UOp]) -> UOp:
@@ -52,10 +50,10 @@ def _ungated(value: UOp, known: frozenset[UOp]) -> UOp:
 
 def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
   """Conditions without which a value is zero already."""
-  if u in gates: return gates[u]
-  if u.op is Ops.ALU and u.arg is BinaryOps.MUL: return _zeros(u.src[0], gates) | _zeros(u.src[1], gates)
-  if u.op is Ops.CAST: return _zeros(u.src[0], gates)
-  return frozenset()
+  def end(n: UOp) -> bool: return n in gates or n.op is not Ops.CAST and n.arg is not BinaryOps.MUL
+  found: dict[UOp, frozenset[UOp]] = {}
+  for n in toposort((u,), end): found[n] = gates.get(n, frozenset()) if end(n) else frozenset().union(*(found[s] for s in n.src))
+  return found[u]
 
 
 def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:

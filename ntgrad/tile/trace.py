@@ -11,6 +11,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DTypeError, ShapeError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 from .block import Block, _tracers, binary, block, plain, ranges_of, reduce
@@ -181,23 +182,7 @@ class Tracer:
 
   def refer(self, u: UOp) -> UOp:
     """An expression that reads from variables what lies in them."""
-    if not self.known: return u
-    memo: dict[UOp, UOp] = {}
-    stack = [u]
-    while stack:
-      n = stack[-1]
-      if n in memo:
-        stack.pop()
-        continue
-      if n in self.known:
-        memo[n] = self.known[n]
-        continue
-      missing = [s for s in n.src if s not in memo]
-      if missing:
-        stack.extend(missing)
-        continue
-      memo[n] = n.replace(tuple([memo[s] for s in n.src]))
-    return memo[u]
+    return substitute((u,), self.known)[0] if self.known else u
 
   def stage(self, b: Block) -> Block:
     """A block that is read many times over: computed once, unless it is hardly more than a load."""
