@@ -25,8 +25,9 @@ def kernel_name(kernel: Kernel) -> str:
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
-def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Kernel]:
-  """The kernel rendered for a device, and the kernel after its Opts: the model's, or with ``BEAM`` those found by measuring."""
+def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence[str] = ()) -> tuple[ProgramSpec, Kernel]:
+  """The kernel rendered for a device, and the kernel after its Opts: the model's, or with ``BEAM`` those found by measuring. ``notes`` are
+  lines of comment in its source."""
   target = device.renderer.target
   if kernel.plain and not target.blocks: kernel = lower_tiles(kernel)
   if config.noopt: optimised = kernel
@@ -34,10 +35,10 @@ def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[Progra
     from .search import best
     optimised = best(kernel, device)
   else: optimised = optimize(kernel, target)
-  return rendered(kernel, optimised, device, name or kernel_name(kernel)), optimised
+  return rendered(kernel, optimised, device, name or kernel_name(kernel), notes), optimised
 
 
-def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str) -> ProgramSpec:
+def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str, notes: Sequence[str] = ()) -> ProgramSpec:
   """A kernel, after the Opts that led to ``optimised``, as source. Raises CompileError for what the device cannot express."""
   target = device.renderer.target
   if config.verify:
@@ -47,7 +48,7 @@ def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str) -> Pr
   if config.verify:
     from ntgrad.codegen.spec import verify_linear
     verify_linear(uops, name)
-  source = device.renderer.render(name, uops)
+  source = device.renderer.render(name, uops, notes)
   grid, local = extent(optimised, AxisKind.GRID), extent(optimised, AxisKind.LOCAL)
   return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(optimised))
 
