@@ -66,7 +66,7 @@ def two(tmp_path: Path) -> Iterator[None]:
 
 
 def request(i: int, factor: object = 2, **more: Any) -> Request:
-  source = triton.module(SOURCE.format(i, factor), 2)
+  source = triton.module(SOURCE.format(i, factor))
   return Request(**{**dict(source=source, name=f"k{i}", target="sm_90", num_warps=4, num_stages=3, shared=200_000), **more})
 
 
