@@ -9,26 +9,9 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
-
-
-@dataclass(frozen=True)
-class Target:
-  """What a renderer can express, as the optimiser needs to know it."""
-  name: str                              # "opencl", "numpy", "triton"
-  lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
-  registers: int = 16                    # vector registers
-  cores: int = 1                         # GRID values that run at the same time
-  locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
-  local_memory: int = 0                  # bytes that STAGE may use
-  cache: int = 1 << 20                   # bytes of the last cache that all cores share
-  bandwidth: float = 20e9                # bytes a second between memory and cores
-  max_params: int = 64
-  blocks: bool = False                   # TILE axes are blocks: made all at once, by the target's own compiler
-  descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
-  dtypes: tuple[DType, ...] = dtypes.all
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from .expand import expand
 from .kernel import EFFECTS, AxisKind, Kernel
 from .opt import Opt, apply_opt
 from .optimize import optimize
+from .target import Target
 from .uop import BinaryOps, Ops, UOp, UOpList, identity, prod, repeated, toposort
 
 Loops = frozenset[UOp]
@@ -328,7 +329,7 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
   return UOpList(x for n in out for x in (n, *after.get(n, ())))
 
 
-def linearize(kernel: Kernel, target: Any = None) -> UOpList:
+def linearize(kernel: Kernel, target: Target | None = None) -> UOpList:
   """The kernel's linear UOps. ``target`` chooses Opts for the statements of a kernel that has an order of them."""
   if not kernel.plain:
     from .program import linearize_program
@@ -382,7 +383,7 @@ class Linearizer:
   Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)`` works as well.
   """
 
-  def __init__(self, ast: Kernel, target: Any = None):
+  def __init__(self, ast: Kernel, target: Target | None = None):
     self.kernel, self.target = ast, target
     self.uops = UOpList()
 
@@ -392,7 +393,7 @@ class Linearizer:
     return self
 
   def optimize(self) -> Linearizer:
-    """Apply the heuristics of the target (a ``backends.base.Target``). Raises OptError without one."""
+    """Apply the heuristics of the target (a ``Target``). Raises OptError without one."""
     if self.target is None: raise OptError("Linearizer.optimize: no target was given; Linearizer(ast, target) takes a Target")
     self.kernel = optimize(self.kernel, self.target)
     return self

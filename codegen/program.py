@@ -20,12 +20,12 @@ from .linearizer import Emitter, Lowering, limit_additions, lower_index, positio
 from .opt import Opt, apply_opt
 from .optimize import Search, overlapping
 from .rewrite import substitute
+from .target import Target
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
-PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stack is small
-PANEL_BYTES = 128 << 10        # what is copied to local memory stays in a level-2 cache,
-PANEL_STEP = 512               # pays where neighbours in the loop are further apart than this,
-PANEL_AGAIN = 8                # and is read at least as often
+PANEL_STEP = 512               # bytes between neighbours in the loop from which on a copy to local memory pays,
+PANEL_AGAIN = 8                # where it is read at least as often,
+PANELS = 4                     # and takes at most this part of a core's own cache: one in four
 Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
 _COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
@@ -110,9 +110,9 @@ class Writer:
 class Program:
   """Lowers one kernel. ``run`` gives its list of UOps."""
 
-  def __init__(self, kernel: Kernel, target: Any = None):
-    self.kernel, self.target = kernel, target
-    self.keeps_blocks = bool(getattr(target, "blocks", False))
+  def __init__(self, kernel: Kernel, target: Target | None = None):
+    self.kernel, self.target = kernel, target or Target("none")
+    self.keeps_blocks = self.target.blocks
     self.axes = {a.id: a for a in kernel.axes}
     self.order = [a.id for a in kernel.axes]
     self.written = set(kernel.written)
@@ -126,7 +126,7 @@ class Program:
   @property
   def chooses(self) -> bool:
     """Whether Opts are chosen for the statements."""
-    return not (config.noopt or self.keeps_blocks or self.target is None or self.target.lanes == 1 or self.target.locals)
+    return not (config.noopt or self.keeps_blocks or self.target.lanes == 1 or self.target.locals)
 
   def run(self) -> UOpList:
     for p in self.kernel.params: self.writer.pure(p.uop, (), True)
@@ -322,7 +322,7 @@ class Program:
     kernel = limit_additions(Kernel(tuple(params), tuple(axes), (root,)))
     if root.op is not Ops.STORE or not axes or any(a.kind in _COPIED for a in axes): return kernel
     if not self.chooses:
-      arrays = getattr(self.target, "name", "") == "numpy" and not config.noopt
+      arrays = self.target.name == "numpy" and not config.noopt
       return whole_axis(kernel) if arrays else kernel
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, self.target).best(): kernel = apply_opt(kernel, opt)
@@ -339,7 +339,8 @@ class Program:
       if x.steps.get(lane) == 1 and (x.steps.get(last) or 0) * x.itemsize < PANEL_STEP: continue
       again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in x.axes)
       size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
-      if again < PANEL_AGAIN or size > PANEL_BYTES or self.staged + size > self.target.local_memory // 2 or overlapping(kernel, x): continue
+      if again < PANEL_AGAIN or size > self.target.core_cache // PANELS or self.staged + size > self.target.local_memory // 2: continue
+      if overlapping(kernel, x): continue
       self.staged += size
       return apply_opt(kernel, Opt("stage", lane, x.node.src[0].arg[0]))
     return kernel
@@ -368,7 +369,7 @@ class Program:
       name, shape, where = u.arg
       if is_variable(u):
         size = prod(shape)
-        if size * u.dtype.itemsize > PRIVATE_BYTES: where = "local"
+        if size * u.dtype.itemsize > self.target.private_memory: where = "local"
       else: name, size = self.unique("stage"), shape
       found = self.arrays[u] = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
       self.writer._place(found, 0)
@@ -389,6 +390,6 @@ def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort(
 def with_value(s: UOp, value: UOp) -> UOp: return UOp.fresh(s.op, s.dtype, (*s.src[:2], value, *s.src[3:]), s.arg)
 
 
-def linearize_program(kernel: Kernel, target: Any = None) -> UOpList:
+def linearize_program(kernel: Kernel, target: Target | None = None) -> UOpList:
   """The linear UOps of a kernel whose statements have an order. Without a target they are scalar; with ``target.blocks`` its TILE axes stay."""
   return Program(kernel, target).run()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Sequence
 
-from ntgrad.backends.base import KernelSource, Renderer, Target
+from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.cuda import helpers
 from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
 from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, LOGIC, MUL, Text, constant, sizes
@@ -18,9 +18,10 @@ from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
 from ntgrad.backends.cuda.variables import Variables
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, identity, step_of
 
-TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, max_params=100, blocks=True,
+TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True)   # an H100
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 

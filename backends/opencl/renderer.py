@@ -11,13 +11,14 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import KernelSource, Renderer, Target
+from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
 DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2)   # where no device and no setting says otherwise

@@ -7,10 +7,11 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Device, KernelSource, ProgramSpec, Target
+from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.spec import verify_index, verify_linear
+from ntgrad.codegen.target import Target
 from ntgrad.engine.compile import AxisKind, extent, options
 from ntgrad.schedule import create_schedule
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ntgrad.backends import render
-from ntgrad.backends.base import Target
 from ntgrad.backends.opencl.prelude import LIBRARY, Type, direct, has, source, trusted
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, constant
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.machines import MACHINES
 

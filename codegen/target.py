@@ -1,0 +1,39 @@
+"""What a device is, as far as choosing asks: each number of the heuristics that describes a machine is a field of its Target.
+
+What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is used.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .dtype import DType, dtypes
+
+
+@dataclass(frozen=True)
+class Target:
+  """A device, or a kind of them. The defaults for vectors and caches were measured with PoCL on two cores of a Zen 3 and on AVX-512, those for
+  blocks on an H100 (bench/RESULTS-cuda.md); sizes in bytes unless said otherwise."""
+  name: str                              # "opencl", "numpy", "triton"
+  dtypes: tuple[DType, ...] = dtypes.all
+  # ---- programs
+  cores: int = 1                         # GRID values that run at the same time
+  start_cycles: int = 60_000             # a CPU's program shorter than this is not worth its start
+  start_bytes: int = 2000                # that could have been moved while a program starts
+  turn: float = 1e-7                     # seconds that a turn of a loop takes on a chip with blocks, whatever it loads
+  # ---- vectors, in a CPU's registers
+  lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
+  registers: int = 16                    # vector registers
+  # ---- work-items, where blocks are not made by the compiler
+  locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
+  work_items: int = 256                  # of a group, at most
+  # ---- memory
+  local_memory: int = 0                  # that STAGE, or a block's pipeline, may use; 0: none
+  private_memory: int = 16 << 10         # of a program's own variable; a larger one is local memory, for a CPU's stack is small
+  core_cache: int = 512 << 10            # of the cache that each core has for itself (level 2)
+  cache: int = 1 << 20                   # of the last cache, which all cores share
+  stream: int = 16 << 20                 # outputs from this size on do not stay in a cache anyway
+  bandwidth: float = 20e9                # bytes a second between memory and cores
+  # ---- blocks: TILE axes that the target's own compiler makes all at once
+  blocks: bool = False
+  descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
+  accumulators: int = 128 << 10          # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
