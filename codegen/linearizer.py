@@ -12,11 +12,12 @@ from . import index as ix
 from .dtype import DType, dtypes
 from .errors import OptError
 from .expand import expand
+from .functions import identity
 from .kernel import EFFECTS, AxisKind, Kernel
 from .opt import Opt, apply_opt
 from .optimize import optimize
 from .target import Target
-from .uop import BinaryOps, Ops, UOp, UOpList, identity, prod, repeated, toposort
+from .uop import BinaryOps, Ops, UOp, UOpList, prod, repeated, toposort
 
 Loops = frozenset[UOp]
 NONE: Loops = frozenset()

@@ -15,13 +15,14 @@ from .costs import profile
 from .dtype import DType, dtypes
 from .errors import OptError
 from .expand import Expander
+from .functions import identity
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
 from .opt import Opt, apply_opt
 from .optimize import Search, overlapping
 from .rewrite import substitute
 from .target import Target
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, prod, toposort
 
 PANEL_STEP = 512               # bytes between neighbours in the loop from which on a copy to local memory pays,
 PANEL_AGAIN = 8                # where it is read at least as often,

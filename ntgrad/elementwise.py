@@ -14,14 +14,14 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
+from ntgrad.codegen.functions import refusal
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _BOOL_MEANS = {BinaryOps.ADD: BinaryOps.OR, BinaryOps.MUL: BinaryOps.AND, BinaryOps.MAX: BinaryOps.OR, BinaryOps.MIN: BinaryOps.AND}
-_BITS = frozenset({BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
-_SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
+_BITS = frozenset(fn for fn in BinaryOps if refusal(fn, dtypes.float32))
 _WHOLE = frozenset({BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.SHL, BinaryOps.SHR, BinaryOps.POW})
 
 
@@ -114,7 +114,7 @@ class Elementwise(Base):
       if fn in _BOOL_MEANS: fn = _BOOL_MEANS[fn]
       elif fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
       elif fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
-    elif d.kind == "f" and (fn in _BITS or fn in _SHIFTS):
+    elif d.kind == "f" and fn in _BITS:
       raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
     return self._wrap(node) if x is None or x._state <= self._state else x._wrap(node)

@@ -18,8 +18,9 @@ from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
 from ntgrad.backends.cuda.variables import Variables
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.functions import identity
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, identity, step_of
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, step_of
 
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True)   # an H100
