@@ -37,3 +37,12 @@ class Target:
   blocks: bool = False
   descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
   accumulators: int = 128 << 10          # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
+  mapped: int = 1024                     # elements of a program that only maps elements
+  row: int = 16384                       # elements of a row that is read once and stays in registers
+  block: int = 4096                      # elements of the block of a reduction, in rows and what is reduced
+  columns: int = 64                      # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
+  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 128), (64, 64))   # of the output of a product by tensor cores, best first
+  exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
+  row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
+  group: int = 8                         # rows of blocks whose programs run together: what they share of the other factor stays in the cache
+  waves: int = 3                         # from so many programs a core on, programs that stay and go on to the next block win

@@ -64,7 +64,7 @@ class OpenCLRenderer(Renderer):
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
 
-    Raises CompileError for what OpenCL C cannot express: vectors other than 2, 3, 4, 8, 16 wide, dtypes outside the target's,
+    Raises CompileError for what OpenCL C cannot express: vectors other than 2, 3, 4, 8, 16 wide, index dtypes,
     arrays larger than the target's local memory.
     """
     return _Kernel(self.target, name, uops, self.bad).source(notes)

@@ -6,6 +6,8 @@ from weakref import WeakValueDictionary
 
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
@@ -45,6 +47,8 @@ def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str, notes
     from ntgrad.codegen.spec import verify_index
     for k in (kernel, optimised): verify_index(k.body, k.axes, k.params, name)
   uops = linearize(optimised, target)
+  if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
+    raise CompileError(f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device")
   if config.verify:
     from ntgrad.codegen.spec import verify_linear
     verify_linear(uops, name)
