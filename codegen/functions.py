@@ -26,6 +26,7 @@ class Function:
   again: int = 1                                     # how many ALU operations it counts as where the scheduler would compute it twice
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
   gives: DType | None = None                         # None: the sources' dtype
+  boolean: BinaryOps | None = None                   # what it is on bools, where that has another name
   identity: Callable[[DType], Any] | None = None     # of a combiner: the value that leaves everything unchanged
   gradient: Rule | None = None                       # a node and the gradient of its value -> its sources and theirs; None: no slope anywhere
 
@@ -48,6 +49,11 @@ def identity(combiner: BinaryOps, dtype: DType) -> Any:
 
 
 # ---- gradients of one value
+def _one(rule: Callable[[UOp, UOp, UOp], UOp]) -> Rule:
+  """A rule from what a node, its source and the node's gradient give: the source's."""
+  return lambda u, g, need: [(u.src[0], rule(u, u.src[0], g))]
+
+
 def _recip(u: UOp, g: UOp, need: Need) -> Pairs:
   x = u.src[0]
   # 1 / (1 + exp(y)), the sigmoid: its slope from its value stays finite where exp does not
@@ -56,22 +62,15 @@ def _recip(u: UOp, g: UOp, need: Need) -> Pairs:
   return [(x, negative(product(g, mul(u, u))))]
 
 
-def _tanh(u: UOp, g: UOp, need: Need) -> Pairs:
-  return [(u.src[0], product(g, sub(const(1.0, u.dtype, u.shape), mul(u, u))))]
+def _tanh(u: UOp, x: UOp, g: UOp) -> UOp: return product(g, sub(const(1.0, u.dtype, u.shape), mul(u, u)))
+def _tan(u: UOp, x: UOp, g: UOp) -> UOp: return product(g, scalar(BinaryOps.ADD, mul(u, u), 1.0))
+def _erf(u: UOp, x: UOp, g: UOp) -> UOp:
+  return product(g, scaled(unary(UnaryOps.EXP, unary(UnaryOps.NEG, mul(x, x))), 2 / math.sqrt(math.pi)))
 
 
-def _tan(u: UOp, g: UOp, need: Need) -> Pairs: return [(u.src[0], product(g, scalar(BinaryOps.ADD, mul(u, u), 1.0)))]
-
-
-def _erf(u: UOp, g: UOp, need: Need) -> Pairs:
-  x = u.src[0]
-  return [(x, product(g, scaled(unary(UnaryOps.EXP, unary(UnaryOps.NEG, mul(x, x))), 2 / math.sqrt(math.pi))))]
-
-
-def _abs(u: UOp, g: UOp, need: Need) -> Pairs:
-  x = u.src[0]
+def _abs(u: UOp, x: UOp, g: UOp) -> UOp:
   zero = const(0.0, x.dtype, x.shape)
-  return [(x, where(binary(BinaryOps.CMPLT, x, zero), negative(g), select(binary(BinaryOps.CMPLT, zero, x), g)))]
+  return where(binary(BinaryOps.CMPLT, x, zero), negative(g), select(binary(BinaryOps.CMPLT, zero, x), g))
 
 
 # ---- gradients of two and three values
@@ -109,6 +108,11 @@ def _mod(u: UOp, g: UOp, need: Need) -> Pairs:
   return out
 
 
+def _sub(u: UOp, g: UOp, need: Need) -> Pairs:
+  a, b = u.src
+  return [(a, g), (b, negative(g))] if b in need else [(a, g)]
+
+
 def _mul(u: UOp, g: UOp, need: Need) -> Pairs:
   a, b = u.src
   if b not in need: return [(a, product(g, b))]
@@ -133,31 +137,31 @@ def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1
 
 
 FUNCTIONS: dict[Any, Function] = {
-  UnaryOps.NEG: Function(gradient=lambda u, g, need: [(u.src[0], negative(g))]),
+  UnaryOps.NEG: Function(gradient=_one(lambda u, x, g: negative(g))),
   UnaryOps.RECIP: Function(5, takes="f", gradient=_recip),
-  UnaryOps.SQRT: Function(6, 3, "f", gradient=lambda u, g, need: [(u.src[0], quotient(scaled(g, 0.5), u))]),
-  UnaryOps.RSQRT: Function(10, 3, "f", gradient=lambda u, g, need: [(u.src[0], product(scaled(g, -0.5), quotient(u, u.src[0])))]),
-  UnaryOps.EXP: Function(10, 6, "f", gradient=lambda u, g, need: [(u.src[0], product(g, u))]),
-  UnaryOps.EXP2: Function(10, 6, "f", gradient=lambda u, g, need: [(u.src[0], product(scaled(g, math.log(2)), u))]),
-  UnaryOps.LOG: Function(14, 6, "f", gradient=lambda u, g, need: [(u.src[0], quotient(g, u.src[0]))]),
-  UnaryOps.LOG2: Function(14, 6, "f", gradient=lambda u, g, need: [(u.src[0], quotient(scaled(g, 1 / math.log(2)), u.src[0]))]),
-  UnaryOps.SIN: Function(14, 10, "f", gradient=lambda u, g, need: [(u.src[0], product(g, unary(UnaryOps.COS, u.src[0])))]),
-  UnaryOps.COS: Function(14, 10, "f", gradient=lambda u, g, need: [(u.src[0], negative(product(g, unary(UnaryOps.SIN, u.src[0]))))]),
-  UnaryOps.TAN: Function(24, 12, "f", gradient=_tan),
-  UnaryOps.TANH: Function(18, 10, "f", gradient=_tanh),
-  UnaryOps.ERF: Function(24, 12, "f", gradient=_erf),
-  UnaryOps.ABS: Function(gradient=_abs),
+  UnaryOps.SQRT: Function(6, 3, "f", gradient=_one(lambda u, x, g: quotient(scaled(g, 0.5), u))),
+  UnaryOps.RSQRT: Function(10, 3, "f", gradient=_one(lambda u, x, g: product(scaled(g, -0.5), quotient(u, x)))),
+  UnaryOps.EXP: Function(10, 6, "f", gradient=_one(lambda u, x, g: product(g, u))),
+  UnaryOps.EXP2: Function(10, 6, "f", gradient=_one(lambda u, x, g: product(scaled(g, math.log(2)), u))),
+  UnaryOps.LOG: Function(14, 6, "f", gradient=_one(lambda u, x, g: quotient(g, x))),
+  UnaryOps.LOG2: Function(14, 6, "f", gradient=_one(lambda u, x, g: quotient(scaled(g, 1 / math.log(2)), x))),
+  UnaryOps.SIN: Function(14, 10, "f", gradient=_one(lambda u, x, g: product(g, unary(UnaryOps.COS, x)))),
+  UnaryOps.COS: Function(14, 10, "f", gradient=_one(lambda u, x, g: negative(product(g, unary(UnaryOps.SIN, x))))),
+  UnaryOps.TAN: Function(24, 12, "f", gradient=_one(_tan)),
+  UnaryOps.TANH: Function(18, 10, "f", gradient=_one(_tanh)),
+  UnaryOps.ERF: Function(24, 12, "f", gradient=_one(_erf)),
+  UnaryOps.ABS: Function(gradient=_one(_abs)),
   **{fn: Function() for fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)},
   UnaryOps.NOT: Function(takes="iub"),
   UnaryOps.ISNAN: Function(gives=dtypes.bool),
-  BinaryOps.ADD: Function(identity=lambda d: 0, gradient=lambda u, g, need: [(u.src[0], g), (u.src[1], g)]),
-  BinaryOps.SUB: Function(gradient=lambda u, g, need: [(u.src[0], g), (u.src[1], negative(g))] if u.src[1] in need else [(u.src[0], g)]),
-  BinaryOps.MUL: Function(identity=lambda d: 1, gradient=_mul),
+  BinaryOps.ADD: Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=lambda u, g, need: [(s, g) for s in u.src]),
+  BinaryOps.SUB: Function(boolean=BinaryOps.XOR, gradient=_sub),
+  BinaryOps.MUL: Function(boolean=BinaryOps.AND, identity=lambda d: 1, gradient=_mul),
   BinaryOps.DIV: Function(5, 2, "f", gradient=_div),
   BinaryOps.IDIV: Function(20, 4, "fiu"),
   BinaryOps.MOD: Function(20, 4, "fiu", gradient=_mod),
-  BinaryOps.MAX: Function(3, identity=dtypes.min, gradient=_extreme),
-  BinaryOps.MIN: Function(3, identity=dtypes.max, gradient=_extreme),
+  BinaryOps.MAX: Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=_extreme),
+  BinaryOps.MIN: Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=_extreme),
   BinaryOps.POW: Function(60, 20, "fiu", gradient=_pow),
   **{fn: Function(gives=dtypes.bool) for fn in (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)},
   BinaryOps.AND: Function(takes="iub", identity=_all_ones),

@@ -10,6 +10,7 @@ from ntgrad.backends.cuda.facts import Facts, triton_type
 from ntgrad.backends.cuda.legalise import FP8, NARROW
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.index import vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
@@ -20,9 +21,6 @@ _INFIX = {
   BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT), BinaryOps.CMPLT: (" < ", CMP),
   BinaryOps.CMPLE: (" <= ", CMP), BinaryOps.CMPEQ: (" == ", CMP), BinaryOps.CMPNE: (" != ", CMP), BinaryOps.AND: (" & ", AND),
   BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
-# arithmetic of bool
-LOGIC = {BinaryOps.MUL: BinaryOps.AND, BinaryOps.MIN: BinaryOps.AND, BinaryOps.ADD: BinaryOps.OR, BinaryOps.MAX: BinaryOps.OR,
-          BinaryOps.SUB: BinaryOps.XOR}
 _CALL = {
   UnaryOps.EXP: "libdevice.exp", UnaryOps.EXP2: "libdevice.exp2", UnaryOps.LOG: "libdevice.log", UnaryOps.LOG2: "libdevice.log2",
   UnaryOps.SIN: "libdevice.sin", UnaryOps.COS: "libdevice.cos", UnaryOps.TAN: "libdevice.tan", UnaryOps.TANH: "libdevice.tanh",
@@ -156,7 +154,7 @@ class Expressions(Facts):
     to = self.dims[u]
     kind = a.dtype.kind
     if kind == "b":
-      fn = LOGIC.get(fn, fn)
+      fn = FUNCTIONS[fn].boolean or fn
       if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
         sign, prec = _INFIX[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
         return (f"~{self.typed(a, to, ATOM)}{sign}{self.x(b, prec - 1, to)}", prec)

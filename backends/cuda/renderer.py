@@ -12,13 +12,13 @@ from typing import Any, Sequence
 from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.cuda import helpers
 from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
-from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, LOGIC, MUL, Text, constant, sizes
+from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, sizes
 from ntgrad.backends.cuda.facts import INLINE, NAMED, triton_type
 from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
 from ntgrad.backends.cuda.variables import Variables
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.functions import identity
+from ntgrad.codegen.functions import FUNCTIONS, identity
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, step_of
 
@@ -441,7 +441,7 @@ class _Kernel(Variables):
       mask = " & ".join(self.masks(to, to, extra))
       text, prec = f"tl.where({mask}, {text}, {constant(d, identity(fn, d))[0]})", ATOM
     if d.kind == "b":   # as ints
-      fn = LOGIC.get(fn, fn)
+      fn = FUNCTIONS[fn].boolean or fn
       text = f"{text if prec == ATOM else f'({text})'}.to(tl.int32)"
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]):

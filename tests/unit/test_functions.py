@@ -73,6 +73,15 @@ def test_identities(fn: Any) -> None:
   with pytest.raises(KeyError): identity(BinaryOps.SUB, dtypes.float32)
 
 
+@pytest.mark.parametrize("fn, want", [(BinaryOps.ADD, [0, 1, 1, 1]), (BinaryOps.SUB, [0, 1, 1, 0]), (BinaryOps.MUL, [0, 0, 0, 1]),
+                                      (BinaryOps.MAX, [0, 1, 1, 1]), (BinaryOps.MIN, [0, 0, 0, 1])])
+def test_arithmetic_of_bools(fn: Any, want: list[int]) -> None:
+  a, b = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
+  got = function(fn, dtypes.bool, dtypes.bool)(a, b)
+  assert got.dtype == bool and got.tolist() == [bool(x) for x in want]
+  assert [fn for fn in ALL if FUNCTIONS[fn].boolean] == [BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN]
+
+
 AT = (0.3, 0.7, 1.7, 2.6)     # no multiples of each other, nowhere a step of a rounding
 
 
