@@ -27,5 +27,5 @@ def renderer(target: str) -> Renderer:
 
 
 def render(target: str, name: str, uops: Sequence[UOp]) -> str:
-  """The source of a linear program for a target."""
-  return renderer(target).render(name, uops)
+  """The source of a linear program for a target, as text."""
+  return renderer(target).render(name, uops).text

@@ -9,33 +9,27 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 
 
 @dataclass(frozen=True)
-class Target:
-  """What a renderer can express, as the optimiser needs to know it."""
-  name: str                              # "opencl", "numpy", "triton"
-  lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
-  registers: int = 16                    # vector registers
-  cores: int = 1                         # GRID values that run at the same time
-  locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
-  local_memory: int = 0                  # bytes that STAGE may use
-  cache: int = 1 << 20                   # bytes of the last cache that all cores share
-  bandwidth: float = 20e9                # bytes a second between memory and cores
-  max_params: int = 64
-  blocks: bool = False                   # TILE axes are blocks: made all at once, by the target's own compiler
-  descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
-  dtypes: tuple[DType, ...] = dtypes.all
+class KernelSource:
+  """A kernel as a renderer wrote it, with all that its compiler must know of it: nobody reads the text but people and compilers."""
+  text: str                                     # the whole source
+  signature: tuple[tuple[str, str], ...] = ()   # name and type of each parameter in slot order, as the target's compiler takes them
+  options: tuple[tuple[str, int], ...] = ()     # for the compiler, from what the kernel does; those of a ProgramSpec come before them
+  helpers: tuple[str, ...] = ()                 # declarations and functions that the kernel uses, each after those that it uses itself
+  kernel: tuple[str, str] = ("", "")            # the text without them: what stands before the kernel's name, and what after it
+  weight: float = 1.0                           # about how many small kernels it is worth to a compiler
 
 
 @dataclass(frozen=True)
 class ProgramSpec:
   """A kernel ready to compile: everything that a disk cache keeps of it."""
   name: str
-  source: str                            # generated code; for the numpy backend a pickle is kept in ``uops``
+  source: KernelSource                   # the numpy backend runs ``uops``
   grid: tuple[int, ...]                  # GRID sizes, dimension 0 fastest; padded to 3 by the runtime
   local: tuple[int, ...]                 # LOCAL sizes
   nparams: int                           # buffers, in slot order
@@ -49,8 +43,8 @@ class Renderer:
   """Linear UOps to source."""
   target: Target
 
-  def render(self, name: str, uops: Sequence[UOp]) -> str:
-    """The source of a kernel called ``name``. Raises CompileError for what the target cannot express."""
+  def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
+    """The source of a kernel called ``name``, with ``notes`` as lines of comment. Raises CompileError for what the target cannot express."""
     raise NotImplementedError
 
 

@@ -59,7 +59,7 @@ def kernels(fn: Callable[[], Any]) -> list[str]:
   names: list[str] = []
   def note(step: Any, buffers: Any) -> None:
     spec = getattr(step.program, "spec", None)
-    if spec is not None: names.append(f"{spec.name}:{hashlib.sha256(spec.source.encode()).hexdigest()[:8]}")
+    if spec is not None: names.append(f"{spec.name}:{hashlib.sha256(spec.source.text.encode()).hexdigest()[:8]}")
   engine.captures.append(note)
   try: fn()
   finally: engine.captures.remove(note)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from .axes import merge_axes, split_axes
 from .config import config
@@ -12,21 +11,22 @@ from .opt import Opt, apply_opt
 from .optimize import Search, optimize, overlapping
 from .parts import Part, Parts
 from .statements import COPIED, chooses
+from .target import Target
 from .uop import Ops, prod
 
-PANEL_BYTES = 128 << 10        # what is copied to local memory stays in a level-2 cache,
-PANEL_STEP = 512               # pays where neighbours in the loop are further apart than this,
-PANEL_AGAIN = 8                # and is read at least as often
+PANEL_STEP = 512               # bytes between neighbours in the loop from which on a copy to local memory pays,
+PANEL_AGAIN = 8                # where it is read at least as often,
+PANELS = 4                     # and takes at most this part of a core's own cache: one in four
 
 
-def choose(parts: Parts, target: Any) -> Parts:
+def choose(parts: Parts, target: Target | None) -> Parts:
   """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
   if config.noopt or target is None: return parts
   if parts.kernel.plain: return Parts.of(optimize(parts.kernel, target))
   return choose_statements(parts, target)
 
 
-def choose_statements(parts: Parts, target: Any) -> Parts:
+def choose_statements(parts: Parts, target: Target | None) -> Parts:
   """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one program."""
   if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
   room = [target.local_memory // 2]
@@ -36,11 +36,11 @@ def choose_statements(parts: Parts, target: Any) -> Parts:
     if not chooses(target): return replace(part, kernel=whole_axis(kernel))
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, target).best(): kernel = apply_opt(kernel, opt)
-    return replace(part, kernel=panel(kernel, room))
+    return replace(part, kernel=panel(kernel, target, room))
   return parts.map(one)
 
 
-def panel(kernel: Kernel, room: list[int]) -> Kernel:
+def panel(kernel: Kernel, target: Target, room: list[int]) -> Kernel:
   """What a product reads again for each of its rows, in long strides, is copied to local memory first, while there is ``room`` (in bytes)."""
   lanes = kernel.of_kind(AxisKind.LANE)
   loops = [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
@@ -51,7 +51,7 @@ def panel(kernel: Kernel, room: list[int]) -> Kernel:
     if x.steps.get(lane) == 1 and (x.steps.get(last) or 0) * x.itemsize < PANEL_STEP: continue
     again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in x.axes)
     size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
-    if again < PANEL_AGAIN or size > min(PANEL_BYTES, room[0]) or overlapping(kernel, x): continue
+    if again < PANEL_AGAIN or size > min(target.core_cache // PANELS, room[0]) or overlapping(kernel, x): continue
     room[0] -= size
     return apply_opt(kernel, Opt("stage", lane, x.node.src[0].arg[0]))
   return kernel

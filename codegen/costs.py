@@ -4,14 +4,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from . import index as ix
+from .functions import FUNCTIONS
 from .kernel import Kernel
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from .uop import BinaryOps, Ops, UOp
 from .view import strides_of
-
-# rough cost in vector operations
-_COST = {UnaryOps.EXP: 10, UnaryOps.EXP2: 10, UnaryOps.LOG: 14, UnaryOps.LOG2: 14, UnaryOps.SIN: 14, UnaryOps.COS: 14, UnaryOps.TAN: 24,
-         UnaryOps.TANH: 18, UnaryOps.ERF: 24, UnaryOps.SQRT: 6, UnaryOps.RSQRT: 10, UnaryOps.RECIP: 5, BinaryOps.DIV: 5, BinaryOps.POW: 60,
-         BinaryOps.IDIV: 20, BinaryOps.MOD: 20, BinaryOps.THREEFRY: 100, BinaryOps.MAX: 3, BinaryOps.MIN: 3, TernaryOps.WHERE: 1}
 
 
 @dataclass
@@ -77,9 +73,9 @@ def profile(kernel: Kernel) -> Profile:
     elif u.op is Ops.REDUCE:
       operand = frozenset(r.arg[0] for r in u.src[0].ranges)
       out.reduces.append((operand | frozenset(u.arg[1]), frozenset(u.arg[1])))
-      work[operand] = work.get(operand, 0) + _COST.get(u.arg[0], 1)
+      work[operand] = work.get(operand, 0) + FUNCTIONS[u.arg[0]].cost
     elif u.op is Ops.ALU and u not in in_index:
       fused = u.arg is BinaryOps.MUL and users.get(u) == 1 and any(r.src[0] is u for r in kernel.reduces if r.arg[0] is BinaryOps.ADD)
-      if not fused: work[ids] = work.get(ids, 0) + _COST.get(u.arg, 1)
+      if not fused: work[ids] = work.get(ids, 0) + FUNCTIONS[u.arg].cost
   out.work = [Work(a, c) for a, c in work.items()]
   return out

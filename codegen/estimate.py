@@ -1,18 +1,14 @@
 """A guess at how long a kernel with blocks takes, for putting candidates in order before some are measured."""
 from __future__ import annotations
 
-from typing import Any
-
 from .kernel import AxisKind, Kernel
+from .target import Target
 from .uop import Ops, prod
 
-ROOM = 128 << 10       # bytes of accumulators: 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
-ROUND = 1e-7           # seconds that a turn of a loop takes on a chip with blocks, whatever it loads
-START = 2000           # bytes that could have been moved while a program starts
 STAGES = 3             # of a pipeline, all in shared memory at once
 
 
-def estimate(kernel: Kernel, target: Any) -> float:
+def estimate(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
   sizes = {a.rng: a.size for a in kernel.axes}
   grid = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.programs]
@@ -29,5 +25,6 @@ def estimate(kernel: Kernel, target: Any) -> float:
       live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
   waves = -(-programs // cores) * cores / max(programs, 1)
   crowded = max(1.0, STAGES * staged / target.local_memory) if target.blocks and target.local_memory else 1.0
-  turns = programs * rounds / cores * ROUND if target.blocks else 0.0
-  return (traffic / target.bandwidth + turns) * waves * max(1.0, live / ROOM) * crowded ** 2 + programs * START / target.bandwidth
+  turns = programs * rounds / cores * target.turn if target.blocks else 0.0
+  crowded *= crowded * max(1.0, live / target.accumulators)
+  return (traffic / target.bandwidth + turns) * waves * crowded + programs * target.start_bytes / target.bandwidth

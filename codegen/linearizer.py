@@ -1,13 +1,12 @@
 """Kernels by hand: Opts one after the other, then the list of UOps."""
 from __future__ import annotations
 
-from typing import Any
-
 from .errors import OptError
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
 from .optimize import optimize
 from .pipeline import linearize
+from .target import Target
 from .uop import UOpList
 
 
@@ -17,7 +16,7 @@ class Linearizer:
   Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)`` works as well.
   """
 
-  def __init__(self, ast: Kernel, target: Any = None):
+  def __init__(self, ast: Kernel, target: Target | None = None):
     self.kernel, self.target = ast, target
     self.uops = UOpList()
 
@@ -27,7 +26,7 @@ class Linearizer:
     return self
 
   def optimize(self) -> Linearizer:
-    """Apply the heuristics of the target (a ``backends.base.Target``). Raises OptError without one."""
+    """Apply the heuristics of the target (a ``Target``). Raises OptError without one."""
     if self.target is None: raise OptError("Linearizer.optimize: no target was given; Linearizer(ast, target) takes a Target")
     self.kernel = optimize(self.kernel, self.target)
     return self

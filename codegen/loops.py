@@ -11,8 +11,9 @@ from typing import Any
 from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
+from .functions import identity
 from .kernel import EFFECTS, AxisKind, Kernel
-from .uop import BinaryOps, Ops, UOp, identity, prod, repeated, toposort
+from .uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 
 Loops = frozenset[UOp]
 NONE: Loops = frozenset()

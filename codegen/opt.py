@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
+from .functions import identity
 from .kernel import Axis, AxisKind, Kernel, reads_its_place
 from .rewrite import substitute
-from .uop import BinaryOps, Ops, TernaryOps, UOp, identity, prod, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 
 KINDS = {"upcast": AxisKind.UPCAST, "unroll": AxisKind.UNROLL, "lane": AxisKind.LANE, "local": AxisKind.LOCAL, "tile": AxisKind.LOOP,
          "block": AxisKind.TILE}

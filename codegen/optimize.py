@@ -12,55 +12,83 @@ from .axes import merge_axes, split_axes
 from .costs import Access, Profile, profile
 from .kernel import AxisKind, Kernel
 from .opt import Opt, apply_opt
+from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
 
-COPIES = (1, 2, 3, 4, 5, 6, 8)
+# ---- what is tried
+COPIES = (1, 2, 3, 4, 5, 6, 8)   # of an axis, in registers,
+MOST_COPIES = 16                 # and of several together; also copies of reduced axes
+WIDEST = 16                      # lanes of a vector of OpenCL
+UNROLLED = 8                     # a reduced axis that is written out whole,
+PART = 4                         # else so many turns of the innermost
+SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
+MANY_ROWS = 64                   # where there are as many
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
-PROGRAM_CYCLES = 60_000          # a program shorter than this is not worth its start
+SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
+PROGRAMS = 32                    # for each core at most, so that none waits for the last,
+PANEL_PROGRAMS = 8               # and with a panel, of which each program makes its own
+SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
+
+# ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
+NEAR = 256                       # bytes between two turns up to which the next line has been fetched
+FAR_LOAD = 4.0                   # of a load that goes to another page with each turn, more than another
+GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
+STAGED = 1.3                     # of a load from a panel in local memory
+GATE = 2.0                       # of a lane's mask
+STORE = 1.5                      # of a store
+CHAIN = 4                        # cycles from an addition to the next one that needs it
+TURN = 2                         # of a turn of a loop
+JOIN = 12                        # of an accumulator's lanes, after the loop
+KEPT = 8                         # loaded vectors that are in registers at once, at most
+SPILL = 0.3                      # of all arithmetic, for each register too few
+CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
+STATEMENT, APART = 1/1024, 0.02  # of all, for each statement written out and each axis between copies: neighbours in memory are better
+
+# ---- panels
+MANY_USES = 256                  # of a gather's vectors, from which on a panel pays
+MANY_REUSES = 32                 # the same, of what :func:`stage_panel` finds
+LONG_STEP = 1024                 # bytes between two turns from which on a panel pays for whole vectors too
+PANELS = 2                       # a panel is at most one in so many parts of a core's own cache
+MOST_PANELS = 8                  # side by side in one program
+PACKED = 64 << 10                # bytes of the other side at most
 
 
-def optimize(kernel: Kernel, target: Any) -> Kernel:
+def optimize(kernel: Kernel, target: Target) -> Kernel:
   """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is linearised."""
   if not kernel.plain: return kernel
   if target.blocks: return tile(kernel, target)
   kernel = merge_axes(split_axes(kernel))
-  if target.locals: return work_items(kernel)
+  if target.locals: return work_items(kernel, target)
   if target.lanes == 1 or not kernel.axes: return kernel
   for opt in Search(kernel, target).best(): kernel = apply_opt(kernel, opt)
-  return stream(spread(kernel, target))
+  return stream(spread(kernel, target), target)
 
 
-WORK_ITEMS = 256                 # of a group, at most
-
-
-def work_items(kernel: Kernel) -> Kernel:
+def work_items(kernel: Kernel, target: Target) -> Kernel:
   """For GPUs: neighbouring elements of the output by neighbouring work-items of a group."""
   stores = [x for x in profile(kernel).accesses if x.write]
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
-  amount = max(d for d in range(1, min(axis.size, WORK_ITEMS) + 1) if axis.size % d == 0)
-  if amount < 32 <= axis.size:
-    amount = 64
+  amount = max(d for d in range(1, min(axis.size, target.work_items) + 1) if axis.size % d == 0)
+  if amount < SHORT <= axis.size:
+    amount = PADDED
     kernel = apply_opt(kernel, Opt("pad", axis.id, amount))
   return apply_opt(kernel, Opt("local", axis.id, amount)) if amount > 1 else kernel
 
 
-STREAM_BYTES = 16 << 20          # outputs from this size on do not stay in a cache anyway
-
-
-def stream(kernel: Kernel) -> Kernel:
+def stream(kernel: Kernel, target: Target) -> Kernel:
   """Stores of large outputs go past the cache: what they would push out is worth more."""
   for p in kernel.params:
-    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= STREAM_BYTES: kernel = apply_opt(kernel, Opt("stream", p.slot))
+    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream: kernel = apply_opt(kernel, Opt("stream", p.slot))
   return kernel
 
 
 class Search:
   """Tries lane axes and register copies and keeps the cheapest by :meth:`cost`."""
 
-  def __init__(self, kernel: Kernel, target: Any):
+  def __init__(self, kernel: Kernel, target: Target):
     self.kernel, self.target = kernel, target
     self.info: Profile = profile(kernel)
     self.sizes = {a.id: a.size for a in kernel.axes}
@@ -87,7 +115,7 @@ class Search:
     for a, n in self.sizes.items():
       if a in self.kernel.sequential: continue
       for w in (2 * full, full, full // 2):
-        if 1 < w <= 16 and (n % w == 0 or (n > w and w == full and not self.in_place)): yield a, w
+        if 1 < w <= WIDEST and (n % w == 0 or (n > w and w == full and not self.in_place)): yield a, w
 
   def unrolls(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
@@ -96,13 +124,13 @@ class Search:
     for a in reversed(self.kernel.axes):
       size = -(-a.size // width) if a.id == lane else a.size  # with lanes: what is left of the axis
       if a.id not in self.bound or a.id in self.kernel.sequential or (a.id == lane and a.size % width == 0): continue
-      if size > 8 or n * size > 16: break
+      if size > UNROLLED or n * size > MOST_COPIES: break
       if size > 1: out[a.id] = size
       n *= size
     yield out
     if not out:
       inner = [a for a in self.kernel.axes if a.id in self.bound - self.kernel.sequential and a.id != lane]
-      if inner and inner[-1].size % 4 == 0 and lane is None: yield {inner[-1].id: 4}
+      if inner and inner[-1].size % PART == 0 and lane is None: yield {inner[-1].id: PART}
 
   def copies(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
     """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in memory) first."""
@@ -114,8 +142,8 @@ class Search:
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if not any(x.write and x.axes & self.bound for x in self.info.accesses):
-        several = next((c for c in (4, 3, 2) if self.sizes[self.out[-1]] % c == 0), 1)
-        if several > 1 and self.sizes[self.out[-1]] >= 64: yield {self.out[-1]: several}
+        several = next((c for c in SEVERAL if self.sizes[self.out[-1]] % c == 0), 1)
+        if several > 1 and self.sizes[self.out[-1]] >= MANY_ROWS: yield {self.out[-1]: several}
       return
     left = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in useful}
     options = {a: [c for c in COPIES if left[a] % c == 0 and c > 1] for a in useful}
@@ -123,7 +151,7 @@ class Search:
       for c in options[a]: yield {a: c}
     for a, b in itertools.combinations(useful, 2):
       for c, d in itertools.product(options[a], options[b]):
-        if c * d <= 16: yield {a: c, b: d}
+        if c * d <= MOST_COPIES: yield {a: c, b: d}
 
   def stageable(self, x: Access, lane: int, width: int, copies: dict[int, int]) -> bool:
     """Whether :func:`stage_panel` would copy this gather to local memory."""
@@ -132,11 +160,11 @@ class Search:
     if key not in self._overlap: self._overlap[key] = overlapping(self.kernel, x)
     rows = prod(n // copies.get(a, 1) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes)
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
-    return not self._overlap[key] and rows >= 256 and size <= min(PANEL_BYTES, self.target.local_memory)
+    return not self._overlap[key] and rows >= MANY_USES and size <= panel(self.target)
 
   def _long_step(self, x: Access, lane: int | None) -> bool:
     """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read together."""
-    return lane is not None and x.steps.get(lane) == 1 and not any((x.steps.get(b) or 0) * x.itemsize < 256 for b in self.bound if b in x.steps)
+    return lane is not None and x.steps.get(lane) == 1 and not any((x.steps.get(b) or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
 
   def cost(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
@@ -157,15 +185,15 @@ class Search:
       if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
       elif x.steps.get(lane) == 1:
         price, extra = vec, 0.0
-        if x.axes & self.bound and self._long_step(x, lane) and not self.stageable(x, lane, width, copies): price += 4.0 / copies.get(lane, 1)
+        if x.axes & self.bound and self._long_step(x, lane) and not self.stageable(x, lane, width, copies): price += FAR_LOAD / copies.get(lane, 1)
       elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
-      elif self.stageable(x, lane, width, copies): price, extra = 1.3 * vec, 0.0   # gathered once into local memory
-      else: price, extra = 1.5 * width, 1.5 * width
+      elif self.stageable(x, lane, width, copies): price, extra = STAGED * vec, 0.0   # gathered once into local memory
+      else: price = extra = GATHER * width
       scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
       if not (scattered and lane is not None and self.stageable(x, lane, width, copies)):
         statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
-      if x.gated: extra += 2.0 * (width if lane in x.axes else 1)
-      if x.write: price *= 1.5
+      if x.gated: extra += GATE * (width if lane in x.axes else 1)
+      if x.write: price *= STORE
       loads += price * n
       alu += extra * n
       if not x.write and lane in x.axes and x.axes & self.bound:
@@ -179,14 +207,14 @@ class Search:
       for a in bound: inner *= self.sizes[a] / (width if a == lane else 1)
       outer = 1.0
       for a in self.out: outer *= self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1))
-      chain += 4 * inner * outer
+      chain += CHAIN * inner * outer
       loops = inner / prod(unroll.get(a, 1) for a in bound)
-      alu += 2 * loops * outer
-      if lane in bound: alu += 12 * outer * prod(copies.values())
-      if accumulators + min(live, 8) + 1 > self.target.registers: alu *= 1.0 + 0.3 * (accumulators + min(live, 8) + 1 - self.target.registers)
+      alu += TURN * loops * outer
+      if lane in bound: alu += JOIN * outer * prod(copies.values())
+      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
-    return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain) * (1 + statements / 1024 + 0.02 * far)
+    return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far)
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
     out: list[Opt] = []
@@ -196,16 +224,16 @@ class Search:
     return out
 
 
-def spread(kernel: Kernel, target: Any) -> Kernel:
+def spread(kernel: Kernel, target: Target) -> Kernel:
   """Give each program enough to do: inner GRID axes become loops until a program is worth starting."""
   staged = stage_panel(kernel, target)
   if staged is not None: return staged
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.size for a in grid)
   work = sum(_cycles(kernel, u) for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE))
-  most = max(int(work / PROGRAM_CYCLES), 1)
-  most = max(most, target.cores) if work > 20_000 else 1
-  want = min(max(most, 1), 32 * target.cores)
+  most = max(int(work / target.start_cycles), 1)
+  most = max(most, target.cores) if work > target.start_cycles / SMALL else 1
+  want = min(max(most, 1), PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
     rest = programs // a.size
@@ -219,10 +247,12 @@ def spread(kernel: Kernel, target: Any) -> Kernel:
   return kernel
 
 
-PANEL_BYTES = 256 << 10         # half of a level-2 cache
+def panel(target: Target) -> int:
+  """Bytes that a panel in local memory may have, so that it stays in a core's own cache."""
+  return min(target.core_cache // PANELS, target.local_memory)
 
 
-def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
+def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
   """A matrix product's panel in local memory: what all rows of a program read again and again, with a long stride between reads.
 
   Programs are columns of panels; a loop over the rows reads each panel from the cache.
@@ -234,21 +264,21 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
   lane, inner = lanes[0], loops[-1]
   for x in profile(kernel).accesses:
     step = x.steps.get(inner.id) or 0
-    if x.write or lane.id not in x.axes or (x.steps.get(lane.id) == 1 and step * x.itemsize < 1024): continue
+    if x.write or lane.id not in x.axes or (x.steps.get(lane.id) == 1 and step * x.itemsize < LONG_STEP): continue
     if overlapping(kernel, x): continue
     rows = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in x.axes]
     columns = [a for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes]
     size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
-    if prod(a.size for a in rows) < 32 or size > min(PANEL_BYTES, target.local_memory): continue
+    if prod(a.size for a in rows) < MANY_REUSES or size > panel(target): continue
     if columns:  # several sub-panels a program, as long as they fit and enough programs are left
       c = columns[-1]
-      spare = prod(a.size for a in (*rows, *columns)) // 8
-      parts = max((p for p in range(1, 9) if c.size % p == 0 and p * size <= min(PANEL_BYTES, target.local_memory) and spare // p >= 1), default=1)
+      spare = prod(a.size for a in (*rows, *columns)) // PANEL_PROGRAMS
+      parts = max((p for p in range(1, MOST_PANELS + 1) if c.size % p == 0 and p * size <= panel(target) and spare // p >= 1), default=1)
       if parts > 1: kernel = apply_opt(kernel, Opt("tile", c.id, parts))
     programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID) if a.id in {c.id for c in columns})
     for r in rows[::-1]:
       # rows are a loop; only as many programs along them as the cores need
-      want = max(8 * target.cores // programs, 1)
+      want = max(PANEL_PROGRAMS * target.cores // programs, 1)
       split = next((p for p in range(want, r.size + 1) if r.size % p == 0), r.size) if r is rows[0] else 1
       programs *= split
       if split == r.size: continue
@@ -259,8 +289,8 @@ def stage_panel(kernel: Kernel, target: Any) -> Kernel | None:
       again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in y.axes)
       size = y.itemsize * prod(a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
       other = y.node.src[0].arg[0]
-      if y.write or other == slot or lane.id in y.axes or not y.axes & kernel.bound or again < 2 or size > 64 << 10: continue
-      if (y.steps.get(inner.id) or 0) * y.itemsize >= 256: kernel = apply_opt(kernel, Opt("pack", inner.id, other))
+      if y.write or other == slot or lane.id in y.axes or not y.axes & kernel.bound or again < 2 or size > PACKED: continue
+      if (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR: kernel = apply_opt(kernel, Opt("pack", inner.id, other))
     return kernel
   return None
 
@@ -279,4 +309,4 @@ def _cycles(kernel: Kernel, u: Any) -> float:
   n = 1.0
   for r in (u.src[0].ranges if u.op is Ops.REDUCE else u.ranges):
     n *= kernel.axis(r.arg[0]).size if kernel.axis(r.arg[0]).kind is not AxisKind.LANE else 1
-  return n * 0.5
+  return n * CYCLES

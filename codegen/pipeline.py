@@ -21,6 +21,7 @@ from .place import place
 from .printing import form_text
 from .spec_forms import verify_form
 from .statements import cut
+from .target import Target
 from .tiles import lower_tiles
 from .uop import UOpList
 from .widths import lower_index
@@ -32,17 +33,17 @@ class Pass:
   name: str
   takes: str
   gives: str
-  run: Callable[[Any, Any], Any]
+  run: Callable[[Any, Target | None], Any]
   about: Callable[..., Any]
 
 
-def _tiles(kernel: Kernel, target: Any) -> Kernel: return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
+def _tiles(kernel: Kernel, target: Target | None) -> Kernel: return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
 
 
-def _additions(parts: Parts, target: Any) -> Parts: return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
+def _additions(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
 
 
-def _expand(parts: Parts, target: Any) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
+def _expand(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
 
 
 PASSES = (
@@ -51,13 +52,13 @@ PASSES = (
   Pass("opts", "parts", "parts", choose, choose),
   Pass("additions", "parts", "parts", _additions, limit_additions),
   Pass("expand", "parts", "expanded", _expand, expand),
-  Pass("place", "expanded", "ordered", lambda parts, target: place(parts), place),
+  Pass("place", "expanded", "ordered", place, place),
   Pass("widths", "ordered", "linear", lambda uops, target: lower_index(uops), lower_index),
 )
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 
 
-def run(program: Any, target: Any, first: str, last: str, name: str = "") -> Any:
+def run(program: Any, target: Target | None, first: str, last: str, name: str = "") -> Any:
   """What the passes from ``first`` to ``last`` make of a program; ``name`` is the kernel's, for messages. Raises VerifyError, ConfigError."""
   shown = {x.strip() for x in config.show.split(",")} - {""} if config.show else ()
   if unknown := [x for x in shown if x not in _NUMBER]:
@@ -69,19 +70,19 @@ def run(program: Any, target: Any, first: str, last: str, name: str = "") -> Any
   return program
 
 
-def prepare(kernel: Kernel, target: Any, name: str = "") -> Parts:
+def prepare(kernel: Kernel, target: Target | None, name: str = "") -> Parts:
   """The parts that Opts are chosen for."""
   parts: Parts = run(kernel, target, "tiles", "statements", name)
   return parts
 
 
-def finish(parts: Parts, target: Any, name: str = "") -> UOpList:
+def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
   """The list of UOps of parts after their Opts."""
   uops: UOpList = run(parts, target, "additions", "widths", name)
   return uops
 
 
-def linearize(kernel: Kernel, target: Any = None, name: str = "") -> UOpList:
+def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target`` likes are chosen,
   and without a target the UOps are scalar."""
   parts = cut(kernel, target)

@@ -13,9 +13,9 @@ from .dtype import dtypes
 from .kernel import EFFECTS, is_variable
 from .loops import LoopNest
 from .parts import Mark, Part, Parts
+from .target import Target
 from .uop import Ops, UOp, UOpList, prod, toposort
 
-PRIVATE_BYTES = 16 << 10       # larger variables are local memory: a CPU's stack is small
 
 class Sorter:
   """The nodes of one part in order: nodes into blocks (one a loop), blocks into a list (``out``), by a topological sort with priorities."""
@@ -114,7 +114,8 @@ class Sorter:
 class Writer:
   """A linear program while it is written: a tree of blocks, each with what stands in it and what can be used again there."""
 
-  def __init__(self, parts: Parts) -> None:
+  def __init__(self, parts: Parts, private: int) -> None:
+    self.private = private                               # bytes from which on a variable is local memory
     self.written = {s.src[0] for part in parts.all() for s in part.kernel.effects}
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
     self.arrays: dict[UOp, UOp] = {}                     # variables and staged arrays -> as they stand in the list
@@ -193,7 +194,7 @@ class Writer:
       name, size, where = u.arg
       if is_variable(u):
         size = prod(size)
-        if size * u.dtype.itemsize > PRIVATE_BYTES: where = "local"
+        if size * u.dtype.itemsize > self.private: where = "local"
       else:
         name = next(n for i in itertools.count() if (n := f"stage{i}") not in self.names)
         self.names.add(name)
@@ -240,9 +241,9 @@ class Writer:
 _FIRST = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
 
 
-def place(parts: Parts) -> UOpList:
+def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, .., PHI, ENDLOOP."""
-  writer = Writer(parts)
+  writer = Writer(parts, (target or Target("none")).private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
   for item in parts.items:
     if isinstance(item, Part): writer.part(item)

@@ -9,10 +9,11 @@ from typing import Any, Callable, Iterable, Sequence
 
 from .dtype import DType, dtypes
 from .errors import VerifyError
+from .functions import COMBINERS, refusal
 from .index import vmax
 from .kernel import EFFECTS, reads_its_place
-from .spec_rules import BITS, BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
-from .uop import MOVEMENT, BinaryOps, Ops, UOp, UOpList, prod, step_of, toposort
+from .spec_rules import BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
+from .uop import MOVEMENT, Ops, UOp, UOpList, prod, step_of, toposort
 from .view import TRANSFORMS
 
 # ---- the linear form
@@ -241,13 +242,9 @@ def _range_rule(u: UOp) -> str | None:
   return _no_sources(u) or (None if u.dtype.kind in "iu" else f"a RANGE is an int, got {u.dtype}")
 
 
-_COMBINERS = (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR)
-
-
 def _combiner_rule(op: Any, dtype: DType) -> str | None:
-  if op not in _COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in _COMBINERS)}"
-  if op in BITS and dtype.kind == "f": return f"a reduction by {op.name} takes ints or bool, got {dtype}"
-  return None
+  if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
+  return refusal(op, dtype, f"a reduction by {op.name}")
 
 
 def _reduce_rule(u: UOp) -> str | None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 from typing import Callable, Iterable
 
 from .dtype import DType, dtypes, held
-from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from .functions import FUNCTIONS, refusal
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
 NO_VALUE = (Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK)
 ATOMICS = ("add", "max", "min")
-_FLOAT_ONLY = frozenset({UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2,
-                         UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV})
-BITS = frozenset({UnaryOps.NOT, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
-_SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
 
 
 def alu_rule(u: UOp) -> str | None:
@@ -31,14 +28,9 @@ def alu_rule(u: UOp) -> str | None:
   kinds = {s.dtype.scalar() for s in values}
   if len(kinds) != 1: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
   kind = kinds.pop()
-  if fn in COMPARE or fn is UnaryOps.ISNAN:
-    if out is not dtypes.bool: return f"{fn} gives bool, not {out}"
-  elif out is not kind: return f"{fn} of {kind} gives {kind}, not {out}"
-  if fn in _FLOAT_ONLY and kind.kind != "f": return f"{fn} takes floats, got {kind}"
-  if fn in BITS and kind.kind == "f": return f"{fn} takes ints or bool, got {kind}"
-  if fn in _SHIFTS and kind.kind not in "iu": return f"{fn} takes ints, got {kind}"
-  if fn is BinaryOps.THREEFRY and kind is not dtypes.uint64: return f"{fn} takes uint64, got {kind}"
-  return None
+  gives = FUNCTIONS[fn].gives
+  if out is not (gives or kind): return f"{fn} gives {gives.name}, not {out}" if gives else f"{fn} of {kind} gives {kind}, not {out}"
+  return refusal(fn, kind)
 
 
 def cast_rule(u: UOp) -> str | None:

@@ -8,24 +8,26 @@ there is a version without masks for those that do not.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Sequence, Union
+from typing import Callable, Iterable, Sequence, Union
 
 from . import index as ix
 from .config import config
 from .dtype import DType, dtypes
 from .errors import OptError
+from .functions import identity
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .loops import positions
 from .parts import Item, Mark, Part, Parts
 from .rewrite import substitute
+from .target import Target
 from .tiles import without_true_gates
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, identity, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
 COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
-def cut(kernel: Kernel, target: Any = None) -> Parts:
+def cut(kernel: Kernel, target: Target | None = None) -> Parts:
   """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT -> ranks.
 
   For a target with blocks (``target.blocks``) TILE axes, SCAN and SORT stay.
@@ -34,7 +36,7 @@ def cut(kernel: Kernel, target: Any = None) -> Parts:
   return Parts(kernel, tuple(_Statements(kernel, target).run()))
 
 
-def chooses(target: Any) -> bool:
+def chooses(target: Target | None) -> bool:
   """Whether Opts are chosen for the statements of a kernel."""
   return not (config.noopt or target is None or target.blocks or target.lanes == 1 or target.locals)
 
@@ -42,7 +44,7 @@ def chooses(target: Any) -> bool:
 class _Statements:
   """Cuts one kernel. ``run`` gives the items in order."""
 
-  def __init__(self, kernel: Kernel, target: Any):
+  def __init__(self, kernel: Kernel, target: Target | None):
     self.kernel = kernel
     self.keeps_blocks = bool(target is not None and target.blocks)
     self.chooses = chooses(target)

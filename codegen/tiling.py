@@ -1,10 +1,11 @@
 """Heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, how large, and in which order programs run.
 
-Everything is an Opt, so a search may go on from here. What the sizes are made of was measured on an H100 (bench/RESULTS-cuda.md).
+Everything is an Opt, so a search may go on from here. The sizes of blocks are the target's.
 """
 from __future__ import annotations
 
-from typing import Any, Iterable
+import math
+from typing import Iterable
 
 from .axes import merge_axes, split_axes
 from .config import config
@@ -12,66 +13,64 @@ from .costs import Access, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
 from .opt import Opt, apply_opt
+from .target import Target
 from .uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 
-ELEMENTS = 1024          # of a program that only maps elements
-ROW = 16384              # elements of a row that is read once and stays in registers
-BLOCK = 4096             # elements of the block of a reduction, in rows and what is reduced
-COLUMNS = 64             # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
-LEAST_DOT = 16
-DOTS = ((128, 256), (128, 128), (64, 128), (64, 64))   # of the output of a product of 16-bit floats or less, best first
-GROUP = 8                # rows of blocks whose programs run together: what they share of the other matrix stays in the L2 cache
-WAVES = 3                # from so many programs a core on, programs that stay and go on to the next block win
+LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
+WIDE = 64                # an axis of a product is made one with others until it has so many
+FEW = 32                 # rows or columns up to which a product is bound by memory,
+LONG = 4                 # and takes so many times as much of the sum at a time
+FULL = 0.9               # of the cores have a program: all but a few will do
 
 
-def tile(kernel: Kernel, target: Any) -> Kernel:
+def tile(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
   if not kernel.of_kind(AxisKind.TILE):
     kernel = merge_axes(split_axes(kernel))
     kernel, dot = product(kernel)
     if dot is not None:
-      for i, size in zip(dot, blocks(kernel, *dot, target.cores)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    else: kernel = reduction(kernel, target.cores) if kernel.reduces else elementwise(kernel, ELEMENTS)
+      for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
+    else: kernel = reduction(kernel, target) if kernel.reduces else elementwise(kernel, target.mapped)
   return staying(grouped(kernel, target), target)
 
 
-def blocks(kernel: Kernel, m: int, n: int, k: int, cores: int) -> tuple[int, int, int]:
+def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int, int, int]:
   """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program for
   (nearly) every core."""
   found = factors(kernel)
   sides = [stored(s) for s in found[1:]] if found is not None else []
   wide = any(s.dtype.itemsize > 2 for s in sides)   # as they are multiplied
-  if wide and not config.allow_tf32: return 64, 64, 32
+  if wide and not config.allow_tf32: return target.exact_dot
   rows, columns = kernel.axis(m).size, kernel.axis(n).size
   read = max((u.dtype.itemsize for u in toposort(sides) if u.op is Ops.LOAD and u.dtype.kind == "f"), default=2)
-  depth = 32 if read > 2 else 64   # 128 bytes of a row, as they are read
-  if min(rows, columns) <= 32 and not wide: return 64, 64, 4 * depth   # bound by memory: long pieces of the large matrix
+  depth = target.row_bytes // max(read, 2)
+  if min(rows, columns) <= FEW and not wide: return *target.dots[-1], LONG * depth   # bound by memory: long pieces of the large matrix
   others = prod(a.size for a in free(kernel) if a.id not in (m, n))
-  for bm, bn in DOTS[:1] if wide else DOTS:
-    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= 0.9 * cores: return bm, bn, depth
-  return *DOTS[-1], depth
+  for bm, bn in target.dots[:1] if wide else target.dots:
+    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= FULL * target.cores: return bm, bn, depth
+  return *target.dots[-1], depth
 
 
-def grouped(kernel: Kernel, target: Any) -> Kernel:
-  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``GROUP`` blocks of rows high.
+def grouped(kernel: Kernel, target: Target) -> Kernel:
+  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``target.group`` blocks of rows high.
 
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
   grid = kernel.of_kind(AxisKind.GRID)
   if len(grid) < 2 or prod(a.size for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel): return kernel
   rows = grid[-2]
-  high = max(d for d in range(1, GROUP + 1) if rows.size % d == 0)
+  high = max(d for d in range(1, target.group + 1) if rows.size % d == 0)
   return apply_opt(kernel, Opt("group", rows.id, high)) if high > 1 and grid[-1].size > 1 else kernel
 
 
-def staying(kernel: Kernel, target: Any) -> Kernel:
+def staying(kernel: Kernel, target: Target) -> Kernel:
   """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the chip has them.
 
   As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
   """
   programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
-  if not target.descriptors or programs < WAVES * target.cores or not is_product(kernel): return kernel
+  if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
   if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
   kernel = apply_opt(kernel, Opt("persist", even(programs, target.cores)))
   for p in kernel.params: kernel = apply_opt(kernel, Opt("descriptor", p.slot))
@@ -104,20 +103,20 @@ def free(kernel: Kernel) -> list[Axis]: return [a for a in kernel.of_kind(AxisKi
 def elementwise(kernel: Kernel, room: int) -> Kernel: return fill(kernel, free(kernel), room)[0]
 
 
-def reduction(kernel: Kernel, cores: int = 1) -> Kernel:
+def reduction(kernel: Kernel, target: Target) -> Kernel:
   """The reduced axes as a block where they are small enough, and as many rows as then fit and leave every core some programs."""
   bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
   reads = [x for x in profile(kernel).accesses if not x.write]
   def contiguous(axes: list[Axis]) -> bool: return any(x.steps.get(a.id) == 1 for x in reads for a in axes)
   rows = free(kernel)
   if rows and contiguous(rows[-1:]) and not contiguous(bound):
-    kernel, _ = fill(kernel, rows, COLUMNS)
-    return fill(kernel, bound, BLOCK // COLUMNS)[0]
+    kernel, _ = fill(kernel, rows, target.columns)
+    return fill(kernel, bound, target.block // target.columns)[0]
   width = prod(1 << (a.size - 1).bit_length() for a in bound)
-  kernel, room = fill(kernel, bound, ROW if BLOCK < width <= ROW else BLOCK)
-  if width > BLOCK: return kernel
+  kernel, room = fill(kernel, bound, target.row if target.block < width <= target.row else target.block)
+  if width > target.block: return kernel
   programs = prod(a.size for a in rows)
-  while room > 1 and programs // room < cores: room //= 2
+  while room > 1 and programs // room < target.cores: room //= 2
   return fill(kernel, rows, room)[0]
 
 
@@ -187,12 +186,9 @@ def outer(kernel: Kernel, ids: list[int], side: list[Access], k: int) -> int:
   return max(ids, key=lambda i: (kernel.axis(i).size >= 4 and contiguous(i, side), kernel.axis(i).size, i))
 
 
-WIDE = 64                # an axis of a product is made one with others until it has so many elements
-
-
 def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[Access]) -> tuple[Kernel, int]:
   """The axis ``i`` made one with those of ``ids`` beside it in memory, the nearest first, until it is long enough for a block; its new number."""
-  def distance(j: int) -> int: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=1 << 62)
+  def distance(j: int) -> float: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=math.inf)
   near = sorted(ids, key=distance)
   short = kernel.axis(i).size < LEAST_DOT and distance(i) != 1
   if short: i = near[0]

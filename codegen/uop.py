@@ -110,8 +110,7 @@ class Ops(Enum):
 UOps = Ops
 MOVEMENT = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.TILE, Ops.UNTILE})
 COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE})
-COMMUTATIVE = frozenset({BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR,
-                         BinaryOps.CMPEQ, BinaryOps.CMPNE})
+
 
 class _Entry(ref["UOp"]):
   """A weak reference that knows under which key it is found: WeakValueDictionary, without a call of Python code in it."""
@@ -299,19 +298,6 @@ def _dtype_text(u: UOp) -> str:
 
 
 def _arg_text(u: UOp) -> str: return number_text(u.arg, u.dtype) if u.op is Ops.CONST else str(u.arg)
-
-
-def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1
-
-
-IDENTITY: dict[BinaryOps, Callable[[DType], Any]] = {
-  BinaryOps.ADD: lambda d: 0, BinaryOps.MUL: lambda d: 1, BinaryOps.MAX: dtypes.min, BinaryOps.MIN: dtypes.max,
-  BinaryOps.AND: _all_ones, BinaryOps.OR: lambda d: 0, BinaryOps.XOR: lambda d: 0}
-
-
-def identity(combiner: BinaryOps, dtype: DType) -> Any:
-  """The value that a combiner leaves everything unchanged with."""
-  return IDENTITY[combiner](dtype.scalar())
 
 
 def repeated(combiner: Any, x: UOp, n: int) -> UOp:

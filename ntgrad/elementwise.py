@@ -14,15 +14,13 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
+from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
-_BOOL_MEANS = {BinaryOps.ADD: BinaryOps.OR, BinaryOps.MUL: BinaryOps.AND, BinaryOps.MAX: BinaryOps.OR, BinaryOps.MIN: BinaryOps.AND}
-_BITS = frozenset({BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR})
-_SHIFTS = frozenset({BinaryOps.SHL, BinaryOps.SHR})
-_WHOLE = frozenset({BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.SHL, BinaryOps.SHR, BinaryOps.POW})
+_BITS, _WHOLE = (frozenset(fn for fn in BinaryOps if refusal(fn, d)) for d in (dtypes.float32, dtypes.bool))
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -111,10 +109,10 @@ class Elementwise(Base):
       raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
     d = a.dtype
     if d.kind == "b":
-      if fn in _BOOL_MEANS: fn = _BOOL_MEANS[fn]
-      elif fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
-      elif fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
-    elif d.kind == "f" and (fn in _BITS or fn in _SHIFTS):
+      if fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
+      fn = FUNCTIONS[fn].boolean or fn
+      if fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
+    elif d.kind == "f" and fn in _BITS:
       raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
     return self._wrap(node) if x is None or x._state <= self._state else x._wrap(node)

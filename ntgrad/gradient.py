@@ -7,47 +7,17 @@ A leaf is a DETACH node of its own for every version of its value (``Base._read`
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
 from ntgrad import graph
 from ntgrad.alias import onto
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.functions import FUNCTIONS, Need, Pairs, Rule
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.engine.buffer import overwritten
 from ntgrad.lock import alone
-
-Pairs = Sequence[tuple[UOp, UOp]]
-Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
-Rule = Callable[[UOp, UOp, Need], Pairs]
-
-
-# ---- arithmetic that folds the constants that gradients are full of
-def _mul(a: UOp, b: UOp) -> UOp:
-  va, vb = graph.const_value(a), graph.const_value(b)
-  if va is not None and vb is not None: return graph.const(va * vb, a.dtype, a.shape)
-  if va == 1: return b
-  if vb == 1: return a
-  return graph.binary(BinaryOps.MUL, a, b)
-
-
-def _div(a: UOp, b: UOp) -> UOp:
-  va, vb = graph.const_value(a), graph.const_value(b)
-  if vb == 1: return a
-  if va is not None and vb: return graph.const(va / vb, a.dtype, a.shape)
-  return graph.binary(BinaryOps.DIV, a, b)
-
-
-def _neg(a: UOp) -> UOp:
-  v = graph.const_value(a)
-  if v is not None: return graph.const(-v, a.dtype, a.shape)
-  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else graph.unary(UnaryOps.NEG, a)
-
-
-def _times(a: UOp, value: float) -> UOp: return _mul(a, graph.const(value, a.dtype, a.shape))
-
-
-def _select(mask: UOp, g: UOp) -> UOp: return graph.where(mask, g, graph.const(0.0, g.dtype, g.shape))
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
@@ -71,109 +41,9 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   return graph.cast(graph.reduce(BinaryOps.ADD, graph.cast(g, acc), axes), g.dtype)
 
 
-# ---- rules: functions of one value
-def _recip(u: UOp, g: UOp, need: Need) -> Pairs:
-  x = u.src[0]
-  # 1 / (1 + exp(y)), the sigmoid: its slope from its value stays finite where exp does not
-  if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and graph.const_value(x.src[1]) == 1:
-    return [(x.src[0].src[0], _neg(_mul(g, graph.mul(u, graph.sub(graph.const(1.0, u.dtype, u.shape), u)))))]
-  return [(x, _neg(_mul(g, graph.mul(u, u))))]
-
-
-def _tanh(u: UOp, g: UOp, need: Need) -> Pairs:
-  return [(u.src[0], _mul(g, graph.sub(graph.const(1.0, u.dtype, u.shape), graph.mul(u, u))))]
-
-
-def _tan(u: UOp, g: UOp, need: Need) -> Pairs: return [(u.src[0], _mul(g, graph.scalar(BinaryOps.ADD, graph.mul(u, u), 1.0)))]
-
-
-def _erf(u: UOp, g: UOp, need: Need) -> Pairs:
-  x = u.src[0]
-  return [(x, _mul(g, _times(graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, graph.mul(x, x))), 2 / math.sqrt(math.pi))))]
-
-
-def _abs(u: UOp, g: UOp, need: Need) -> Pairs:
-  x = u.src[0]
-  zero = graph.const(0.0, x.dtype, x.shape)
-  return [(x, graph.where(graph.binary(BinaryOps.CMPLT, x, zero), _neg(g), _select(graph.binary(BinaryOps.CMPLT, zero, x), g)))]
-
-
-# ---- rules: functions of two and three values
-def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
-  x, n = u.src
-  zero = graph.const(0.0, g.dtype, g.shape)
-  out = []
-  if x in need:
-    gx = _mul(g, _mul(n, graph.binary(BinaryOps.POW, x, graph.scalar(BinaryOps.SUB, n, 1.0))))
-    out.append((x, gx if graph.const_value(n) is not None else graph.where(graph.scalar(BinaryOps.CMPEQ, n, 0.0), zero, gx)))
-  if n in need:
-    gn = _mul(g, graph.mul(u, graph.unary(UnaryOps.LOG, x)))
-    if not graph.const_value(x):  # 0 ** n has no slope in n from 0 on, and that zero is not to be multiplied by its logarithm
-      flat = graph.binary(BinaryOps.AND, graph.scalar(BinaryOps.CMPEQ, x, 0.0), graph.binary(BinaryOps.CMPLE, zero, n))
-      gn = graph.where(flat, zero, gn)
-    out.append((n, gn))
-  return out
-
-
-def _extreme(u: UOp, g: UOp, need: Need) -> Pairs:
-  """MAX and MIN: to the one chosen; equal ones share it. A constant is a limit: no slope where it is reached (relu at 0)."""
-  a, b = u.src
-  def chosen(p: UOp, q: UOp) -> UOp: return graph.binary(BinaryOps.CMPLT, *((p, q) if u.arg is BinaryOps.MIN else (q, p)))
-  if graph.const_value(b) is not None: return [(a, _select(chosen(a, b), g))]
-  if graph.const_value(a) is not None: return [(b, _select(chosen(b, a), g))]
-  half = _select(graph.binary(BinaryOps.CMPEQ, a, b), _times(g, 0.5))
-  return [(a, graph.where(chosen(a, b), g, half)), (b, graph.where(chosen(b, a), g, half))]
-
-
-def _mod(u: UOp, g: UOp, need: Need) -> Pairs:
-  """a % b is a - a // b * b, and a // b has no slope."""
-  a, b = u.src
-  out = [(a, g)]
-  if b in need: out.append((b, _neg(_mul(g, graph.binary(BinaryOps.IDIV, a, b)))))
-  return out
-
-
-def _mul_rule(u: UOp, g: UOp, need: Need) -> Pairs:
-  a, b = u.src
-  if b not in need: return [(a, _mul(g, b))]
-  return [(a, _mul(g, b)), (b, _mul(g, a))] if a in need else [(b, _mul(g, a))]
-
-
-def _where(u: UOp, g: UOp, need: Need) -> Pairs:
-  condition, yes, no = u.src
-  out = [(yes, _select(condition, g))] if yes in need else []
-  if no in need: out.append((no, graph.where(condition, graph.const(0.0, g.dtype, g.shape), g)))
-  return out
-
-
-def _div_rule(u: UOp, g: UOp, need: Need) -> Pairs:
-  a, b = u.src
-  ga = _div(g, b)
-  return [(a, ga), (b, _neg(_mul(ga, u)))] if b in need else [(a, ga)]
-
-
-_ALU_RULES: dict[Any, Rule] = {
-  UnaryOps.NEG: lambda u, g, need: [(u.src[0], _neg(g))],
-  UnaryOps.RECIP: _recip,
-  UnaryOps.SQRT: lambda u, g, need: [(u.src[0], _div(_times(g, 0.5), u))],
-  UnaryOps.RSQRT: lambda u, g, need: [(u.src[0], _mul(_times(g, -0.5), _div(u, u.src[0])))],
-  UnaryOps.EXP: lambda u, g, need: [(u.src[0], _mul(g, u))],
-  UnaryOps.EXP2: lambda u, g, need: [(u.src[0], _mul(_times(g, math.log(2)), u))],
-  UnaryOps.LOG: lambda u, g, need: [(u.src[0], _div(g, u.src[0]))],
-  UnaryOps.LOG2: lambda u, g, need: [(u.src[0], _div(_times(g, 1 / math.log(2)), u.src[0]))],
-  UnaryOps.SIN: lambda u, g, need: [(u.src[0], _mul(g, graph.unary(UnaryOps.COS, u.src[0])))],
-  UnaryOps.COS: lambda u, g, need: [(u.src[0], _neg(_mul(g, graph.unary(UnaryOps.SIN, u.src[0]))))],
-  UnaryOps.TAN: _tan, UnaryOps.TANH: _tanh, UnaryOps.ERF: _erf, UnaryOps.ABS: _abs,
-  BinaryOps.ADD: lambda u, g, need: [(u.src[0], g), (u.src[1], g)],
-  BinaryOps.SUB: lambda u, g, need: [(u.src[0], g), (u.src[1], _neg(g))] if u.src[1] in need else [(u.src[0], g)],
-  BinaryOps.MUL: _mul_rule,
-  BinaryOps.DIV: _div_rule, BinaryOps.MOD: _mod, BinaryOps.POW: _pow, BinaryOps.MAX: _extreme, BinaryOps.MIN: _extreme,
-  TernaryOps.WHERE: _where,
-}
-
-
+# ---- rules: functions
 def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
-  rule = _ALU_RULES.get(u.arg)
+  rule = FUNCTIONS[u.arg].gradient
   return () if rule is None else rule(u, g, need)  # rounding, comparisons and bits have no slope
 
 
@@ -230,7 +100,7 @@ def _untile(u: UOp, g: UOp, need: Need) -> Pairs:
     if size == 1: continue
     own, window = [graph.expand(graph.reshape(graph.iota(size), tuple([size if i == axis else 1 for i in range(total)])), t.shape)
                    for axis in (n + d, n + k + d)]
-    t = _select(graph.binary(BinaryOps.CMPEQ, own, window), t)
+    t = select(graph.binary(BinaryOps.CMPEQ, own, window), t)
   return [(u.src[0], graph.reshape(sum_to(t, range(n + k, total)), u.src[0].shape))]
 
 
@@ -245,8 +115,8 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
     chosen = graph.binary(BinaryOps.CMPEQ, x, graph.expand(u, s))
     # equal ones share the gradient
     ties = graph.reduce(BinaryOps.ADD, graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
-    return [(x, _select(chosen, graph.expand(_div(g, graph.cast(ties, g.dtype)), s)))]
-  if fn is BinaryOps.MUL: return [(x, _mul(graph.expand(g, s), _products_of_others(x, axes)))]
+    return [(x, select(chosen, graph.expand(quotient(g, graph.cast(ties, g.dtype)), s)))]
+  if fn is BinaryOps.MUL: return [(x, product(graph.expand(g, s), _products_of_others(x, axes)))]
   return ()
 
 
@@ -280,7 +150,7 @@ def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   # what was set no longer depends on the base; of equal indices one write is there
   winner, kept = _winners(index, base.shape[0])
   free = graph.scalar(BinaryOps.CMPEQ, winner, -1)
-  return [(base, _select(_rows(free, base.shape), g)), (value, _select(_rows(kept, value.shape), graph.gather(g, index)))]
+  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), graph.gather(g, index)))]
 
 
 def _update(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -290,8 +160,8 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   if index:
     n = part.shape[0]
     winner, kept = _winners(index[0], n)
-    out = [(value, _select(_rows(kept, value.shape), graph.gather(part, index[0])))]
-    if base in need: out.append((base, graph.update(g, _select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
+    out = [(value, select(_rows(kept, value.shape), graph.gather(part, index[0])))]
+    if base in need: out.append((base, graph.update(g, select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
     return out
   return [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))] if base in need else [(value, part)]
 

@@ -4,80 +4,19 @@ The functions here trust their arguments; what a person passes is checked by the
 """
 from __future__ import annotations
 
-import math
-from functools import lru_cache
 from typing import Any, Sequence
 
 from ntgrad.codegen.dtype import DType, cast_number, dtypes
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.elementwise import Shape, add, binary, const, const_value, div, make, mul, scalar, sub, unary, where
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
-Shape = tuple[int, ...]
 Window = tuple[int, int, int]
-_bool = dtypes.bool
-_WHERE = TernaryOps.WHERE
-_ALU = Ops.ALU
-
-
-def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Shape, device: str | None) -> UOp:
-  """A node whose shape and device are known."""
-  u = UOp(op, dtype, src, arg)
-  d = u.__dict__
-  if "shape" not in d: d["shape"], d["device"] = shape, device
-  return u
-
-
-@lru_cache(maxsize=4096, typed=True)
-def _const(value: Any, dtype: DType, shape: Shape) -> UOp:
-  u = UOp.const(dtype, value)
-  u.__dict__["shape"], u.__dict__["device"] = (), None
-  if not shape: return u
-  ones = (1,) * len(shape)
-  u = make(Ops.RESHAPE, dtype, (u,), ones, ones, None)
-  return u if shape == ones else make(Ops.EXPAND, dtype, (u,), shape, shape, None)
-
-
-def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
-  """A constant of a shape: CONST, RESHAPE to ones, EXPAND."""
-  # the cache takes -0.0 for 0.0
-  if value == 0 and dtype.kind == "f" and math.copysign(1.0, value) < 0: return _const.__wrapped__(value, dtype, shape)
-  return _const(value, dtype, shape)
-
-
-def const_value(u: UOp) -> Any:
-  """The number that every element of ``u`` is known to be, or None."""
-  while u.op is Ops.EXPAND or u.op is Ops.RESHAPE: u = u.src[0]
-  return u.arg if u.op is Ops.CONST else None
+__all__ = ["add", "binary", "const", "const_value", "div", "make", "mul", "scalar", "sub", "unary", "where"]   # others are defined here
 
 
 def iota(n: int) -> UOp:
   """int32 0 .. n-1 of shape (n,)."""
   return make(Ops.IOTA, dtypes.int32, (), n, (n,), None)
-
-
-def unary(fn: UnaryOps, a: UOp) -> UOp:
-  """A function of one value; ISNAN gives bool."""
-  return make(_ALU, _bool if fn is UnaryOps.ISNAN else a.dtype, (a,), fn, a.shape, a.device)
-
-
-def binary(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
-  """A function of two values of one shape and dtype; comparisons give bool."""
-  return make(_ALU, _bool if fn in COMPARE else a.dtype, (a, b), fn, a.shape, a.device or b.device)
-
-
-def add(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.ADD, a, b)
-def sub(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.SUB, a, b)
-def mul(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.MUL, a, b)
-def div(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.DIV, a, b)
-
-
-def scalar(fn: BinaryOps, a: UOp, value: Any) -> UOp:
-  """``fn(a, value)`` with a number of a's dtype."""
-  return binary(fn, a, const(value, a.dtype, a.shape))
-
-
-def where(condition: UOp, yes: UOp, no: UOp) -> UOp:
-  """Choose by a bool condition; all three of one shape."""
-  return make(_ALU, yes.dtype, (condition, yes, no), _WHERE, yes.shape, condition.device or yes.device or no.device)
 
 
 def cast(u: UOp, dtype: DType) -> UOp:

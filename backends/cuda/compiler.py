@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import linecache
-import math
 import os
 import re
 import tempfile
@@ -18,11 +17,10 @@ from dataclasses import asdict, dataclass
 from functools import cache as once
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Sequence
 
 from ntgrad.backends import cache, pool
-from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.cuda.renderer import signature
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.process import temporary
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.recent import Recent
@@ -110,23 +108,21 @@ def version() -> str:
   except metadata.PackageNotFoundError: return str(_triton().__version__) if available()[0] else ""
 
 
-def build(source: str, name: str, signature: Mapping[str, str], target: str = "sm_90", num_warps: int = 4, num_stages: int = 3,
-          divisible: int = 16) -> Binary:
+def build(source: KernelSource, name: str, target: str = "sm_90", num_warps: int = 4, num_stages: int = 3, divisible: int = 16) -> Binary:
   """The kernel ``name`` of a rendered module, compiled for a chip; from the disk cache where that has it.
 
-  ``signature`` is what ``renderer.signature`` gives; every pointer is a multiple of ``divisible`` bytes. Raises CompileError with what
-  Triton said.
+  Every pointer is a multiple of ``divisible`` bytes. Raises CompileError with what Triton said.
   """
-  found = kept(source, name, signature, target, num_warps, num_stages, divisible)
+  found = kept(source, name, target, num_warps, num_stages, divisible)
   if found is not None: return found
-  out = _compile(_triton(), source, name, signature, capability(target), num_warps, num_stages, divisible, sums(source))
-  cache.store(_TABLE, _key(source, name, signature, target, num_warps, num_stages, divisible), out.pack())
+  out = _compile(_triton(), source, name, capability(target), num_warps, num_stages, divisible)
+  cache.store(_TABLE, _key(source, name, target, num_warps, num_stages, divisible), out.pack())
   return out
 
 
-def kept(source: str, name: str, signature: Mapping[str, str], target: str, num_warps: int, num_stages: int, divisible: int = 16) -> Binary | None:
+def kept(source: KernelSource, name: str, target: str, num_warps: int, num_stages: int, divisible: int = 16) -> Binary | None:
   """What :func:`build` would find in the disk cache."""
-  key = _key(source, name, signature, target, num_warps, num_stages, divisible)
+  key = _key(source, name, target, num_warps, num_stages, divisible)
   found = cache.load(_TABLE, key)
   if found is None: return None
   try: return Binary.unpack(found)
@@ -134,16 +130,18 @@ def kept(source: str, name: str, signature: Mapping[str, str], target: str, num_
   return None
 
 
-def _key(source: str, name: str, signature: Mapping[str, str], target: str, warps: int, stages: int, divisible: int) -> str:
-  return cache.key(cache.version(), version(), source, name, tuple(signature.items()), target, warps, stages, divisible, sums(source))
+def _key(source: KernelSource, name: str, target: str, warps: int, stages: int, divisible: int) -> str:
+  return cache.key(cache.version(), version(), source.text, name, source.signature, target, warps, stages, divisible, _fuses(source))
+
+
+def _fuses(source: KernelSource) -> bool: return bool(dict(source.options).get("enable_fp_fusion"))
 
 
 @dataclass(frozen=True)
 class Request:
   """A kernel to compile, and for what."""
-  source: str
+  source: KernelSource
   name: str
-  signature: tuple[tuple[str, str], ...]
   target: str
   num_warps: int
   num_stages: int            # at most: fewer where their shared memory would not fit
@@ -153,20 +151,9 @@ class Request:
     """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
     stages = self.num_stages
     while True:
-      found = make(self.source, self.name, dict(self.signature), self.target, self.num_warps, stages)
+      found = make(self.source, self.name, self.target, self.num_warps, stages)
       if found is None or found.shared <= self.shared or stages == 1: return found
       stages -= 1
-
-
-def settings(source: str) -> tuple[int, int]:
-  """Warps and pipeline stages for a kernel, from the sizes of its blocks: enough registers a thread, and wide loads."""
-  if "tl.dot(" in source:
-    accumulators = [math.prod(int(n) for n in re.findall(r"\d+", m)) for m in re.findall(r"tl\.full\(\(([^)]*)\)", source)]
-    return (8 if max(accumulators, default=0) > 128 * 128 else 4), 3 if "flatten=True" in source else 4
-  elements = math.prod(int(n) for n in re.findall(r"tl\.arange\(0, (\d+)\)", source))
-  warps = 4
-  while warps < 16 and elements > warps * 32 * 8: warps *= 2
-  return warps, 3
 
 
 def shared_memory(capability: int) -> int:
@@ -175,10 +162,9 @@ def shared_memory(capability: int) -> int:
 
 
 def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
-  """What is asked for: as many warps and stages as the kernel's options say, or else :func:`settings`. ``shared``: of the device, if it is here."""
-  told, guess = dict(spec.options), settings(spec.source)
-  return Request(spec.source, spec.name, tuple(signature(spec.source).items()), target, told.get("num_warps") or guess[0],
-                 told.get("num_stages") or guess[1], shared or shared_memory(capability(target)))
+  """What is asked for: as many warps and stages as the kernel's options say, or else its source's. ``shared``: of the device, if it is here."""
+  told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
+  return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target)))
 
 
 def fitted(r: Request) -> Binary:
@@ -202,7 +188,7 @@ class Unit(pool.Job):
   binary: Binary | None = None
 
   @property
-  def weight(self) -> float: return 1 + self.request.source.count("tl.dot(") + len(self.request.source) / 2000
+  def weight(self) -> float: return self.request.source.weight
 
   def work(self) -> pool.Work: return work, (self.request,)
 
@@ -235,25 +221,19 @@ def finished(r: Request) -> Binary:
   return unit.binary
 
 
-def sums(source: str) -> bool:
-  """Whether a kernel adds things up. Only then are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits."""
-  return any(word in source for word in ("tl.dot(", "tl.sum(", "tl.reduce(", "  for ", "  while "))
-
-
-def _compile(triton: Any, source: str, name: str, signature: Mapping[str, str], arch: int, warps: int, stages: int, divisible: int,
-             fuse: bool) -> Binary:
+def _compile(triton: Any, source: KernelSource, name: str, arch: int, warps: int, stages: int, divisible: int) -> Binary:
   from triton.backends.compiler import GPUTarget
   from triton.compiler import ASTSource
-  fn = getattr(load(source), name)
-  attrs = {(i,): [["tt.divisibility", divisible]] for i, t in enumerate(signature.values()) if t.startswith("*")}
-  options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": fuse, "sanitize_overflow": False}
+  fn = getattr(load(source.text), name)
+  attrs = {(i,): [["tt.divisibility", divisible]] for i, (_, t) in enumerate(source.signature) if t.startswith("*")}
+  options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": _fuses(source), "sanitize_overflow": False}
   with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():
     triton.knobs.cache.dir = folder
     try:
-      compiled = triton.compile(ASTSource(fn=fn, signature=dict(signature), attrs=attrs), target=GPUTarget("cuda", arch, 32), options=options)
+      compiled = triton.compile(ASTSource(fn=fn, signature=dict(source.signature), attrs=attrs), target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:   # of many classes, some without a common base
       said = str(e).strip() or str(e.__cause__ or "")
-      raise CompileError(f"kernel {name} for sm_{arch}: {type(e).__name__}: {said[:2000]}\n{source}") from e
+      raise CompileError(f"kernel {name} for sm_{arch}: {type(e).__name__}: {said[:2000]}\n{source.text}") from e
     m = compiled.metadata
     return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], int(m.num_warps), int(m.num_ctas), int(m.shared),
                   int(m.global_scratch_size), int(m.global_scratch_align))

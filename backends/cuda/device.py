@@ -334,7 +334,7 @@ class CUDADevice(Pooled):
       return None
 
   def build(self, spec: ProgramSpec) -> Binary:
-    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else :func:`compiler.settings`.
+    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else its source's.
 
     Stages are fewer where their shared memory would not fit. Raises CompileError.
     """

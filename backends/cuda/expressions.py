@@ -10,6 +10,7 @@ from ntgrad.backends.cuda.facts import Facts, triton_type
 from ntgrad.backends.cuda.legalise import FP8, NARROW
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.index import vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
@@ -20,9 +21,6 @@ _INFIX = {
   BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT), BinaryOps.CMPLT: (" < ", CMP),
   BinaryOps.CMPLE: (" <= ", CMP), BinaryOps.CMPEQ: (" == ", CMP), BinaryOps.CMPNE: (" != ", CMP), BinaryOps.AND: (" & ", AND),
   BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
-# arithmetic of bool
-LOGIC = {BinaryOps.MUL: BinaryOps.AND, BinaryOps.MIN: BinaryOps.AND, BinaryOps.ADD: BinaryOps.OR, BinaryOps.MAX: BinaryOps.OR,
-          BinaryOps.SUB: BinaryOps.XOR}
 _CALL = {
   UnaryOps.EXP: "libdevice.exp", UnaryOps.EXP2: "libdevice.exp2", UnaryOps.LOG: "libdevice.log", UnaryOps.LOG2: "libdevice.log2",
   UnaryOps.SIN: "libdevice.sin", UnaryOps.COS: "libdevice.cos", UnaryOps.TAN: "libdevice.tan", UnaryOps.TANH: "libdevice.tanh",
@@ -56,8 +54,14 @@ _ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "t
 
 
 class Expressions(Facts):
-  """The text of every value so far."""
+  """The text of every value so far, and what it draws on."""
   text: dict[UOp, Text]
+  used: dict[str, None]      # helpers, and the element numbers and masks of axes
+
+  def use(self, name: str) -> str:
+    """A name that stands in the source: what it means has to stand there too."""
+    self.used[name.split(".")[0]] = None
+    return name
 
   def shape(self, dims: frozenset[int]) -> str:
     return sizes(self.padded[i] for i in self.axes(dims))
@@ -71,6 +75,7 @@ class Expressions(Facts):
   def x(self, u: UOp, prec: int = ANY, to: frozenset[int] | None = None) -> str:
     """The text of a value as an operand beside axes ``to``, in parentheses unless it binds at least as tightly as ``prec``."""
     text, p = constant(u.dtype, u.arg) if u.op is Ops.CONST else self.text[u]
+    if u.op is Ops.RANGE: self.use(text)
     if to is not None: text, p = self.expand(text, p, self.dims.get(u, frozenset()), to)
     return text if p <= prec else f"({text})"
 
@@ -86,7 +91,8 @@ class Expressions(Facts):
 
   def masks(self, dims: frozenset[int], to: frozenset[int], axes: frozenset[int] | None = None) -> list[str]:
     """The conditions that leave out the lanes added to axes, as operands of ``&``."""
-    return [self.expand(f"m{i}", ATOM, frozenset((i,)), to)[0] for i in self.axes(dims if axes is None else axes) if self.padded[i] != self.sizes[i]]
+    return [self.expand(self.use(f"m{i}"), ATOM, frozenset((i,)), to)[0]
+            for i in self.axes(dims if axes is None else axes) if self.padded[i] != self.sizes[i]]
 
   # ---- values
 
@@ -94,9 +100,9 @@ class Expressions(Facts):
     v, d = u.src[0], u.dtype
     s = v.dtype
     if v.op is Ops.CONST: return (f"tl.full((), {constant(d, cast_number(v.arg, s, d))[0]}, {triton_type(d)})", ATOM)
-    if s is d: return self.text[v]
-    if s in FP8: return (f"_from_{d_short(s)}({self.x(v)})", ATOM)
-    if d in FP8: return (f"_to_{d_short(d)}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})", ATOM)
+    if s is d: return (self.x(v, ATOM), ATOM)
+    if s in FP8: return (f"{self.use(f'_from_{d_short(s)}')}({self.x(v)})", ATOM)
+    if d in FP8: return (f"{self.use(f'_to_{d_short(d)}')}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})", ATOM)
     if d.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
     text = self.x(v, ATOM)
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
@@ -128,7 +134,7 @@ class Expressions(Facts):
     if fn is UnaryOps.ISNAN: return (f"{x} != {x}" if v.dtype.kind == "f" else f"{x} != {x}", CMP)
     if fn is UnaryOps.NOT: return (f"~{x}", UNARY)
     if fn is UnaryOps.NEG:
-      if d.kind == "b": return self.text[v]
+      if d.kind == "b": return (self.x(v, ATOM), ATOM)
       return (f"{x}*-1.0", MUL) if d.kind == "f" else (f"-{x}", UNARY)   # Triton's -x is 0 - x, which makes 0.0 of -0.0's opposite
     if d.kind != "f":
       if fn is UnaryOps.ABS and d.kind == "i": return (f"tl.abs({self.typed(v)})", ATOM)
@@ -141,14 +147,14 @@ class Expressions(Facts):
       one = constant(d, 1.0)[0]
       return (f"tl.div_rn({one}, {self.typed(v)})" if exact else f"{one}/{x}", ATOM if exact else MUL)
     if fn is UnaryOps.SQRT: return (f"{'tl.sqrt_rn' if exact else 'tl.sqrt'}({self.typed(v)})", ATOM)
-    return (f"{_CALL[fn]}({self.typed(v)})", ATOM)
+    return (f"{self.use(_CALL[fn])}({self.typed(v)})", ATOM)
 
   def binary(self, u: UOp) -> Text:
     fn, (a, b), d = u.arg, u.src, u.dtype
     to = self.dims[u]
     kind = a.dtype.kind
     if kind == "b":
-      fn = LOGIC.get(fn, fn)
+      fn = FUNCTIONS[fn].boolean or fn
       if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
         sign, prec = _INFIX[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
         return (f"~{self.typed(a, to, ATOM)}{sign}{self.x(b, prec - 1, to)}", prec)
@@ -156,7 +162,7 @@ class Expressions(Facts):
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and not both:
         bound = self.typed(a) if d is dtypes.float64 else self.x(a)
-        return (f"{'_at_least' if fn is BinaryOps.MAX else '_at_most'}({bound}, {self.typed(b, to)})", ATOM)
+        return (f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, to)})", ATOM)
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
       return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
@@ -179,7 +185,7 @@ class Expressions(Facts):
 
   def call(self, name: str, u: UOp) -> Text:
     """A helper or library function of typed operands."""
-    return (f"{name}({', '.join(self.typed(s, self.dims[u]) for s in u.src)})", ATOM)
+    return (f"{self.use(name)}({', '.join(self.typed(s, self.dims[u]) for s in u.src)})", ATOM)
 
 
 _ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD))

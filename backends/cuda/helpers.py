@@ -5,7 +5,7 @@ interpreter runs them too. Integer constants keep the other operand's dtype, as 
 """
 from __future__ import annotations
 
-import re
+from typing import Iterable
 
 _TEXT = '''
 def _max_nan(a, b):
@@ -171,17 +171,11 @@ def _rounds() -> str:
 
 
 HELPERS: dict[str, str] = {}
+_CALLS = {"_signed_pow": "_int_pow", "_threefry": "_rotate", "_float_floor_div": "libdevice", "_float_mod": "libdevice"}
 for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)):
   for _text in _part.strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
 
 
-def needed(text: str) -> list[str]:
-  """The helpers that ``text`` calls or names, and those that they call, the called first."""
-  out: list[str] = []
-  def visit(text: str) -> None:
-    for name in re.findall(r"\b_[a-z]\w*", text):
-      if name in HELPERS and name not in out:
-        visit(HELPERS[name].split("\n", 2)[2])
-        out.append(name)
-  visit(text)
-  return out
+def with_called(names: Iterable[str]) -> list[str]:
+  """These names, and before each what a helper of that name calls: another helper, or ``libdevice``."""
+  return list(dict.fromkeys(n for name in names for n in (_CALLS.get(name, name), name)))

@@ -17,7 +17,7 @@ import numpy as np
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.descriptors import UNIT
-from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid, signature
+from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.numpy.functions import erf
 from ntgrad.codegen.errors import CompileError, VerifyError
@@ -213,9 +213,9 @@ class InterpretedProgram(Program):
 
   def __init__(self, spec: ProgramSpec):
     self.spec = spec
-    self.module = compiler.load(spec.source)
+    self.module = compiler.load(spec.source.text)
     self.fn = getattr(self.module, spec.name).fn
-    self.types = list(signature(spec.source).values())
+    self.types = [t for _, t in spec.source.signature]
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
@@ -236,7 +236,7 @@ class InterpretedProgram(Program):
             builder.set_grid_idx(x, y, z)
             try: run(*args)
             except Exception as e:
-              raise CompileError(f"kernel {self.spec.name}, program ({x}, {y}, {z}): {type(e).__name__}: {e}\n{self.spec.source}") from e
+              raise CompileError(f"kernel {self.spec.name}, program ({x}, {y}, {z}): {type(e).__name__}: {e}\n{self.spec.source.text}") from e
     return time.perf_counter() - start if wait else None
 
 

@@ -7,21 +7,22 @@ at every LOAD and STORE, and take the combiner's identity in a REDUCE.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, Sequence
 
-from ntgrad.backends.base import Renderer, Target
+from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.cuda import helpers
 from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
-from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, LOGIC, MUL, Text, constant, sizes
+from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, sizes
 from ntgrad.backends.cuda.facts import INLINE, NAMED, triton_type
 from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
 from ntgrad.backends.cuda.variables import Variables
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, identity, step_of
+from ntgrad.codegen.functions import FUNCTIONS, identity
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, step_of
 
-TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, max_params=100, blocks=True,
+TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True)   # an H100
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 
@@ -42,30 +43,33 @@ class TritonRenderer(Renderer):
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
     self.target, self.capability, self.allow_tf32 = target or TARGET, capability, allow_tf32
 
-  def render(self, name: str, uops: Sequence[UOp]) -> str:
-    """A module with the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
+  def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
+    """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
 
     Raises CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself.
     """
-    return _Kernel(self, name, uops).source()
+    return _Kernel(self, name, uops).source(notes)
 
 
-def signature(source: str) -> dict[str, str]:
-  """Triton's type of each parameter of rendered source, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
-  line = next((line for line in source.splitlines() if re.match(r"# (data|unused)\d+: \*", line)), _TYPES)
-  return dict(part.split(": ") for part in line.removeprefix(_TYPES).split(", ") if part)
-
-
-_TYPES = "# "    # the line of a module that says the parameters' types: else sources of other dtypes would be equal
-
-
-def types(uops: Sequence[UOp]) -> dict[str, str]:
-  """What ``signature`` reads, from the program."""
+def signature(uops: Sequence[UOp]) -> dict[str, str]:
+  """Triton's type of each parameter of a program, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
   out: dict[str, str] = {}
   for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
     while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
     out[u.arg[1]] = f"*{_POINTER[u.dtype.name]}"
   return out
+
+
+def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
+  """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads.
+
+  ``elements`` are those of all its axes; ``product`` those of its largest accumulator where it has a dot, else 0; ``flattened`` says that it
+  goes from block to block by one pipeline.
+  """
+  if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
+  warps = 4
+  while warps < 16 and elements > warps * 32 * 8: warps *= 2
+  return warps, 3
 
 
 def launch_grid(grid: Sequence[int]) -> tuple[int, int, int]:
@@ -91,6 +95,9 @@ class _Kernel(Variables):
     self.opened: list[int] = []                         # of each open block, how many lines there were
     self.stored: set[UOp] = set()                       # since the last barrier: what was written,
     self.loaded: dict[UOp, set[UOp]] = {}               # and what was read, and where
+    self.used: dict[str, None] = {}
+    self.blocks = [1]                                   # elements of each accumulator and variable
+    self.flattened = False
     self.kept: list[tuple[set[UOp], dict[UOp, set[UOp]]]] = []   # of each open IF, both as they were before it
 
   def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
@@ -102,31 +109,31 @@ class _Kernel(Variables):
 
   # ---- the module
 
-  def source(self) -> str:
+  def source(self, notes: Sequence[str]) -> KernelSource:
     self.describe()
     for u in sorted((u for u in self.uops if u.op is Ops.SPECIAL), key=lambda u: -u.arg[1]): self.special(u)
-    named: dict[tuple[int, DType], Text] = {}
-    for u in self.uops:   # loops that use an axis share it
-      if u.op is not Ops.RANGE: continue
-      if (u.arg[0], u.dtype) not in named:
-        self.range(u)
-        named[(u.arg[0], u.dtype)] = self.text[u]
-      self.text[u] = named[(u.arg[0], u.dtype)]
+    begin = len(self.lines)
+    self.text.update((u, (f"r{u.arg[0]}", ATOM)) for u in self.uops if u.op is Ops.RANGE)   # loops that use an axis share it
     for u in self.uops: self.node(u)
     self.flush()
-    self.drop_unused()
+    ranges, self.lines[begin:begin] = self.ranges()
     if not self.lines: self.emit("pass")
-    typed = types(self.params)
+    typed = signature(self.params)
     args = list(typed)
     head = f"def {self.name}({', '.join(args)}):"
     if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in args) + "):"
-    about = _TYPES + ", ".join(f"{name}: {t}" for name, t in typed.items())
-    kernel = "\n".join([about, "@triton.jit", head, *self.lines])
-    parts = [*(helpers.HELPERS[name] for name in helpers.needed(kernel)), kernel]
-    body = "\n\n\n".join(parts)
-    imports = "import triton\nimport triton.language as tl\n"
-    if "libdevice." in body: imports += "from triton.language.extra.cuda import libdevice\n"
-    return f"{imports}\n\n{body}\n"
+    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit", head, *self.lines])
+    used = helpers.with_called(self.used)
+    functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
+    imports = "import triton\nimport triton.language as tl"
+    if "libdevice" in used: imports += "\nfrom triton.language.extra.cuda import libdevice"
+    text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, kernel]) + "\n"
+    dots = sum(u.op is Ops.REDUCE and u.arg[0] is DOT for u in self.uops)
+    warps, stages = settings(ranges, max(self.blocks) if dots else 0, self.flattened)
+    # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
+    fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
+    options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
+    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), weight=1 + dots + len(text)/2000)
 
   # ---- statements
 
@@ -141,6 +148,7 @@ class _Kernel(Variables):
       self.open(f"if {self.x(u.src[0])}:")
     elif o is Ops.DEFINE_ACC:
       name, dims = self.fresh("acc"), self.dims[u]
+      self.blocks.append(math.prod(self.padded[i] for i in dims))
       self.emit(f"{name} = tl.full({self.shape(dims)}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
       self.text[u] = (name, ATOM)
     elif o is Ops.PHI:
@@ -197,12 +205,17 @@ class _Kernel(Variables):
     if self.opened.pop() == len(self.lines): self.emit("pass")
     self.depth -= 1
 
-  def range(self, u: UOp) -> None:
-    i, n = u.arg
-    wide = f".to({triton_type(u.dtype)})" if u.dtype is not dtypes.int32 else ""
-    self.emit(f"r{i} = tl.arange(0, {self.padded[i]}){wide}")
-    if self.padded[i] != n: self.emit(f"m{i} = r{i} < {n}")
-    self.text[u] = (f"r{i}", ATOM)
+  def ranges(self) -> tuple[int, list[str]]:
+    """How many elements the axes have that values go along, and lines with the element numbers and masks that are used."""
+    lines: list[str] = []
+    elements = 1
+    for i, dtype in dict.fromkeys((u.arg[0], u.dtype) for u in self.uops if u.op is Ops.RANGE):
+      if not {f"r{i}", f"m{i}"} & self.used.keys(): continue   # only descriptors go along it
+      wide = f".to({triton_type(dtype)})" if dtype is not dtypes.int32 else ""
+      lines.append(f"  r{i} = tl.arange(0, {self.padded[i]}){wide}")
+      if f"m{i}" in self.used: lines.append(f"  m{i} = r{i} < {self.sizes[i]}")
+      elements *= self.padded[i]
+    return elements, lines
 
   def special(self, u: UOp) -> None:
     kind, dim, size = u.arg
@@ -222,7 +235,9 @@ class _Kernel(Variables):
     self.flush()
     name, step = self.fresh("i"), step_of(u)
     bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
-    values = f"tl.range({bounds}, flatten=True)" if u.arg == "flatten" and self.flattens(u) else f"range({bounds})"
+    flat = u.arg == "flatten" and self.flattens(u)
+    self.flattened |= flat
+    values = f"tl.range({bounds}, flatten=True)" if flat else f"range({bounds})"
     if u.dtype is dtypes.int32: self.open(f"for {name} in {values}:")
     else:   # the counter has the dtype of its bounds
       self.open(f"for n{name} in {values}:")
@@ -347,13 +362,6 @@ class _Kernel(Variables):
       parts = [sizes(d.size for d in ds), sizes(d.stride for d in ds), sizes(d.block for d in ds)]
       self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, {', '.join(parts)})")
 
-  def drop_unused(self) -> None:
-    """Without the element numbers and masks of axes that only descriptors go along, where nothing else came to need them."""
-    for i in {i for u in self.uops if isinstance(u.arg, Box) for i in u.arg.axes}:
-      for name in (f"m{i}", f"r{i}"):
-        if sum(bool(re.search(rf"\b{name}\b", line)) for line in self.lines) == 1:
-          self.lines = [line for line in self.lines if not line.startswith(f"  {name} = ")]
-
   def corner(self, u: UOp, box: Box) -> str:
     """Where a block begins, along each dimension: ints of 32 bits."""
     atoms = u.src[1 if u.op is Ops.LOAD else 2:]
@@ -390,7 +398,7 @@ class _Kernel(Variables):
     back = ", reverse=True" if reverse else ""
     at = self.axes(to).index(axis)
     if fn is BinaryOps.ADD and d.itemsize >= 4: return (f"tl.cumsum({text}, {at}{back})", ATOM)
-    return (f"tl.associative_scan({text}, {at}, {name}{back})", ATOM)
+    return (f"tl.associative_scan({text}, {at}, {self.use(name)}{back})", ATOM)
 
   def sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order. Triton sorts along the last dimension."""
@@ -400,7 +408,7 @@ class _Kernel(Variables):
     text, keys = self.whole(value, to), d
     if d.kind == "f":
       keys = dtypes.int64 if d.itemsize > 4 else dtypes.int32
-      text = f"_sort_key_{keys.name}({text}, {bool(descending)})"
+      text = f"{self.use(f'_sort_key_{keys.name}')}({text}, {bool(descending)})"
     elif d.itemsize < 4: text, keys = f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)", dtypes.int32
     if self.padded[axis] != self.sizes[axis]:
       last = dtypes.min(keys) if descending else dtypes.max(keys)
@@ -410,7 +418,7 @@ class _Kernel(Variables):
     if moved: text = self.permuted(text, order)
     text = f"tl.sort({text}, {len(axes) - 1}, {bool(descending)})"
     if moved: text = self.permuted(text, [order.index(i) for i in range(len(axes))])
-    if d.kind == "f": text = f"_from_sort_key_{keys.name}({text})"
+    if d.kind == "f": text = f"{self.use(f'_from_sort_key_{keys.name}')}({text})"
     elif keys is not d: text += f".to({triton_type(d)})" if d.kind != "b" else " != 0"
     return (text, CMP if d.kind == "b" else ATOM)
 
@@ -433,7 +441,7 @@ class _Kernel(Variables):
       mask = " & ".join(self.masks(to, to, extra))
       text, prec = f"tl.where({mask}, {text}, {constant(d, identity(fn, d))[0]})", ATOM
     if d.kind == "b":   # as ints
-      fn = LOGIC.get(fn, fn)
+      fn = FUNCTIONS[fn].boolean or fn
       text = f"{text if prec == ATOM else f'({text})'}.to(tl.int32)"
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]):
@@ -445,9 +453,9 @@ class _Kernel(Variables):
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       name = fn.name.lower()
-      return f"tl.reduce({text}, {axis}, _{name}_nan)" if d.kind == "f" else f"tl.{name}({text}, {axis})"   # tl.max leaves NaN out
+      return f"tl.reduce({text}, {axis}, {self.use(f'_{name}_nan')})" if d.kind == "f" else f"tl.{name}({text}, {axis})"   # tl.max leaves NaN out
     if fn is BinaryOps.XOR and d.kind != "b": return f"tl.xor_sum({text}, {axis})"
-    return f"tl.reduce({text}, {axis}, {_COMBINE[fn]})"
+    return f"tl.reduce({text}, {axis}, {self.use(_COMBINE[fn])})"
 
   def dot(self, u: UOp) -> Text:
     a, b = u.src[:2]

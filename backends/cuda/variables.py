@@ -18,6 +18,8 @@ _TAKEN = re.compile(r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|
 class Variables(Expressions):
   """Accesses of DEFINE_LOCALs."""
 
+  blocks: list[int]
+
   def emit(self, line: str) -> None: raise NotImplementedError
   def fresh(self, prefix: str) -> str: raise NotImplementedError
 
@@ -29,6 +31,7 @@ class Variables(Expressions):
       if x.op in (Ops.LOAD, Ops.STORE) and x.src[0] is u:
         if x.op is Ops.STORE and len(x.src) < 4 and layout(u.arg[1], x.src[1]) == self.shapes[u]: return
         break
+    self.blocks.append(math.prod(self.padded_shape(u)))
     self.emit(f"{name} = tl.full({self.array(u)}, {constant(u.dtype, 0)[0]}, {triton_type(u.dtype)})")
 
   def array(self, u: UOp) -> str:

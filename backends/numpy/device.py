@@ -8,10 +8,11 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer, Target
+from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Renderer
 from ntgrad.backends.memory import from_system
 from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
 from ntgrad.codegen.spec import verify_linear
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, UOpList
 
 from .evaluate import Evaluator
@@ -21,11 +22,11 @@ ALIGN = 64
 
 class NumpyRenderer(Renderer):
   """The "source" is the listing; it takes every linear program, those that were optimised for other targets too."""
-  target = Target("numpy", lanes=1, registers=16, cores=1, max_params=100)
+  target = Target("numpy")
 
-  def render(self, name: str, uops: Sequence[UOp]) -> str:
-    """The listing of the UOps under the kernel's name."""
-    return f"# {name}\n{UOpList(uops)}\n"
+  def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
+    """The listing of the UOps under the kernel's name, without the notes."""
+    return KernelSource(f"# {name}\n{UOpList(uops)}\n")
 
 
 class NumpyProgram(Program):

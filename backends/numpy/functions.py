@@ -10,6 +10,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes, to_narrow
+from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import COMPARE, BinaryOps, TernaryOps, UnaryOps
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -105,7 +106,7 @@ def function(fn: Any, dtype: DType, out: DType) -> Function:
   if fn in _rounding and kind != "f": return _same
   if kind == "b":
     if fn in (UnaryOps.NEG, UnaryOps.ABS): return _same
-    if fn is BinaryOps.SUB: return np.logical_xor
+    fn = FUNCTIONS[fn].boolean or fn
   if fn is UnaryOps.ISNAN and kind != "f": return lambda x: np.zeros(x.shape, np.bool_)
   if fn is BinaryOps.POW and kind in "iu": return _int_power
   if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f": return _extreme(np.greater if fn is BinaryOps.MAX else np.less)

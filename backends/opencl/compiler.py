@@ -70,7 +70,7 @@ class Unit(pool.Job):
   @property
   def weight(self) -> float:
     """About how many small kernels it is worth."""
-    return sum(max(1.0, len(s.source)/2000) for s in self.specs.values())
+    return sum(s.source.weight for s in self.specs.values())
 
   @property
   def count(self) -> int: return len(self.specs)
@@ -85,24 +85,21 @@ class Unit(pool.Job):
     return build, (self.device, [ProgramSpec(s.name, s.source, s.grid, s.local, s.nparams) for s in self.specs.values()])
 
 
-def join(specs: Sequence[ProgramSpec]) -> tuple[str, list[str]]:
-  """One source of several kernels: shared helpers once, a name for each kernel. Gives the source and the names in order."""
-  parts: dict[str, None] = {}
-  typedefs: dict[str, None] = {}
+def join(specs: Sequence[ProgramSpec]) -> str:
+  """One source of several kernels: shared helpers once, each kernel under its name of :func:`names_of`."""
+  helpers = dict.fromkeys(h for spec in specs for h in spec.source.helpers)   # in this order each comes after what it uses
+  return "\n\n".join([*helpers, *(name.join(spec.source.kernel) for spec, name in zip(specs, names_of(specs)))]) + "\n"
+
+
+def names_of(specs: Sequence[ProgramSpec]) -> list[str]:
+  """What the kernels of one program are called there: each something else, and nothing that OpenCL C calls something."""
   names: list[str] = []
-  kernels: list[str] = []
   for spec in specs:
     name = spec.name if spec.name not in RESERVED else f"{spec.name}_kernel"
     n = len(names)
     while name in names: name, n = f"{spec.name}_{n}", n + 1   # r_4 with 6 before it must not become an r_4_6 that is there
     names.append(name)
-    *helpers, kernel = spec.source.strip("\n").split("\n\n")
-    for h in helpers:
-      if h.startswith("typedef"): typedefs.update(dict.fromkeys(h.split("\n")))
-      else: parts[h] = None
-    if name != spec.name: kernel = re.sub(rf"(\bvoid\s+){re.escape(spec.name)}(?=\()", rf"\g<1>{name}", kernel, count=1)
-    kernels.append(kernel)
-  return "\n\n".join([*(["\n".join(typedefs)] if typedefs else []), *parts, *kernels]) + "\n", names
+  return names
 
 
 class Compiler:
@@ -142,7 +139,7 @@ class Compiler:
 
   def key(self, spec: ProgramSpec) -> str:
     """What a kernel is kept under: its source and launch, the device with its driver, the options."""
-    return cache.key(self.identity, spec.name, spec.source, tuple(spec.local))
+    return cache.key(self.identity, spec.name, spec.source.text, tuple(spec.local))
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
@@ -181,7 +178,7 @@ class Compiler:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None
     if packed is None: return False
-    unit.program, unit.names = self.load_packed(packed), dict(zip(unit.specs, join(list(unit.specs.values()))[1]))
+    unit.program, unit.names = self.load_packed(packed), dict(zip(unit.specs, names_of(list(unit.specs.values()))))
     if unit.program is None: return False
     unit.launched = True
     keep(packed, unit.names)
@@ -208,7 +205,7 @@ class Compiler:
   def build(self, unit: Unit) -> None:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
     specs = list(unit.specs.values())
-    unit.source, names = join(specs)
+    unit.source = join(specs)
     with self.lock:
       before = binaries.program_folders()
       try:
@@ -224,7 +221,7 @@ class Compiler:
         except CompileError as e: unit.alone[k] = e
         else: unit.alone[k] = self.units[k] = one
       return
-    unit.names, unit.waiting = dict(zip(unit.specs, names)), set(unit.specs)
+    unit.names, unit.waiting = dict(zip(unit.specs, names_of(specs))), set(unit.specs)
 
   def load_source(self, source: str) -> Any:
     """A program from its source. Raises pyopencl's Error with the compiler's log."""
@@ -251,9 +248,8 @@ class Compiler:
     """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not take."""
     program = self.load_packed(packed)
     if program is None: raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
-    names = join(list(specs))[1]
     unit = Unit({}, program=program, launched=True, done=True)
-    for s, name in zip(specs, names):
+    for s, name in zip(specs, names_of(specs)):
       k = self.key(s)
       unit.names[k], self.units[k], self.given[k] = name, unit, unit
 

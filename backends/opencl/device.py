@@ -18,7 +18,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.backends import pool
-from ntgrad.backends.base import Program, ProgramSpec, Target
+from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.memory import Pooled, bucket as bucket_of
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit
@@ -29,6 +29,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.target import Target
 
 _ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool

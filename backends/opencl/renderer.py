@@ -11,13 +11,14 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Renderer, Target
+from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 from ntgrad.backends.opencl.analysis import Facts, analyse
 from ntgrad.backends.opencl.prelude import SIGNED, SIZES, Type
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
 DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2)   # where no device and no setting says otherwise
@@ -60,13 +61,13 @@ class OpenCLRenderer(Renderer):
   def __init__(self, target: Target | None = None, bad: prelude.Bad = prelude.trusted):
     self.target, self.bad = target or pretended(DEFAULT_TARGET), bad
 
-  def render(self, name: str, uops: Sequence[UOp]) -> str:
-    """The source of a kernel called ``name``: the helper functions that it uses, then the kernel, blank lines between.
+  def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
+    """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
 
-    Raises CompileError for what OpenCL C cannot express: vectors other than 2, 3, 4, 8, 16 wide, dtypes outside the target's,
+    Raises CompileError for what OpenCL C cannot express: vectors other than 2, 3, 4, 8, 16 wide, index dtypes,
     arrays larger than the target's local memory.
     """
-    return _Kernel(self.target, name, uops, self.bad).source()
+    return _Kernel(self.target, name, uops, self.bad).source(notes)
 
 
 def register_type(dtype: DType) -> Type:
@@ -118,30 +119,34 @@ class _Kernel:
     self.counts: dict[str, int] = {}
     self.phis: list[UOp] = []     # assignments that wait for the end of the loop
 
-  def source(self) -> str:
+  def source(self, notes: Sequence[str] = ()) -> KernelSource:
     self.check_arrays()
     for u in self.uops: self.node(u)
     self.flush()
     params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
     loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
     stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
-    args: list[str] = []
+    signature: list[tuple[str, str]] = []
     for u in params:
       slot, name, written = u.arg
-      while len(args) < slot: args.append(f"__global const uchar* unused{len(args)}")
-      restrict = "" if u in loaded and u in stored else "restrict "
-      args.append(f"__global {'' if written or u in stored else 'const '}{stored_type(u.dtype)}* {restrict}{name}")
+      while len(signature) < slot: signature.append((f"unused{len(signature)}", "__global const uchar*"))
+      restrict = "" if u in loaded and u in stored else " restrict"
+      signature.append((name, f"__global {'' if written or u in stored else 'const '}{stored_type(u.dtype)}*{restrict}"))
+    args = [f"{t} {name}" for name, t in signature]
     size = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL and u.arg[0] == "l": size[u.arg[1]] = u.arg[2]
     attribute = f"__attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))"
-    head = f"void {self.name}({', '.join(args)}) {{"
-    if len(head) > 130: head = f"void {self.name}(" + ",".join(f"\n    {a}" for a in args) + ") {"
+    head = f"({', '.join(args)}) {{"
+    if len(f"void {self.name}{head}") > 130: head = "(" + ",".join(f"\n    {a}" for a in args) + ") {"
     # GPUs' compilers fuse products and sums on their own: only sums over many elements gain by it, other numbers keep numpy's bits
     fused = not self.target.locals or any(u.op is Ops.LOOP for u in self.uops)
-    kernel = "\n".join([f"__kernel {attribute}", head, *([] if fused else ["  #pragma OPENCL FP_CONTRACT OFF"]), *self.top, *self.lines, "}"])
+    before = "".join(f"// {note}\n" for note in notes) + f"__kernel {attribute}\nvoid "
+    after = "\n".join([head, *([] if fused else ["  #pragma OPENCL FP_CONTRACT OFF"]), *self.top, *self.lines, "}"])
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
-    return "\n\n".join([*parts, *self.helpers.values(), kernel]) + "\n"
+    text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
+    helpers = (*self.typedefs.values(), *self.helpers.values())
+    return KernelSource(text, tuple(signature), (), helpers, (before, after), max(1.0, len(text)/2000))
 
   def check_arrays(self) -> None:
     """PoCL does not check the size of local memory, nor of the stack: too much of either ends the process."""

@@ -7,6 +7,8 @@ from weakref import WeakValueDictionary
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen import pipeline
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.recent import Recent
@@ -24,21 +26,25 @@ def kernel_name(kernel: Kernel) -> str:
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
-def program_spec(kernel: Kernel, device: Device, name: str = "") -> tuple[ProgramSpec, Parts]:
-  """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring."""
+def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence[str] = ()) -> tuple[ProgramSpec, Parts]:
+  """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring. ``notes`` are
+  lines of comment in its source."""
   target, name = device.renderer.target, name or kernel_name(kernel)
   parts = pipeline.prepare(kernel, target, name)
   if config.beam and not config.noopt and parts.kernel.plain and target.name != "numpy":
     from .search import best
     chosen = Parts.of(best(parts.kernel, device))
   else: chosen = pipeline.run(parts, target, "opts", "opts", name)
-  return rendered(parts.kernel, chosen, device, name), chosen
+  return rendered(parts.kernel, chosen, device, name, notes), chosen
 
 
-def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str) -> ProgramSpec:
+def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Sequence[str] = ()) -> ProgramSpec:
   """A kernel, after the Opts that led to ``chosen``, as source. Raises CompileError for what the device cannot express."""
-  uops = pipeline.finish(chosen, device.renderer.target, name)
-  source = device.renderer.render(name, uops)
+  target = device.renderer.target
+  uops = pipeline.finish(chosen, target, name)
+  if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
+    raise CompileError(f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device")
+  source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), extent(chosen.kernel, AxisKind.LOCAL)
   return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel))
 

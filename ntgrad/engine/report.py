@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import Kernel
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
-_waiting: dict[tuple[str, str], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
-_unseen: Recent[tuple[str, str], Device] = Recent(1024)                                 # kernels whose machine code has not been shown
+_waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
+_unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)                        # kernels whose machine code has not been shown
 _count = [0, 0]                                                             # schedules, launches
 
 
@@ -123,7 +123,7 @@ def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
     show(indented(form_text(parts)))
   if config.debug >= 4:
     show(color("source", "magenta"))
-    show(indented(spec.source))
+    show(indented(spec.source.text))
   if config.debug >= 5 and spec.uops:
     show(color("linear UOps", "magenta"))
     show(str(UOpList(spec.uops)))

@@ -23,6 +23,7 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.tiling import even
 from ntgrad.codegen.uop import prod
 
@@ -146,7 +147,7 @@ def neighbours(kernel: Kernel, now: Kernel, device: Device) -> Iterator[Opts]:
 def without(opts: Opts, *names: str) -> Opts: return tuple([o for o in opts if o.name not in names])
 
 
-def blocks(kernel: Kernel, now: Kernel, target: Any) -> Iterator[Opts]:
+def blocks(kernel: Kernel, now: Kernel, target: Target) -> Iterator[Opts]:
   """Other steps on targets with blocks."""
   opts: Opts = now.applied
   for w in WARPS: yield (*without(opts, "warps"), Opt("warps", w))
@@ -162,7 +163,7 @@ def blocks(kernel: Kernel, now: Kernel, target: Any) -> Iterator[Opts]:
     for n in (4, 8, 16): yield (*opts, Opt("group", a.id, n))
 
 
-def lanes(kernel: Kernel, now: Kernel, target: Any) -> Iterator[Opts]:
+def lanes(kernel: Kernel, now: Kernel, target: Target) -> Iterator[Opts]:
   """Other steps on targets without."""
   opts: Opts = now.applied
   for i, o in enumerate(opts):

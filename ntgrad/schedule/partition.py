@@ -13,7 +13,8 @@ from functools import cached_property
 from itertools import islice
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, prod, toposort
+from ntgrad.codegen.functions import FUNCTIONS
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, prod, toposort
 from ntgrad.codegen.view import pull
 
 from .groups import LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
@@ -24,9 +25,6 @@ CHEAP = 6            # ALU cost up to which a value is computed again instead of
 REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
 TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing
 NEVER = 1 << 40
-_COSTLY = {UnaryOps.EXP: 6, UnaryOps.EXP2: 6, UnaryOps.LOG: 6, UnaryOps.LOG2: 6, UnaryOps.SIN: 10, UnaryOps.COS: 10, UnaryOps.TAN: 12,
-           UnaryOps.TANH: 10, UnaryOps.ERF: 12, UnaryOps.SQRT: 3, UnaryOps.RSQRT: 3, BinaryOps.POW: 20, BinaryOps.THREEFRY: 80,
-           BinaryOps.DIV: 2, BinaryOps.IDIV: 4, BinaryOps.MOD: 4}
 _NO_AXES: frozenset[UOp] = frozenset()
 
 Demand = tuple[Group, Idx, UOp]     # kernel, index, condition under which the element exists
@@ -34,8 +32,7 @@ Demand = tuple[Group, Idx, UOp]     # kernel, index, condition under which the e
 
 def own_cost(u: UOp) -> int:
   """ALU operations of one node."""
-  if u.op is not Ops.ALU: return 0
-  return _COSTLY.get(u.arg, 1)
+  return FUNCTIONS[u.arg].again if u.op is Ops.ALU else 0
 
 
 class Partition:

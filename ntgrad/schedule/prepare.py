@@ -1,8 +1,9 @@
 """Graph rewrites before the cut: nodes that are others in disguise, and reductions with too few outputs to fill the machine."""
 from __future__ import annotations
 
+from ntgrad.codegen.functions import identity
 from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, identity, prod
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, prod
 
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 CACHE_BYTES = 384 << 10   # what one program should read again and again

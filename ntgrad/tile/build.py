@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
-from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
 from ntgrad.device import canonical, default_device
@@ -60,7 +60,7 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
       raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}")
     stem = f"{kernel.name}_{number}"
     spec, binary, extension = compiled(s, target)
-    (folder / f"{stem}.{extension}").write_text(spec.source)
+    (folder / f"{stem}.{extension}").write_text(spec.source.text)
     (folder / f"{stem}.bin").write_bytes(binary)
     entry |= {"name": spec.name, "source": f"{stem}.{extension}", "binary": f"{stem}.bin", "sha256": hashlib.sha256(binary).hexdigest(),
               "grid": list(spec.grid), "local": list(spec.local), "nparams": spec.nparams, "flops": spec.flops, "bytes": spec.bytes}
@@ -128,7 +128,7 @@ class Library:
     binary = (self.folder / k["binary"]).read_bytes()
     if hashlib.sha256(binary).hexdigest() != k["sha256"]: raise StateError(f"load: {self.folder / k['binary']} is damaged; build it again")
     device: Device = get_device(self.device)
-    source = (self.folder / k["source"]).read_text()
+    source = KernelSource((self.folder / k["source"]).read_text())
     spec = ProgramSpec(k["name"], source, tuple(k["grid"]), tuple(k["local"]), k["nparams"], (), k["flops"], k["bytes"])
     device.unpack(binary, [spec])
     program, = from_specs([spec], device)

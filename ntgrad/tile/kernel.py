@@ -138,26 +138,18 @@ class Specialised:
 
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
-    with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, parts = program_spec(self.kernel, device, self.name)
-    told = {**dict(spec.options), **dict(self.options)}
-    spec = replace(spec, source=self.commented(spec.source, device.renderer.target.name), options=tuple(told.items()))
+    with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, parts = program_spec(self.kernel, device, self.name, self.lines)
+    spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
     report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec
-
-  def commented(self, source: str, target: str) -> str:
-    """Source with the lines of the application that it comes from."""
-    if target == "triton": return "".join(f"# {line}\n" for line in self.lines) + source
-    if target != "opencl": return source
-    *helpers, kernel = source.strip("\n").split("\n\n")
-    return "\n\n".join([*helpers, "".join(f"// {line}\n" for line in self.lines) + kernel]) + "\n"
 
   def keep(self, spec: ProgramSpec, target: str) -> None:
     """Write the source into ``output_dir``."""
     folder = Path(self.output_dir or ".")
     folder.mkdir(parents=True, exist_ok=True)
     end = {"opencl": "cl", "triton": "py"}.get(target, "txt")
-    (folder / f"{spec.name}_{fingerprint(spec.source)[:8]}.{end}").write_text(spec.source)
+    (folder / f"{spec.name}_{fingerprint(spec.source.text)[:8]}.{end}").write_text(spec.source.text)
 
   @cached_property
   def uops(self) -> UOpList:
@@ -337,7 +329,7 @@ class TileKernel:
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
     """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the target."""
-    return self._seen(args, given).spec(device_for(target)).source
+    return self._seen(args, given).spec(device_for(target)).source.text
 
   def uops(self, *args: Any, **given: Any) -> UOpList:
     """The linear UOps, for these arguments or those of the last call."""

@@ -10,15 +10,13 @@ from typing import Any, Iterator, NamedTuple, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DTypeError, ShapeError
+from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
 from .block import Block, _tracers, binary, block, plain, ranges_of, reduce
 from .place import Level, Parameter, Place, Reference, Source, Tile
-
-_COSTLY = {UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN, UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF,
-           UnaryOps.SQRT, UnaryOps.RSQRT, BinaryOps.POW, BinaryOps.DIV, BinaryOps.THREEFRY}
 
 
 @dataclass
@@ -340,7 +338,7 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
     if n in known: continue
     if n.op in (Ops.REDUCE, Ops.SCAN, Ops.SORT): return True
     if n.op is Ops.ALU and n.dtype.kind != "b" and n.dtype is not dtypes.index:
-      if n.arg in _COSTLY: return True
+      if FUNCTIONS[n.arg].again > 1: return True
       alu += 1
   return alu > 2
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ntgrad.backends.base import Device, Target
+from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.target import Target
 from ntgrad.device import default_device
 from ntgrad.engine.device import get_device
 from support import triton

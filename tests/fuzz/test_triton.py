@@ -9,9 +9,8 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler
-from ntgrad.backends.cuda.renderer import signature
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel
@@ -42,7 +41,7 @@ def devices() -> tuple[Any, Any]:
   return InterpreterDevice(), NumpyDevice()
 
 
-def run(device: Any, kernel: Kernel, uops: UOpList, data: list[np.ndarray]) -> tuple[str, list[np.ndarray]]:
+def run(device: Any, kernel: Kernel, uops: UOpList, data: list[np.ndarray]) -> tuple[KernelSource, list[np.ndarray]]:
   source = device.renderer.render("k", uops)
   program, = device.compile([ProgramSpec("k", source, extent(kernel, AxisKind.GRID), (1, 1, 1), len(kernel.params), tuple(uops))])
   arrays = [a.copy() for a in data]
@@ -77,8 +76,9 @@ def check(graph: Callable[[], list[Tensor]], data: Any, sizes: list[int], room: 
     _, want = run(oracle, kernel, linearize(kernel), arrays)
     for g, w in zip(got, want):
       tol = 2e-3 if g.dtype.itemsize < 4 else 1e-5
-      np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=tol, atol=tol, err_msg=f"{', '.join(map(str, t.axes))}\n{source}")
-    if data.draw(st.integers(0, 9)) == 0: compiler.build(source, "k", signature(source), data.draw(st.sampled_from(["sm_80", "sm_90"])))
+      np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=tol, atol=tol,
+                                 err_msg=f"{', '.join(map(str, t.axes))}\n{source.text}")
+    if data.draw(st.integers(0, 9)) == 0: compiler.build(source, "k", data.draw(st.sampled_from(["sm_80", "sm_90"])))
 
 
 @given(st.data())

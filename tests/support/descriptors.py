@@ -5,7 +5,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda.descriptors import Box
 from ntgrad.backends.cuda.facts import Facts
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
@@ -37,7 +37,8 @@ def linear(kernel: Kernel) -> UOpList:
   return uops
 
 
-def source(kernel: Kernel, capability: int = 90) -> str: return TritonRenderer(capability=capability).render("k", linear(kernel))
+def rendered(kernel: Kernel, capability: int = 90) -> KernelSource: return TritonRenderer(capability=capability).render("k", linear(kernel))
+def source(kernel: Kernel, capability: int = 90) -> str: return rendered(kernel, capability).text
 
 
 def boxes(kernel: Kernel) -> dict[str, Any]:
@@ -98,8 +99,8 @@ def product(m: int, n: int, k: int, blocks: Sequence[int], dtype: DType, transpo
 def interpreted(device: Any, kernel: Kernel, arrays: Sequence[Array]) -> list[Array]:
   """The params after a launch of the kernel as Triton source."""
   uops = linear(kernel)
-  text = device.renderer.render("k", uops)
-  program, = device.compile([ProgramSpec("k", text, extent(kernel, AxisKind.GRID), (1, 1, 1), len(kernel.params), tuple(uops))])
+  source = device.renderer.render("k", uops)
+  program, = device.compile([ProgramSpec("k", source, extent(kernel, AxisKind.GRID), (1, 1, 1), len(kernel.params), tuple(uops))])
   out = [a.copy() for a in arrays]
   program([a.reshape(-1).view(np.uint8) for a in out])
   return out

@@ -7,10 +7,11 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Device, ProgramSpec, Target
+from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.spec import verify_index, verify_linear
+from ntgrad.codegen.target import Target
 from ntgrad.engine.compile import AxisKind, extent, options
 from ntgrad.schedule import create_schedule
 
@@ -64,7 +65,7 @@ def spec(kernel: Kernel, name: str, target: Target | None = None) -> ProgramSpec
   verify_index(kernel.body, kernel.axes, kernel.params, name)
   uops = linearize(kernel, target)
   verify_linear(uops, name)
-  return ProgramSpec(name, "", extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params), tuple(uops),
+  return ProgramSpec(name, KernelSource(""), extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params), tuple(uops),
                      options=options(kernel))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
@@ -64,7 +64,7 @@ class Lines:
   def spec(self, name: str = "test") -> ProgramSpec:
     sizes = {(u.arg[0], u.arg[1]): u.arg[2] for u in self.uops if u.op is Ops.SPECIAL}
     grid, local = (tuple(sizes.get((k, d), 1) for d in range(3)) for k in "gl")
-    return ProgramSpec(name, "", grid, local, sum(u.op is Ops.DEFINE_GLOBAL for u in self.uops), tuple(self.uops))
+    return ProgramSpec(name, KernelSource(""), grid, local, sum(u.op is Ops.DEFINE_GLOBAL for u in self.uops), tuple(self.uops))
 
   def run(self, *arrays: np.ndarray) -> None:
     """Evaluate with numpy over the arrays' own memory, slot by slot."""

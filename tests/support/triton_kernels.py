@@ -8,11 +8,11 @@ import numpy as np
 from golden.test_kernels import GRAPHS
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Target
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.tiling import tile
 from ntgrad.codegen.uop import BinaryOps, UOpList
 from ntgrad.schedule import create_schedule

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Target
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.arrangement import Arrangement
@@ -15,6 +14,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 from ntgrad.schedule import create_schedule
 from support.indices import at_points, grid, ranges

@@ -55,9 +55,9 @@ def test_products() -> None:
 def test_the_axes_of_a_convolution() -> None:
   """Outputs side by side in memory are the rows of a product, made one with the next axis where they are few; so are what is summed."""
   forward = kernel(E(128, 16, 24, 24).conv2d(E(16, 16, 5, 5)))
-  assert "tl.dot(" in TritonRenderer().render("k", linearize(optimize(forward, TARGET)))
+  assert "tl.dot(" in TritonRenderer().render("k", linearize(optimize(forward, TARGET))).text
   first = optimize(kernel(E(128, 1, 28, 28).conv2d(E(16, 1, 5, 5))), TARGET)
-  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [16, 64, 25] and "tl.dot(" in TritonRenderer().render("k", linearize(first))
+  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [16, 64, 25] and "tl.dot(" in TritonRenderer().render("k", linearize(first)).text
 
 
 def test_rows() -> None:

@@ -14,10 +14,10 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from ntgrad.backends import pool
-from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.compiler import Request
-from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
@@ -66,9 +66,8 @@ def two(tmp_path: Path) -> Iterator[None]:
 
 
 def request(i: int, factor: object = 2, **more: Any) -> Request:
-  source = SOURCE.format(i, factor)
-  return Request(**{**dict(source=source, name=f"k{i}", signature=tuple(signature(source).items()), target="sm_90", num_warps=4, num_stages=3,
-                           shared=200_000), **more})
+  source = triton.module(SOURCE.format(i, factor))
+  return Request(**{**dict(source=source, name=f"k{i}", target="sm_90", num_warps=4, num_stages=3, shared=200_000), **more})
 
 
 # ---- the queue
@@ -183,9 +182,8 @@ def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> No
   """The same binaries as this process, with fewer stages where they do not fit; and they are on the disk then, for the next."""
   (k,), fits = kernels("matmul_half"), 20_000
   source = TritonRenderer().render("matmul_half", lines(k))
-  types = tuple(signature(source).items())
   more = [request(i, 2.5) for i in range(4)]
-  requests = [*more, Request(source, "matmul_half", types, "sm_90", 4, 3, fits), request(9, "tl.nothing")]
+  requests = [*more, Request(source, "matmul_half", "sm_90", 4, 3, fits), request(9, "tl.nothing")]
   units = compiler.ahead(requests)
   assert pool.alive() and compiler.ahead(requests) == units
   until(lambda: all(not u.taken and (u.answer or u.refused) for u in units), 60)
@@ -261,7 +259,7 @@ def test_plans_keep_options(monkeypatch: pytest.MonkeyPatch) -> None:
     def __init__(self, spec: ProgramSpec) -> None: self.spec = spec
   device = SimpleNamespace(name="D", compile=lambda specs: [Made(s) for s in specs])
   monkeypatch.setattr(plan_cache, "get_device", lambda name: device)
-  specs = [ProgramSpec("k", "source", (1,), (1,), 1, options=(("num_warps", n),)) for n in (4, 8)]
+  specs = [ProgramSpec("k", KernelSource("source"), (1,), (1,), 1, options=(("num_warps", n),)) for n in (4, 8)]
   with config(cache=1):
     plan_cache.store("0" * 64, Plan(1, (), tuple(Step(p, (0,), (0,), (), "D") for p in device.compile(specs)), ()))
     plan = plan_cache.load("0" * 64)
@@ -275,7 +273,7 @@ def test_tf32_has_kernels_of_its_own() -> None:
   renderer, asked, never = TritonRenderer(), TritonRenderer(allow_tf32=True), TritonRenderer(allow_tf32=False)
   for setting, want in ((0, ("ieee", "tf32", "ieee")), (1, ("tf32", "tf32", "ieee"))):
     with config(allow_tf32=setting):
-      for r, precision in zip((renderer, asked, never), want): assert f'input_precision="{precision}"' in r.render("k", lines(k))
+      for r, precision in zip((renderer, asked, never), want): assert f'input_precision="{precision}"' in r.render("k", lines(k)).text
 
 
 def test_the_cpu_path_imports_neither_triton_nor_bars() -> None:

@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
-from ntgrad.backends.cuda.compiler import Binary, settings
+from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice, bucket
 from ntgrad.backends.cuda.driver import Events, Staging
+from ntgrad.backends.cuda.renderer import settings
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
+from support import triton
 from support.cuda_graphs import FakeGraphs
 from support.cuda_streams import FakeStreams
 from support.devices import needs_cuda
-from support.triton import needs_triton
 
 SOURCE = ("import triton\nimport triton.language as tl\n\n\n# data0: *fp32, data1: *fp32\n@triton.jit\ndef double(data0, data1):\n"
           "  r0 = tl.program_id(0)*64 + tl.arange(0, 64)\n  tl.store(data0 + r0, tl.load(data1 + r0)*2)\n")
@@ -129,7 +130,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   """Found in the place of NVIDIA's modules."""
   f = Fake()
   monkeypatch.setattr(nvidia, "modules", lambda: (f.core, f.driver))
-  def build(source: str, name: str, types: Any, target: str, warps: int, stages: int) -> Binary:
+  def build(source: KernelSource, name: str, target: str, warps: int, stages: int) -> Binary:
     return Binary(name, target, b"cubin", "ptx", warps, 1, 100_000 * stages, 0, 1)
   monkeypatch.setattr(compiler, "build", build)
   monkeypatch.setattr(compiler, "kept", lambda *a: None)
@@ -137,7 +138,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   runtime._here.__dict__.clear()
 
 
-def spec(grid: tuple[int, ...] = (10, 1, 1), source: str = SOURCE) -> ProgramSpec: return ProgramSpec("double", source, grid, (1, 1, 1), 2)
+def spec(grid: tuple[int, ...] = (10, 1, 1), source: str = SOURCE) -> ProgramSpec:
+  return ProgramSpec("double", triton.module(source, 2), grid, (1, 1, 1), 2)
 
 
 def test_launch(fake: Fake) -> None:
@@ -254,7 +256,7 @@ def test_errors(fake: Fake) -> None:
 
 def test_packed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
   d = CUDADevice("CUDA")
-  one, two = spec(), ProgramSpec("other", SOURCE.replace("double", "other"), (1,), (1,), 2)
+  one, two = spec(), ProgramSpec("other", triton.module(SOURCE.replace("double", "other"), 2), (1,), (1,), 2)
   for specs in ([one], [one, two]):
     data, known = d.pack(specs), CUDADevice("CUDA")
     known.unpack(data, specs)
@@ -273,9 +275,8 @@ def test_kernels_that_differ_in_warps_only(fake: Fake) -> None:
 
 
 def test_settings() -> None:
-  dot = "acc0 = tl.full(({}, {}), 0.0, tl.float32)\ntl.dot(a, b)"
-  assert [settings(dot.format(*s))[0] for s in ((64, 64), (128, 128), (128, 256))] == [4, 4, 8]
-  assert [settings(f"r0 = tl.arange(0, {n})")[0] for n in (64, 1024, 4096, 8192, 65536)] == [4, 4, 16, 16, 16]
+  assert [settings(4096, n, flat) for n, flat in ((64 * 64, False), (128 * 128, True), (128 * 256, False))] == [(4, 4), (4, 3), (8, 4)]
+  assert [settings(n, 0, False)[0] for n in (64, 1024, 4096, 8192, 65536)] == [4, 4, 16, 16, 16]
 
 
 def test_devices(fake: Fake) -> None:
@@ -313,7 +314,7 @@ def bytes_of(x: np.ndarray) -> np.ndarray: return np.ascontiguousarray(x).reshap
 
 
 @needs_cuda
-@needs_triton
+@triton.needs_triton
 def test_a_kernel(gpu: CUDADevice) -> None:
   x = np.random.default_rng(0).standard_normal(640).astype(np.float32)
   a, b = gpu.alloc(x.nbytes), gpu.alloc(x.nbytes)
@@ -352,11 +353,12 @@ def test_out_of_memory_can_be_gone_on_after(gpu: CUDADevice) -> None:
 
 
 @needs_cuda
-@needs_triton
+@triton.needs_triton
 def test_an_invalid_address_names_the_kernel() -> None:
   """In a process of its own, which goes on with another device."""
-  code = (f"import numpy as np; from ntgrad import Tensor\nfrom ntgrad.backends.base import ProgramSpec\n"
-          f"from ntgrad.engine.device import get_device\nd = get_device('CUDA')\np, = d.compile([ProgramSpec('double', {STRAY!r}, (10,), (1,), 2)])\n"
+  mod = triton.module(STRAY, 2)
+  code = (f"import numpy as np; from ntgrad import Tensor\nfrom ntgrad.backends.base import KernelSource, ProgramSpec\n"
+          f"from ntgrad.engine.device import get_device\nd = get_device('CUDA')\np, = d.compile([ProgramSpec('double', {mod!r}, (10,), (1,), 2)])\n"
           "p([d.alloc(2560), d.alloc(2560)])\n"
           "for _ in range(2):\n  try: d.synchronize()\n  except Exception as e: print(type(e).__name__, e)\n"
           "print((Tensor([1.0], device='NUMPY') + 1).tolist())")
@@ -367,7 +369,7 @@ def test_an_invalid_address_names_the_kernel() -> None:
 
 
 @needs_cuda
-@needs_triton
+@triton.needs_triton
 def test_tensors_come_here_by_themselves() -> None:
   a, b = np.random.default_rng(0).standard_normal((2, 100, 70)).astype(np.float32)
   t = Tensor(a) @ Tensor(b).T

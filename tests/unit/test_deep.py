@@ -15,7 +15,7 @@ import ntgrad.tile.language as tl
 from ntgrad import Tensor, jit, nn
 from ntgrad.backends import renderer
 from ntgrad.backends.cuda import compiler
-from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
@@ -215,14 +215,14 @@ def test_rendered(name: str, target: str) -> None:
     kernel = KERNELS[name]()
     text = describe(kernel)
     source = r.render("k", linearize(kernel, r.target))
-  for line in (*text.splitlines(), *source.splitlines()): assert depth(line) < 60   # clang reads 256 levels, Python 200
+  for line in (*text.splitlines(), *source.text.splitlines()): assert depth(line) < 60   # clang reads 256 levels, Python 200
 
 
 @triton.needs_triton
 def test_cubin_of_a_deep_kernel() -> None:
   r = TritonRenderer(capability=90)
   source = r.render("k", linearize(deep_kernel(), r.target))
-  assert compiler.build(source, "k", signature(source), "sm_90").cubin[:4] == b"\x7fELF"
+  assert compiler.build(source, "k", "sm_90").cubin[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("device", ["NUMPY", "CPU", triton.NAME])

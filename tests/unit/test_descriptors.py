@@ -12,7 +12,7 @@ from ntgrad.backends import render
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.descriptors import Box
-from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
@@ -25,7 +25,7 @@ from ntgrad.codegen.spec import verify_linear
 from ntgrad.codegen.uop import BinaryOps, Ops
 from ntgrad.schedule import create_schedule
 from support import triton
-from support.descriptors import box_copy, boxes, interpreted, linear, marked, numbers, product, source
+from support.descriptors import box_copy, boxes, interpreted, linear, marked, numbers, product, rendered, source
 from support.linear import Lines
 from support.statements import F32, I32, Builder, at, for_, run
 from support.triton_kernels import online_softmax
@@ -235,10 +235,10 @@ def by_hand(**change: Any) -> Any:
 
 
 def test_what_is_read_outside() -> None:
-  assert "(50,), (1,), (16,)" in TritonRenderer().render("k", by_hand())
-  assert "(54,), (1,), (16,)" in TritonRenderer().render("k", by_hand(plus=4)) and "[gidx0*16 + 4]" in TritonRenderer().render("k", by_hand(plus=4))
-  assert "outside it, something else than 0 is read" in TritonRenderer().render("k", by_hand(other=1.0))
-  assert "a block may begin before the first element" in TritonRenderer().render("k", by_hand(plus=-4))
+  assert "(50,), (1,), (16,)" in TritonRenderer().render("k", by_hand()).text
+  assert all(x in TritonRenderer().render("k", by_hand(plus=4)).text for x in ("(54,), (1,), (16,)", "[gidx0*16 + 4]"))
+  assert "outside it, something else than 0 is read" in TritonRenderer().render("k", by_hand(other=1.0)).text
+  assert "a block may begin before the first element" in TritonRenderer().render("k", by_hand(plus=-4)).text
 
 
 def test_accesses_of_one_layout_share_a_descriptor() -> None:
@@ -259,7 +259,7 @@ def test_64_bit_positions() -> None:
   text = body(marked(box_copy((64, n), (16, 16), dtypes.uint8), 1))   # pointers would be 64 bits
   assert f"(64, {n}), ({n}, 1), (16, 16)" in text and ".load([gidx1*16, gidx0*16])" in text
   assert box(box_copy((1 << 32,), (256,))) == f"a dimension has {1 << 32} elements"
-  assert "desc0.load([gidx0.to(tl.int32)*16])" in TritonRenderer().render("k", by_hand(dtype=dtypes.int64))
+  assert "desc0.load([gidx0.to(tl.int32)*16])" in TritonRenderer().render("k", by_hand(dtype=dtypes.int64)).text
 
 
 # ---- what they compute
@@ -296,8 +296,8 @@ def test_copies_of_every_dtype(dtype: DType) -> None:
   assert isinstance(boxes(kernel)["data1"], Box)
   data = numbers(kernel, np.random.default_rng(0))
   np.testing.assert_array_equal(interpreted(interpreter(), kernel, data)[0], data[1].T)
-  text = source(kernel)
-  assert "cp.async.bulk.tensor" in compiler.build(text, "k", signature(text), "sm_90").ptx
+  made = rendered(kernel)
+  assert "cp.async.bulk.tensor" in compiler.build(made, "k", "sm_90").ptx
 
 
 @triton.needs_triton
@@ -344,7 +344,7 @@ def k(data0):
 @pytest.mark.parametrize("size, at, wrong", [(8, 0, ""), (12, 8, ""), (6, 0, "rows of 6 elements, 24 bytes, no multiple of 16"),
                                              (16, 8, "a store outside the kernel's memory, at 4 of 8 places, the first at 48 bytes")])
 def test_the_interpreter_checks_boxes(size: int, at: int, wrong: str) -> None:
-  program, = interpreter().compile([ProgramSpec("k", BOX.format(size=size, at=at), (1, 1, 1), (1, 1, 1), 1)])
+  program, = interpreter().compile([ProgramSpec("k", triton.module(BOX.format(size=size, at=at)), (1, 1, 1), (1, 1, 1), 1)])
   data = np.zeros(12, np.float32)
   if wrong:
     with pytest.raises(CompileError, match=wrong): program([data.view(np.uint8)])
@@ -368,7 +368,7 @@ def k(data0, data1):
 @pytest.mark.parametrize("plus, most, wrong", [("", 3, ""), ("", 4, "a load outside .* at 1 of 4 places, the first at 12 bytes"),
                                                (" - 1", 2, "a load outside")])
 def test_the_interpreter_checks_addresses(plus: str, most: int, wrong: str) -> None:
-  program, = interpreter().compile([ProgramSpec("k", ADDRESS.format(plus=plus, most=most), (1, 1, 1), (1, 1, 1), 2)])
+  program, = interpreter().compile([ProgramSpec("k", triton.module(ADDRESS.format(plus=plus, most=most), 2), (1, 1, 1), (1, 1, 1), 2)])
   data = [np.zeros(4, np.float32).view(np.uint8), np.ones(3, np.float32).view(np.uint8)]
   if wrong:
     with pytest.raises(CompileError, match=wrong): program(data)
@@ -407,8 +407,7 @@ def test_cubins(dtype: DType, sizes: tuple[int, int, int]) -> None:
   kernel = marked(product(*sizes, (128, 64, 32), dtype, (False, dtype.itemsize == 1), out), 0, 1, 2)
   for capability in (80, 90):
     if capability == 80 and dtype is dtypes.float8_e4m3: continue
-    text = source(kernel, capability)
-    binary = compiler.build(text, "k", signature(text), f"sm_{capability}")
+    binary = compiler.build(rendered(kernel, capability), "k", f"sm_{capability}")
     assert ("cp.async.bulk.tensor" in binary.ptx) is (capability == 90)
     # each program has a place for each descriptor that it makes; allocations are aligned as it must be
     assert binary.global_scratch_size == (3 * 128 if capability == 90 else 0) and binary.num_ctas == 1 and binary.global_scratch_align <= 512
@@ -440,9 +439,9 @@ def test_a_loop_with_a_step(n: int) -> None:
 
 
 def test_a_loop_with_a_step_as_text() -> None:
-  text = TritonRenderer().render("k", persistent(10).uops)
+  text = TritonRenderer().render("k", persistent(10).uops).text
   assert "for i0 in tl.range(gidx0, 10, 4, flatten=True):" in text
-  text = TritonRenderer().render("k", persistent(10, True).uops)
+  text = TritonRenderer().render("k", persistent(10, True).uops).text
   assert "for ni0 in tl.range(gidx0.to(tl.int64), 10, 4, flatten=True):\n    i0 = tl.cast(ni0, tl.int64)" in text
   assert "i0 < 10; i0 += 4) {" in render("opencl", "k", persistent(10).uops)
 
@@ -473,12 +472,13 @@ def test_persistent_products() -> None:
   p.add(Ops.STORE, BF16, (out, place, p.cast(total, BF16)), "tma")
   p.end(t)
   verify_linear(p.uops, "k")
-  text = TritonRenderer().render("k", p.uops)
+  made = TritonRenderer().render("k", p.uops)
+  text = made.text
   assert text.count("make_tensor_descriptor") == 3 and "(64, 48), (48, 1), (32, 16)" in text
   assert "for i0 in tl.range(gidx0, 6, 4, flatten=True):" in text
-  binary = compiler.build(text, "k", signature(text), "sm_90")
+  binary = compiler.build(made, "k", "sm_90")
   assert "cp.async.bulk.tensor" in binary.ptx
-  program, = interpreter().compile([ProgramSpec("k", text, (4, 1, 1), (1, 1, 1), 3, tuple(p.uops))])
+  program, = interpreter().compile([ProgramSpec("k", made, (4, 1, 1), (1, 1, 1), 3, tuple(p.uops))])
   rng = np.random.default_rng(0)
   data = [rng.integers(-3, 4, s).astype(BF16.np) for s in ((64, 48), (64, 64), (64, 48))]
   program([d.reshape(-1).view(np.uint8) for d in data])

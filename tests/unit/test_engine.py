@@ -420,7 +420,7 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
   x = Tensor(data, device="CPU").realize()
   ran: list[str] = []
   made: dict[int, list[str]] = {}
-  monkeypatch.setattr(engine, "captures", [lambda step, buffers: ran.append(step.program.spec.source)])
+  monkeypatch.setattr(engine, "captures", [lambda step, buffers: ran.append(step.program.spec.source.text)])
   def look() -> None:
     for machine in MACHINES.values():
       ran.clear()

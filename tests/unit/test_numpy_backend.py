@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ntgrad.backends import render
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.numpy import evaluate
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.numpy.functions import erf, threefry
@@ -504,7 +504,7 @@ def test_launch_that_disagrees() -> None:
   p.store(out, g, g)
   spec = p.spec()
   with pytest.raises(VerifyError, match="says 4 programs in dimension 0, the launch has 5"):
-    NumpyDevice().compile([ProgramSpec("k", "", (5, 1, 1), (1, 1, 1), 1, spec.uops)])
+    NumpyDevice().compile([ProgramSpec("k", KernelSource(""), (5, 1, 1), (1, 1, 1), 1, spec.uops)])
   program, = NumpyDevice().compile([spec])
   with pytest.raises(VerifyError, match="takes 1 buffers, got 2"): program([np.zeros(16, np.uint8)] * 2)
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.backends.opencl.compiler import join, names_of
 from ntgrad.backends.opencl.device import OpenCLDevice, available, bucket
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
@@ -370,15 +371,38 @@ def test_vectors_are_as_wide_as_compiled_code_has_them(tmp_path: Path) -> None:
 
 
 # ---- compiling
+BAD = ProgramSpec("bad", KernelSource("", kernel=("__kernel void ", "(__global int* a) {\n  a[0] = missing;\n}")), (1,), (1,), 1)
+
+
 def test_compile_error_shows_the_lines(device: OpenCLDevice) -> None:
   with pytest.raises(CompileError, match=r"kernel bad.*\n.*2    a\[0\] = missing;\n.*undeclared"):
-    device.compile([ProgramSpec("bad", "__kernel void bad(__global int* a) {\n  a[0] = missing;\n}\n", (1,), (1,), 1)])[0].ready()
+    device.compile([BAD])[0].ready()
 
 
 @pytest.mark.parametrize("name", ["exp", "dot", "kernel", "max"])
 def test_kernels_may_be_called_as_opencl_calls_its_own(device: OpenCLDevice, name: str) -> None:
   with config(cache=0): programs = device.compile([spec_of(device, name, scale(f)) for f in (2, 3)])  # and two of one name
   for p, f in zip(programs, (2, 3)): try_scale(device, p, f)
+
+
+def test_kernels_of_one_program_share_what_they_use(device: OpenCLDevice) -> None:
+  """Typedefs, pragmas and helpers stand once, whatever the order in which kernels bring them; a kernel's name changes where it is its own."""
+  def adds(factor: float, vectors: bool) -> list[UOp]:
+    out, data = param(0, dtypes.float64, True), param(1, dtypes.float64)
+    value = load(data, const(0), 2) if vectors else load(data, const(0))
+    scaled = UOp.alu(BinaryOps.MUL, const(factor, dtypes.float64), UOp(Ops.GEP, dtypes.float64, (value,), 1) if vectors else value)
+    return toposort([UOp.fresh(Ops.ATOMIC, dtypes.float64, (out, const(0), scaled), "add")])
+  specs = [spec_of(device, "data0", adds(2, False)), spec_of(device, "data0", adds(3, True)), spec_of(device, "data0", adds(5, True))]
+  text = join(specs)
+  lines = [line for line in text.splitlines() if line.startswith(("typedef ", "#pragma ", "static "))]
+  assert len(set(lines)) == len(lines) and "typedef double2 double2u" in text and "pragma" in text and "atomic_add_double" in text
+  assert names_of(specs) == ["data0", "data0_1", "data0_2"] and text.count("__global double* restrict data0") == 3
+  with config(cache=0): programs = device.compile(specs)
+  a, b = device.alloc(8), device.alloc(16)
+  device.copyin(a, np.zeros(1).view(np.uint8))
+  device.copyin(b, np.array([1.0, 10.0]).view(np.uint8))
+  for p in programs: p([a, b])
+  assert device.copyout(a, 8).view(np.float64)[0] == 2 + 30 + 50
 
 
 def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
@@ -394,8 +418,7 @@ def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
 
 def test_one_bad_kernel_does_not_take_others_with_it(device: OpenCLDevice) -> None:
   """Those of its group are built alone; the bad one says each time what is wrong."""
-  bad = ProgramSpec("bad", "__kernel void bad(__global int* a) {\n  a[0] = missing;\n}\n", (1,), (1,), 1)
-  with config(cache=0): one, wrong, other = device.compile([spec_of(device, "one", scale(21)), bad, spec_of(device, "other", scale(22))])
+  with config(cache=0): one, wrong, other = device.compile([spec_of(device, "one", scale(21)), BAD, spec_of(device, "other", scale(22))])
   for _ in range(2):
     with pytest.raises(CompileError, match="kernel bad"): wrong.ready()
   try_scale(device, one, 21)
@@ -431,12 +454,14 @@ def test_workers_build_many(tmp_path: Any) -> None:
 import time
 import numpy as np
 from ntgrad.backends import pool
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice
 from ntgrad.codegen.errors import CompileError
 d = OpenCLDevice()
-source = "__kernel void k%d(__global int* a) {\\n  a[get_group_id(0)] = %d;\\n}\\n"
-specs = [ProgramSpec(f"k{i}", source % (i, i), (4,), (1,), 1) for i in range(20)]
+def spec(name, i, get="get_group_id"):
+  kernel = ("__kernel void ", "(__global int* a) {\\n  a[%s(0)] = %d;\\n}" % (get, i))
+  return ProgramSpec(name, KernelSource(name.join(kernel), kernel=kernel), (4,), (1,), 1)
+specs = [spec(f"k{i}", i) for i in range(20)]
 programs = d.compile(specs)
 assert pool.alive()
 programs[0].ready()  # built here
@@ -446,9 +471,8 @@ for i, p in enumerate(programs):
   p([a])
   assert (d.copyout(a, 16).view(np.int32) == i).all()
 assert d.compiler.built == 20 and programs[-1].unit.files is None and programs[0].unit.files is not None
-def text(i): return source.replace("get_group", "get_grup" if i == 3 else "get_group").replace("k%d", "x%d") % (i, i)
 try:
-  for p in d.compile([ProgramSpec(f"x{i}", text(i), (4,), (1,), 1) for i in range(6)]): p.ready()
+  for p in d.compile([spec(f"x{i}", i, "get_grup_id" if i == 3 else "get_group_id") for i in range(6)]): p.ready()
 except CompileError as e: assert "kernel x3" in str(e), e
 else: raise AssertionError
 pool.stop()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ntgrad.backends import render
-from ntgrad.backends.base import Target
 from ntgrad.backends.opencl.prelude import LIBRARY, Type, direct, has, source, trusted
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, constant
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.machines import MACHINES
 
@@ -30,7 +30,7 @@ def mul(a: UOp, b: UOp, **k: Any) -> UOp: return UOp.alu(BinaryOps.MUL, a, b, **
 
 def text(*roots: UOp) -> str:
   """The kernel of a straight program, without its first line."""
-  return OpenCLRenderer().render("k", toposort(roots)).split("reqd_work_group_size(1, 1, 1)))\n")[1]
+  return OpenCLRenderer().render("k", toposort(roots)).text.split("reqd_work_group_size(1, 1, 1)))\n")[1]
 
 
 def body(*roots: UOp) -> list[str]: return [line.strip() for line in text(*roots).split("\n")[1:-2]]
@@ -63,7 +63,7 @@ def test_vectors() -> None:
   at = mul(g, const(8))
   x = load(param(1, F32), at, 8)
   value = add(mul(x, x), const(1.0, F32), dtype=x.dtype)
-  assert OpenCLRenderer().render("k", toposort([store(param(0, F32, True), at, value, arg="nt")])) == """\
+  assert OpenCLRenderer().render("k", toposort([store(param(0, F32, True), at, value, arg="nt")])).text == """\
 typedef float8 float8u __attribute__((aligned(4)));
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -150,7 +150,7 @@ def test_literals(dtype: DType, value: Any, want: str) -> None:
 
 def test_helpers_come_before_what_calls_them() -> None:
   x = load(param(1, F32), const(0), 16)
-  rendered = OpenCLRenderer().render("k", toposort([store(param(0, F32, True), const(0), UOp.alu(UnaryOps.ERF, x))]))
+  rendered = OpenCLRenderer().render("k", toposort([store(param(0, F32, True), const(0), UOp.alu(UnaryOps.ERF, x))])).text
   order = [rendered.index(f"{name}_float16(float16 x) {{") for name in ("abs", "exp", "erf")] + [rendered.index("__kernel")]
   assert order == sorted(order)
   assert [n for n, _ in source("tan", "float")] == ["abs_float", "sin_float", "cos_float", "tan_float"]
@@ -161,7 +161,7 @@ def test_names_for_what_loops_would_repeat() -> None:
   out, x = param(0, F32, True), load(param(1, F32), const(0))
   y, loop = add(x, x), UOp(Ops.LOOP, I32, (const(0), const(4)))
   uops = [out, *toposort([y]), const(4), loop, store(out, loop, y), UOp(Ops.ENDLOOP, I32, (loop,))]
-  assert "  float alu0 = val0 + val0;\n  for (int i0 = 0; i0 < 4; i0++) {\n    data0[i0] = alu0;\n  }\n" in OpenCLRenderer().render("k", uops)
+  assert "  float alu0 = val0 + val0;\n  for (int i0 = 0; i0 < 4; i0++) {\n    data0[i0] = alu0;\n  }\n" in OpenCLRenderer().render("k", uops).text
 
 
 def test_refusals() -> None:
@@ -200,4 +200,4 @@ def test_gpus_do_not_fuse_what_is_no_sum() -> None:
   out, x = param(0, F32, True), param(1, F32)
   uops = toposort((store(out, const(0), add(mul(load(x, const(0)), const(2.0, F32)), const(1.0, F32))),))
   gpu = OpenCLRenderer(Target("opencl", locals=True))
-  assert "FP_CONTRACT OFF" in gpu.render("k", uops) and "FP_CONTRACT" not in OpenCLRenderer().render("k", uops)
+  assert "FP_CONTRACT OFF" in gpu.render("k", uops).text and "FP_CONTRACT" not in OpenCLRenderer().render("k", uops).text

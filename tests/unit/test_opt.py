@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Target
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import Kernel, reads_its_place
 from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.target import Target
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
 from support.kernels import launch, spec

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends.base import Target
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.additions import MOST_ADDITIONS, additions, is_float_sum, limit_additions
@@ -23,6 +22,7 @@ from ntgrad.codegen.parts import Part, Parts
 from ntgrad.codegen.printing import form_text, index_form
 from ntgrad.codegen.rewrite import rewrite, substitute
 from ntgrad.codegen.spec_forms import verify_form
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
 from ntgrad.schedule import create_schedule
 from tests.support.statements import F32, Builder, at, for_, if_, run

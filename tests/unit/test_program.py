@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad.backends.base import Device, Target
+from ntgrad.backends.base import Device
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
@@ -16,6 +16,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.printing import index_form
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from tests.support.machines import MACHINES
 from tests.support.statements import F32, I32, Array, Builder, E, at, for_, if_, lines, run, value, while_
@@ -390,7 +391,7 @@ def test_blocks_stay_for_targets_that_have_them() -> None:
   v, w = b.variable((8, 8)), b.variable((8,))
   kernel = b.kernel(v.set((i, j), 0), for_(k, v.set((i, j), v[i, j] + x[at(g, 8, i), at(k, 8, j)])), v.set((i, j), v[j, i].scan(ADD, j)),
                     w.set(i, v[i, j].sum(j)), if_(w[0] > 0, [w.set(i, w[i].sort(i))]), out.set((at(g, 8, i), j), v[i, j] / w[i]))
-  uops = lines(kernel, Target("blocks", blocks=True))
+  uops = lines(kernel, Target("triton", blocks=True))
   count = {op: sum(u.op is op for u in uops) for op in Ops}
   assert count[Ops.LOOP] == 1 and count[Ops.RANGE] == 2 and count[Ops.SCAN] == count[Ops.SORT] == count[Ops.REDUCE] == count[Ops.IF] == 1
 
@@ -422,4 +423,4 @@ def test_a_product_stages_what_it_reads_again() -> None:
   """Rows far apart are copied to local memory first, anew each time round; the numpy evaluator runs that too."""
   uops = lines(matmul(32, 256, 32, 32, 32, 16), AVX2)
   assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "stage0"]
-  assert "__local float stage0[512]" in OpenCLRenderer(AVX2).render("k", uops)
+  assert "__local float stage0[512]" in OpenCLRenderer(AVX2).render("k", uops).text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, config
-from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.errors import ArgumentError, DeviceError
 from ntgrad.codegen.kernel import AxisKind, Kernel
@@ -105,7 +105,7 @@ def test_a_trial_compares() -> None:
   device = Stopwatch(k)
   buffers = [search.contents("NUMPY", p) for p in k.params]
   bench = trials.Bench(device, [trials.Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, k.params)])
-  good, bad = device.compile([spec(k, "k"), ProgramSpec("k", "", (1,), (1,), 2, options=(("num_warps", 2),))])
+  good, bad = device.compile([spec(k, "k"), ProgramSpec("k", KernelSource(""), (1,), (1,), 2, options=(("num_warps", 2),))])
   bench.reference(good)
   assert bench.measure(good) == 1e-6 / 4 * 16
   device.wrong = {(("num_warps", 2),)}

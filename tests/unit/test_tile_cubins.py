@@ -23,9 +23,9 @@ NAMES = sorted(p.stem for p in FOLDER.glob("*.py"))
 
 def cubin(specialised: Any, target: str) -> Any:
   from ntgrad.backends.cuda import compiler
-  from ntgrad.backends.cuda.renderer import TritonRenderer, signature
+  from ntgrad.backends.cuda.renderer import TritonRenderer
   spec = specialised.spec(SimpleNamespace(renderer=TritonRenderer(capability=compiler.capability(target)), name=target))
-  return compiler.build(spec.source, spec.name, signature(spec.source), target), spec.source
+  return compiler.build(spec.source, spec.name, target), spec.source.text
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])

@@ -581,7 +581,7 @@ def test_source_is_what_runs(machine: str) -> None:
     with config(dev="CPU", **settings):
       k(x, y, np.empty_like(x), BLOCK=32)
       program = next(reversed(k.last.launchers.values())).program
-      assert k.source() == program.spec.source
+      assert k.source() == program.spec.source.text
       lanes = get_device("CPU").renderer.target.lanes
       assert f"float{lanes}" in k.source()
 

@@ -11,7 +11,7 @@ from ntgrad import Tensor, nn
 from ntgrad.backends import cache as disk
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler
-from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid, signature
+from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
@@ -56,7 +56,7 @@ def test_cubin(name: str, target: str) -> None:
   renderer = TritonRenderer(capability=compiler.capability(target))
   for k in kernels(name):
     source = renderer.render(name, lines(k))
-    binary = compiler.build(source, name, signature(source), target)
+    binary = compiler.build(source, name, target)
     assert binary.cubin[:4] == b"\x7fELF" and binary.name == name and f".target {target}" in binary.ptx
 
 
@@ -103,32 +103,32 @@ def test_specials_reach_reductions() -> None:
 
 
 def test_launch_errors_name_the_program() -> None:
-  program, = interpreter().compile([ProgramSpec("add", ADDS.format("tl.sum(1)"), (1, 1, 1), (1, 1, 1), 1)])
+  program, = interpreter().compile([ProgramSpec("add", triton.module(ADDS.format("tl.sum(1)")), (1, 1, 1), (1, 1, 1), 1)])
   with pytest.raises(CompileError, match=r"kernel add, program \(0, 0, 0\)"): program([np.zeros(4, np.uint8)])
 
 
 def test_the_interpreter_leaves_no_trace() -> None:
   """The same process compiles after interpreting, and calling a kernel's function without a launch is still an error."""
-  source = ADDS.format("1.5")
+  source = triton.module(ADDS.format("1.5"))
   x = np.zeros(1, np.float32)
   program, = interpreter().compile([ProgramSpec("add", source, (3, 1, 1), (1, 1, 1), 1)])
   program([x.view(np.uint8)])
   assert x[0] == 4.5
-  assert compiler.build(source, "add", signature(source), "sm_90").num_warps == 4
-  with pytest.raises(RuntimeError): compiler.load(source).add(1)
+  assert compiler.build(source, "add", "sm_90").num_warps == 4
+  with pytest.raises(RuntimeError): compiler.load(source.text).add(1)
 
 
 def test_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-  source = ADDS.format("2.5")
-  first = compiler.build(source, "add", signature(source), "sm_90")
+  source = triton.module(ADDS.format("2.5"))
+  first = compiler.build(source, "add", "sm_90")
   monkeypatch.setattr(compiler, "_compile", lambda *a: pytest.fail("compiled again"))
-  assert compiler.build(source, "add", signature(source), "sm_90") == first
+  assert compiler.build(source, "add", "sm_90") == first
   assert compiler.Binary.unpack(first.pack()) == first
   assert disk.load("triton", "nothing") is None
 
 
 def test_what_triton_refuses_is_said() -> None:
-  with pytest.raises(CompileError, match="kernel add for sm_90: .*"): compiler.build(ADDS.format("tl.nothing"), "add", {"data0": "*fp32"}, "sm_90")
+  with pytest.raises(CompileError, match="kernel add for sm_90: .*"): compiler.build(triton.module(ADDS.format("tl.nothing")), "add")
   with pytest.raises(CompileError, match="no Python"): compiler.load("def :")
   with pytest.raises(CompileError, match="expected sm_ and a number"): compiler.capability("gfx90a")
 
@@ -152,10 +152,13 @@ def test_what_a_schedule_writes_it_has_read_before() -> None:
 
 def test_only_sums_are_fused() -> None:
   """A product and a sum are rounded one by one, as numpy does it, unless many are added up."""
-  scaled = ADDS.format(1).replace("tl.load(data0) + 1", "tl.load(data0)*3.7 + 1")
-  assert "fma" not in compiler.build(scaled, "add", signature(scaled)).ptx
-  summed = scaled.replace("  tl.store", "  for i in range(3):\n    tl.store")
-  assert "fma" in compiler.build(summed, "add", signature(summed)).ptx
+  x = Tensor.empty(64, 64)
+  scaled, summed = (item.ast for item in (create_schedule([t])[-1] for t in (x*3.7 + 1, (x*3.7 + 1).sum(1))))
+  note = "total += tl.dot(a, b); for x in tl.arange(0, 65536): tl.sum(x)   # flatten=True"
+  for k, fused in ((scaled, False), (summed, True)):
+    plain, noted = (TritonRenderer().render("k", linearize(k), notes) for notes in ((), (note,)))
+    assert noted.text == f"# {note}\n{plain.text}" and noted.options == plain.options   # what a comment says is for people
+    assert ("fma" in compiler.build(noted, "k").ptx) is fused
 
 
 @pytest.mark.parametrize("n, dtype, block", [(4096, "bfloat16", (128, 256)), (2048, "float16", (128, 256)), (1024, "float16", (64, 128)),

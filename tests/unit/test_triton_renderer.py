@@ -1,6 +1,7 @@
 """What Triton source looks like for small cases, and what it refuses. Needs no triton."""
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
@@ -8,8 +9,8 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends import render
-from ntgrad.backends.cuda.helpers import HELPERS, needed
-from ntgrad.backends.cuda.renderer import TritonRenderer, signature, types
+from ntgrad.backends.cuda.helpers import HELPERS, with_called
+from ntgrad.backends.cuda.renderer import TritonRenderer, signature
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.linearizer import Linearizer
@@ -23,7 +24,7 @@ F, U8 = dtypes.float32, dtypes.uint8
 
 def body(p: Lines, renderer: TritonRenderer | None = None) -> str:
   """The lines of the kernel, without what is before them."""
-  source = (renderer or TritonRenderer()).render("k", p.uops)
+  source = (renderer or TritonRenderer()).render("k", p.uops).text
   return "\n".join(line[2:] for line in source[source.index("def k("):].splitlines()[1:])
 
 
@@ -99,14 +100,14 @@ def test_a_copy_of_narrow_floats_does_not_widen_them() -> None:
 
 def test_tf32_only_when_asked() -> None:
   k, = kernels("matmul_float")
-  assert 'input_precision="ieee"' in TritonRenderer().render("k", lines(k))
-  assert 'input_precision="tf32"' in TritonRenderer(allow_tf32=True).render("k", lines(k))
+  assert 'input_precision="ieee"' in TritonRenderer().render("k", lines(k)).text
+  assert 'input_precision="tf32"' in TritonRenderer(allow_tf32=True).render("k", lines(k)).text
 
 
 def test_fp8_products_where_the_chip_has_them() -> None:
   k, = kernels("matmul_fp8")
-  assert "tl.float8e4nv, bitcast=True" in TritonRenderer(capability=90).render("k", lines(k))
-  assert "float8e4nv" not in TritonRenderer(capability=80).render("k", lines(k))
+  assert "tl.float8e4nv, bitcast=True" in TritonRenderer(capability=90).render("k", lines(k)).text
+  assert "float8e4nv" not in TritonRenderer(capability=80).render("k", lines(k)).text
 
 
 def test_64_bit_indices() -> None:
@@ -125,10 +126,12 @@ def test_grids_beyond_what_cuda_launches() -> None:
   assert "gidx1 = tl.program_id(0)//5\ngidx0 = tl.program_id(0)%5\n" in body(p)
 
 
-def test_types_are_part_of_the_source() -> None:
+def test_a_source_has_its_parameters_types() -> None:
   p, out, (x,) = stored(dtypes.bool, dtypes.float8_e5m2)
   p.store(out, 0, p.cast(x, dtypes.bool))
-  assert signature(render("triton", "k", p.uops)) == types(p.uops) == {"data0": "*i8", "data1": "*u8"}
+  source = TritonRenderer().render("k", p.uops)
+  assert source.signature == (("data0", "*i8"), ("data1", "*u8")) == tuple(signature(p.uops).items())
+  assert "\n# data0: *i8, data1: *u8\n@triton.jit\n" in source.text
 
 
 def test_refusals() -> None:
@@ -147,8 +150,10 @@ def test_refusals() -> None:
 
 
 def test_helpers_bring_what_they_call() -> None:
-  assert needed("_signed_pow(a, b)") == ["_int_pow", "_signed_pow"] and needed("nothing_here(_x)") == []
-  assert all(text.startswith("@triton.jit\ndef ") for text in HELPERS.values())
+  for name, text in HELPERS.items():
+    assert text.startswith(f"@triton.jit\ndef {name}(")
+    known = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)} & {*HELPERS, "libdevice"}
+    assert with_called([name]) == [*known, name]
 
 
 def test_rendering_imports_no_triton() -> None:

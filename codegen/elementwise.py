@@ -1,0 +1,109 @@
+"""Makers of the tensor graph's elementwise nodes: each stores the shape and device it knows on the node, so that nothing has to find them again.
+
+They trust their arguments: nodes of one shape, and of one dtype where the function takes that.
+"""
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+from .dtype import DType, dtypes
+from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+
+Shape = tuple[int, ...]
+_bool = dtypes.bool
+_WHERE = TernaryOps.WHERE
+_ALU = Ops.ALU
+
+
+def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Shape, device: str | None) -> UOp:
+  """A node whose shape and device are known."""
+  u = UOp(op, dtype, src, arg)
+  d = u.__dict__
+  if "shape" not in d: d["shape"], d["device"] = shape, device
+  return u
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _const(value: Any, dtype: DType, shape: Shape) -> UOp:
+  u = UOp.const(dtype, value)
+  u.__dict__["shape"], u.__dict__["device"] = (), None
+  if not shape: return u
+  ones = (1,) * len(shape)
+  u = make(Ops.RESHAPE, dtype, (u,), ones, ones, None)
+  return u if shape == ones else make(Ops.EXPAND, dtype, (u,), shape, shape, None)
+
+
+def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
+  """A constant of a shape: CONST, RESHAPE to ones, EXPAND."""
+  # the cache takes -0.0 for 0.0
+  if value == 0 and dtype.kind == "f" and math.copysign(1.0, value) < 0: return _const.__wrapped__(value, dtype, shape)
+  return _const(value, dtype, shape)
+
+
+def const_value(u: UOp) -> Any:
+  """The number that every element of ``u`` is known to be, or None."""
+  while u.op is Ops.EXPAND or u.op is Ops.RESHAPE: u = u.src[0]
+  return u.arg if u.op is Ops.CONST else None
+
+
+def unary(fn: UnaryOps, a: UOp) -> UOp:
+  """A function of one value; ISNAN gives bool."""
+  return make(_ALU, _bool if fn is UnaryOps.ISNAN else a.dtype, (a,), fn, a.shape, a.device)
+
+
+def binary(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
+  """A function of two values of one shape and dtype; comparisons give bool."""
+  return make(_ALU, _bool if fn in COMPARE else a.dtype, (a, b), fn, a.shape, a.device or b.device)
+
+
+def add(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.ADD, a, b)
+def sub(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.SUB, a, b)
+def mul(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.MUL, a, b)
+def div(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.DIV, a, b)
+
+
+def scalar(fn: BinaryOps, a: UOp, value: Any) -> UOp:
+  """``fn(a, value)`` with a number of a's dtype."""
+  return binary(fn, a, const(value, a.dtype, a.shape))
+
+
+def where(condition: UOp, yes: UOp, no: UOp) -> UOp:
+  """Choose by a bool condition; all three of one shape."""
+  return make(_ALU, yes.dtype, (condition, yes, no), _WHERE, yes.shape, condition.device or yes.device or no.device)
+
+
+# ---- arithmetic that folds the constants that gradients are full of
+def product(a: UOp, b: UOp) -> UOp:
+  """a * b; a factor of 1 is left out."""
+  va, vb = const_value(a), const_value(b)
+  if va is not None and vb is not None: return const(va * vb, a.dtype, a.shape)
+  if va == 1: return b
+  if vb == 1: return a
+  return binary(BinaryOps.MUL, a, b)
+
+
+def quotient(a: UOp, b: UOp) -> UOp:
+  """a / b; a divisor of 1 is left out."""
+  va, vb = const_value(a), const_value(b)
+  if vb == 1: return a
+  if va is not None and vb: return const(va / vb, a.dtype, a.shape)
+  return binary(BinaryOps.DIV, a, b)
+
+
+def negative(a: UOp) -> UOp:
+  """-a; of a negative value that which it is made of."""
+  v = const_value(a)
+  if v is not None: return const(-v, a.dtype, a.shape)
+  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
+
+
+def scaled(a: UOp, value: float) -> UOp:
+  """a * value, a number."""
+  return product(a, const(value, a.dtype, a.shape))
+
+
+def select(mask: UOp, a: UOp) -> UOp:
+  """a where the mask is true, else 0."""
+  return where(mask, a, const(0.0, a.dtype, a.shape))

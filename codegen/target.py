@@ -1,0 +1,48 @@
+"""What a device is, as far as choosing asks: each number of the heuristics that describes a machine is a field of its Target.
+
+What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is used.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .dtype import DType, dtypes
+
+
+@dataclass(frozen=True)
+class Target:
+  """A device, or a kind of them. The defaults for vectors and caches were measured with PoCL on two cores of a Zen 3 and on AVX-512, those for
+  blocks on an H100 (bench/RESULTS-cuda.md); sizes in bytes unless said otherwise."""
+  name: str                              # "opencl", "numpy", "triton"
+  dtypes: tuple[DType, ...] = dtypes.all
+  # ---- programs
+  cores: int = 1                         # GRID values that run at the same time
+  start_cycles: int = 60_000             # a CPU's program shorter than this is not worth its start
+  start_bytes: int = 2000                # that could have been moved while a program starts
+  turn: float = 1e-7                     # seconds that a turn of a loop takes on a chip with blocks, whatever it loads
+  # ---- vectors, in a CPU's registers
+  lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
+  registers: int = 16                    # vector registers
+  # ---- work-items, where blocks are not made by the compiler
+  locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
+  work_items: int = 256                  # of a group, at most
+  # ---- memory
+  local_memory: int = 0                  # that STAGE, or a block's pipeline, may use; 0: none
+  private_memory: int = 16 << 10         # of a program's own variable; a larger one is local memory, for a CPU's stack is small
+  core_cache: int = 512 << 10            # of the cache that each core has for itself (level 2)
+  cache: int = 1 << 20                   # of the last cache, which all cores share
+  stream: int = 16 << 20                 # outputs from this size on do not stay in a cache anyway
+  bandwidth: float = 20e9                # bytes a second between memory and cores
+  # ---- blocks: TILE axes that the target's own compiler makes all at once
+  blocks: bool = False
+  descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
+  accumulators: int = 128 << 10          # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
+  mapped: int = 1024                     # elements of a program that only maps elements
+  row: int = 16384                       # elements of a row that is read once and stays in registers
+  block: int = 4096                      # elements of the block of a reduction, in rows and what is reduced
+  columns: int = 64                      # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
+  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 128), (64, 64))   # of the output of a product by tensor cores, best first
+  exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
+  row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
+  group: int = 8                         # rows of blocks whose programs run together: what they share of the other factor stays in the cache
+  waves: int = 3                         # from so many programs a core on, programs that stay and go on to the next block win
