@@ -6,7 +6,8 @@ compiler contracts to fused multiply-adds (the errors rely on it). Comparisons a
 """
 from __future__ import annotations
 
-from ntgrad.backends.opencl.prelude import Type, helper, helper_of
+from ntgrad.backends.cstyle.helpers import Type, helper
+from ntgrad.backends.opencl.prelude import TEMPLATES
 
 
 def horner(x: str, *coefficients: str) -> str:
@@ -29,7 +30,7 @@ def _scaled(t: Type) -> str:
   return p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _exp(t: Type) -> str:
   return f"""
 static {t} exp_{t}({t} x) {{
@@ -42,7 +43,7 @@ static {t} exp_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _exp2(t: Type) -> str:
   return f"""
 static {t} exp2_{t}({t} x) {{
@@ -72,19 +73,19 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _log_natural(t: Type) -> str:
   return _log(t, "log", f"""{t} y = p*(f*z) + k*-2.12194440e-4f - 0.5f*z;
   {t} r = f + y + k*0.693359375f;""")
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _log2(t: Type) -> str:
   return _log(t, "log2", f"""{t} y = p*(f*z) - 0.5f*z, m = f + y;
   {t} r = m*0.442695041f + m + k;""")
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _tanh(t: Type) -> str:
   p = horner("s", "-2.76076847742355e-16f", "2.00018790482477e-13f", "-8.60467152213735e-11f", "5.12229709037114e-08f",
              "1.48572235717979e-05f", "6.37261928875436e-04f", "4.89352455891786e-03f")
@@ -100,7 +101,7 @@ static {t} tanh_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _erf(t: Type) -> str:
   near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
   return f"""
@@ -135,15 +136,15 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _sin(t: Type) -> str: return _wave(t, "sin", "", "")
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _cos(t: Type) -> str: return _wave(t, "cos", " - 0.5f", " + 1")
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _tan(t: Type) -> str: return f"static {t} tan_{t}({t} x) {{ return @sin(x)/@cos(x); }}"
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _sqrt(t: Type) -> str:
   if t.n == 1: return f"static float sqrt_{t}(float x) {{ return __builtin_sqrtf(x); }}"
   hard = {4: "__builtin_ia32_sqrtps(x)", 8: "__builtin_ia32_sqrtps256(x)"}.get(t.n)
@@ -165,7 +166,7 @@ def _rounding(name: str, builtin: str) -> None:
   def template(t: Type) -> str:
     return f"static {t} {name}_{t}({t} x) {{ return __builtin_elementwise_{builtin}(x); }}"
   template.__name__ = name
-  helper(template)
+  helper(TEMPLATES)(template)
 
 
 for _name, _builtin in ROUNDINGS.items(): _rounding(_name, _builtin)
