@@ -40,8 +40,6 @@ class Type:
   @classmethod
   def parse(cls, text: str) -> Type:
     """``float8`` → ``Type("float", 8)``."""
-    bases = {name: base for base, name in cls.names.items()}
-    if text in bases: return cls(bases[text])
     m = re.fullmatch(r"([a-z]+)(\d*)", text)
     assert m is not None, text
     return cls(m[1], int(m[2] or 1))
@@ -66,9 +64,12 @@ def helper(templates: Templates, *bases: str) -> Callable[[Template], Template]:
   return add
 
 
+common = helper(COMMON)
+
+
 def library(name: str, t: Type, *args: str) -> str:
   """Text for a template that calls a function of type ``t``."""
-  return f"@{name}:{t}({', '.join(args)})"
+  return f"@{name}:{t.base}{t.n}({', '.join(args)})"
 
 
 _CALL = re.compile(r"@(\w+)(?::(\w+))?")
@@ -113,20 +114,20 @@ class Library:
 
 
 # ---- MAX and MIN
-@helper(COMMON)
+@common
 def _max(t: Type) -> str:
   nan = " | (a != a)" if t.base in ("float", "double") else ""
   return f"static {t} max_{t}({t} a, {t} b) {{ return (a > b){nan} ? a : b; }}"
 
 
-@helper(COMMON)
+@common
 def _min(t: Type) -> str:
   nan = " | (a != a)" if t.base in ("float", "double") else ""
   return f"static {t} min_{t}({t} a, {t} b) {{ return (a < b){nan} ? a : b; }}"
 
 
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
-@helper(COMMON)
+@common
 def _idiv(t: Type) -> str:
   if t.base in ("float", "double"): return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
@@ -150,7 +151,7 @@ static {t} idiv_{t}({t} a, {t} b) {{
 }}"""
 
 
-@helper(COMMON)
+@common
 def _mod(t: Type) -> str:
   if t.base in ("float", "double"): return f"""
 static {t} mod_{t}({t} a, {t} b) {{
@@ -188,7 +189,7 @@ static {t} pow_{t}({t} a, {t} b) {{
   return f"static {t} pow_{t}({t} a, {t} b) {{ return ({t})({lanes}); }}"
 
 
-@helper(COMMON)
+@common
 def _abs(t: Type) -> str:
   if t.base in ("float", "double"):
     bits, mask = ("int", "0x7fffffff") if t.base == "float" else ("long", "0x7fffffffffffffffL")
@@ -223,22 +224,22 @@ static {t.of(store)} float_to_{kind}_{t}({t} x) {{
 }}"""
 
 
-@helper(COMMON)
+@common
 def _half_to_float(t: Type) -> str:
   return _decode("half", t, 13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u")
 
 
-@helper(COMMON)
+@common
 def _float_to_half(t: Type) -> str:
   return _encode("half", t, "ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u")
 
 
-@helper(COMMON)
+@common
 def _bfloat16_to_float(t: Type) -> str:
   return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {t.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
 
 
-@helper(COMMON)
+@common
 def _float_to_bfloat16(t: Type) -> str:
   u = t.of("uint")
   return f"""
@@ -248,27 +249,27 @@ static {t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
 }}"""
 
 
-@helper(COMMON)
+@common
 def _fp8e4m3_to_float(t: Type) -> str:
   return _decode("fp8e4m3", t, 20, "0x7fu", "0x1p120f", f"m == 0x7fu ? ({t.of('uint')})(0x7fc00000u)")
 
 
-@helper(COMMON)
+@common
 def _float_to_fp8e4m3(t: Type) -> str:
   return _encode("fp8e4m3", t, "uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu")
 
 
-@helper(COMMON)
+@common
 def _fp8e5m2_to_float(t: Type) -> str:
   return _decode("fp8e5m2", t, 21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")
 
 
-@helper(COMMON)
+@common
 def _float_to_fp8e5m2(t: Type) -> str:
   return _encode("fp8e5m2", t, "uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")
 
 
-@helper(COMMON)
+@common
 def _to_odd(t: Type) -> str:
   """double to float rounded to odd, so that rounding on to a narrower float is as if done once."""
   i = t.of("int")

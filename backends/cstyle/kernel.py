@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Sequence
 
 from ntgrad.backends.base import Renderer
-from ntgrad.backends.cstyle.analysis import Facts, analyse
+from ntgrad.backends.cstyle.analysis import accumulator, analyse, factor
 from ntgrad.backends.cstyle.helpers import SIGNED, Type
 from ntgrad.backends.cstyle.language import ADD, AND, ATOM, COND, EQUAL, LAND, LESS, LOR, MUL, NARROW, OR, SHIFT, UNARY, XOR, Language, Text
 from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.index import vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
 _INFIX = {
@@ -21,14 +22,9 @@ _INFIX = {
   BinaryOps.CMPLE: (" <= ", LESS), BinaryOps.CMPEQ: (" == ", EQUAL), BinaryOps.CMPNE: (" != ", EQUAL), BinaryOps.AND: (" & ", AND),
   BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
 # arithmetic of bool: on scalars, and on vectors, which are masks
-_LOGIC = {BinaryOps.AND: "and", BinaryOps.MUL: "and", BinaryOps.MIN: "and", BinaryOps.OR: "or", BinaryOps.ADD: "or", BinaryOps.MAX: "or",
-          BinaryOps.XOR: "xor", BinaryOps.SUB: "xor"}
-_BOOL = {"and": (" && ", LAND), "or": (" || ", LOR), "xor": (" != ", EQUAL)}
-_MASK = {"and": (" & ", AND), "or": (" | ", OR), "xor": (" ^ ", XOR)}
-_BUILTIN = {
-  UnaryOps.SQRT: "sqrt", UnaryOps.EXP: "exp", UnaryOps.EXP2: "exp2", UnaryOps.LOG: "log", UnaryOps.LOG2: "log2", UnaryOps.SIN: "sin",
-  UnaryOps.COS: "cos", UnaryOps.TAN: "tan", UnaryOps.TANH: "tanh", UnaryOps.ERF: "erf", UnaryOps.FLOOR: "floor", UnaryOps.CEIL: "ceil",
-  UnaryOps.TRUNC: "trunc", UnaryOps.ROUND: "rint"}
+_AND, _OR, _XOR = ((" && ", LAND), (" & ", AND)), ((" || ", LOR), (" | ", OR)), ((" != ", EQUAL), (" ^ ", XOR))
+_LOGIC = {BinaryOps.AND: _AND, BinaryOps.MUL: _AND, BinaryOps.MIN: _AND, BinaryOps.OR: _OR, BinaryOps.ADD: _OR, BinaryOps.MAX: _OR,
+          BinaryOps.XOR: _XOR, BinaryOps.SUB: _XOR}
 
 
 class CStyleRenderer(Renderer):
@@ -55,8 +51,8 @@ class Kernel:
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
     self.language, self.type, self.name, self.uops = language, language.type, name, list(uops)
-    self.facts: Facts = analyse(self.uops)
-    self.first: list[str] = []    # what comes before the arrays
+    self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
+    self.facts = analyse(self.uops)
     self.top: list[str] = []      # declarations of arrays, which C wants before what uses them
     self.lines: list[str] = []
     self.depth = 1
@@ -70,18 +66,26 @@ class Kernel:
     """PoCL does not check the size of local memory, nor of the stack: too much of either ends the process."""
     for where in ("local", "private"):
       arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
-      total = sum(u.arg[1]*self.language.stored_type(u.dtype).size for u in arrays)
+      total = sum(u.arg[1]*self.stored_type(u.dtype).size for u in arrays)
       most = self.language.target.local_memory or 1 << 19
       if total > most:
         raise CompileError(f"kernel {self.name}: {total:,} bytes of {where} arrays; {self.language.target.name} takes {most:,}")
 
   # ---- small tools
-  def emit(self, line: str) -> None: self.lines.append("  "*self.depth + line)
+  def emit(self, line: str) -> None:
+    """Add a line. Braces at its ends close and open blocks."""
+    self.depth -= line[0] == "}"
+    self.lines.append("  "*self.depth + line)
+    self.depth += line[-1] == "{"
   def fresh(self, prefix: str) -> str:
     n = self.counts.get(prefix, 0)
     self.counts[prefix] = n + 1
     return f"{prefix}{n}"
-  def value_type(self, dtype: DType) -> Type: return self.language.value_type(dtype)
+  def declare(self, t: Type, prefix: str, text: str) -> str:
+    """A new variable with a value; gives its name."""
+    name = self.fresh(prefix)
+    self.emit(f"{t} {name} = {text};")
+    return name
   def resolve(self, text: str, t: Type) -> str:
     """A text whose calls are marked with ``@``, written out; the helpers that they need are added to the source."""
     text, helpers = self.language.library.resolve(text, t)
@@ -115,15 +119,11 @@ class Kernel:
   # ---- statements
   def node(self, u: UOp) -> None:
     op = u.op
-    if op is Ops.CONST:
-      self.text[u] = self.language.constant(u.dtype.scalar(), u.arg)
-      if u.dtype.count > 1:
-        t = self.value_type(u.dtype)
-        self.text[u] = (f"({t})({-int(u.arg) if u.dtype.kind == 'b' else self.text[u][0]})", ATOM)
+    if op is Ops.CONST: self.text[u] = self.constant(u.dtype, u.arg)
     elif op is Ops.DEFINE_GLOBAL: self.text[u] = (u.arg[1], ATOM)
     elif op is Ops.DEFINE_LOCAL:
       name, size, where = u.arg
-      self.top.append(f"{self.language.spaces[where]}{self.language.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
+      self.top.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
       self.text[u] = (name, ATOM)
     elif op is Ops.SPECIAL:
       name = f"{u.arg[0]}idx{u.arg[1]}"
@@ -131,36 +131,22 @@ class Kernel:
       if position != name: self.emit(f"{self.value_type(u.dtype)} {name} = {position};")
       self.text[u] = (name, ATOM)
     elif op is Ops.LOOP:
-      name, t = self.fresh(self.language.index), self.value_type(u.dtype)
-      step = step_of(u)
+      name, step = self.fresh(self.language.index), step_of(u)
       more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
-      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
+      self.emit(f"for ({self.value_type(u.dtype)} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
       self.text[u] = (name, ATOM)
-      self.depth += 1
-    elif op is Ops.WHILE:
-      self.emit("while (1) {")
-      self.depth += 1
+    elif op is Ops.WHILE: self.emit("while (1) {")
     elif op is Ops.BREAK: self.emit(f"if (!{self.c(u.src[0], UNARY)}) break;")
-    elif op is Ops.ELSE:
-      self.depth -= 1
-      self.emit("} else {")
-      self.depth += 1
+    elif op is Ops.ELSE: self.emit("} else {")
     elif op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE):
       self.flush()
-      self.depth -= 1
       self.emit("}")
     elif op is Ops.IF:
       self.flush()
       self.emit(f"if ({self.c(u.src[0])}) {{")
-      self.depth += 1
     elif op is Ops.BARRIER:
       if not self.language.serial: self.emit(self.language.barrier)
-    elif op is Ops.DEFINE_ACC:
-      name, t = self.fresh("acc"), self.value_type(u.dtype)
-      start = self.language.constant(u.dtype.scalar(), u.arg)[0]
-      if t.n > 1: start = f"({t})({-int(u.arg) if u.dtype.kind == 'b' else start})"
-      self.emit(f"{t} {name} = {start};")
-      self.text[u] = (name, ATOM)
+    elif op is Ops.DEFINE_ACC: self.text[u] = (self.declare(self.value_type(u.dtype), "acc", self.constant(u.dtype, u.arg)[0]), ATOM)
     elif op is Ops.PHI:
       self.text[u] = self.text[u.src[0]]
       self.phis.append(u)
@@ -169,28 +155,23 @@ class Kernel:
       if any(s in self.phis for s in u.src): self.flush()
       if op is Ops.STORE: self.store(u)
       elif op is Ops.ATOMIC: self.atomic(u)
-      elif op is Ops.LOAD: self.define(u, "val", self.load(u))
+      elif op is Ops.LOAD: self.text[u] = (self.declare(self.value_type(u.dtype), "val", self.load(u)[0]), ATOM)
       else:
         value = self.value(u)
-        if u in self.facts.inline and len(value[0]) <= 100 or (op is Ops.GEP and not self.facts.reads[u]): self.text[u] = value
-        else: self.define(u, {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec"}.get(op, "alu"), value)
-
-  def define(self, u: UOp, prefix: str, value: Text) -> None:
-    name = self.fresh(prefix)
-    self.emit(f"{self.value_type(u.dtype)} {name} = {value[0]};")
-    self.text[u] = (name, ATOM)
+        if u not in self.facts.inline or len(value[0]) > 100:
+          if op is not Ops.GEP or self.facts.reads[u]:
+            prefix = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec"}.get(op, "alu")
+            value = (self.declare(self.value_type(u.dtype), prefix, value[0]), ATOM)
+        self.text[u] = value
 
   def flush(self) -> None:
     """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is kept first."""
     values: list[tuple[UOp, str]] = []
     assigned: set[UOp] = set()
     for u in self.phis:
-      acc = _acc(u)
-      text = self.c(u.src[1])
-      if self.facts.reads[u.src[1]] & assigned:
-        name = self.fresh("next")
-        self.emit(f"{self.value_type(u.dtype)} {name} = {text};")
-        text = name
+      acc, value = accumulator(u), u.src[1]
+      text = self.c(value)
+      if self.facts.reads[value] & assigned: text = self.declare(self.value_type(u.dtype), "next", text)
       assigned.add(acc)
       values.append((acc, text))
     for acc, text in values:
@@ -198,12 +179,17 @@ class Kernel:
     self.phis.clear()
 
   # ---- memory
+  def where(self, buffer: UOp, index: UOp, prec: int = COND) -> str:
+    """The C pointer to an element."""
+    name = self.c(buffer)
+    if index.op is Ops.CONST and index.arg == 0: return name
+    return f"({name} + {self.c(index, ADD)})" if prec < ADD else f"{name} + {self.c(index, ADD)}"
+
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
     """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on."""
     space = self.language.spaces["global" if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]
-    offset = "" if index.op is Ops.CONST and index.arg == 0 else f" + {self.c(index, ADD)}"
-    where = f"{self.c(buffer)}{offset}"
-    return f"({space}{'const ' if const else ''}{t if aligned else self.unaligned(t)}*){f'({where})' if offset else where}"
+    where = self.where(buffer, index, UNARY)
+    return f"({space}{'const ' if const else ''}{t if aligned else self.unaligned(t)}*){where}"
 
   def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
     """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
@@ -218,7 +204,7 @@ class Kernel:
     gate = u.src[2] if len(u.src) > 2 else None
     other = u.src[3] if len(u.src) > 3 else UOp.const(u.dtype.scalar(), 0)
     if other not in self.text: self.node(other)
-    t = self.language.stored_type(u.dtype)
+    t = self.stored_type(u.dtype)
     if t.n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(3))})"  # a 3-vector takes the room of 4
     else: raw = self.place(buffer, index, t, True)
     if gate is not None and gate.dtype.count > 1:
@@ -236,7 +222,7 @@ class Kernel:
 
   def widen(self, raw: str, dtype: DType) -> Text:
     """A value in memory's type to its register type."""
-    t = self.language.stored_type(dtype)
+    t = self.stored_type(dtype)
     if dtype.scalar() in NARROW: return self.call(f"{dtype.short}_to_float", t, raw)
     if dtype.kind == "b": return (raw, UNARY) if t.n == 1 else (f"{t.to('int', raw)} != 0", EQUAL)
     return (raw, UNARY if t.n > 1 else ATOM)
@@ -256,20 +242,17 @@ class Kernel:
     gate = u.src[3] if len(u.src) > 3 else None
     n = value.dtype.count
     if n == 1 and gate is not None: n = gate.dtype.count
-    t = self.language.stored_type(buffer.dtype.scalar().vec(n))
+    t = self.stored_type(buffer.dtype.scalar().vec(n))
     text = self.narrow(value, n)
     if (gate is not None and gate.dtype.count > 1) or n == 3:
-      if n > 1 and (self.text[value][0] != text or self.text[value][1] > ATOM):
-        name = self.fresh("out")
-        self.emit(f"{t} {name} = {text};")
-        text = name
+      if n > 1 and self.text[value] != (text, ATOM): text = self.declare(t, "out", text)
       for i in range(n):
         guard = "" if gate is None else f"if ({self.c(gate, ATOM) + (f'.s{i:x}' if gate.dtype.count > 1 else '')}) "
         self.emit(f"{guard}{self.lane(buffer, index, i)} = {text}.s{i:x};")
       return
     guard = f"if ({self.c(gate)}) " if gate is not None else ""
     streams = u.arg == "nt" and self.language.streams and n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
-    if streams and self.facts.divides(index, n):  # such a store must be aligned
+    if streams and factor(index) % n == 0:  # such a store must be aligned
       self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
     else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
 
@@ -283,8 +266,7 @@ class Kernel:
       self.text[new] = self.value(new)
       return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *u.src[3:])))
     guard = f"if ({self.c(u.src[3])}) " if len(u.src) > 3 else ""
-    place = f"{self.c(buffer)}" if index.op is Ops.CONST and index.arg == 0 else f"{self.c(buffer)} + {self.c(index, ADD)}"
-    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, place, self.c(value))
+    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index), self.c(value))
     self.typedefs.update(zip(head, head))
     self.helpers.update(helpers)
     self.emit(f"{guard}{call};")
@@ -312,22 +294,21 @@ class Kernel:
     return self.binary(u)
 
   def cast(self, u: UOp) -> Text:
-    s, d, n = u.src[0].dtype.scalar(), u.dtype.scalar(), u.dtype.count
-    t = self.value_type(u.dtype)
-    if u.src[0].op is Ops.CONST and u.src[0].dtype.count == n == 1: return self.language.constant(d, cast_number(u.src[0].arg, s, d))
-    if u.src[0].dtype.count != n:  # convert the scalar, then widen
-      x = self.scalar_cast(self.c(u.src[0], UNARY), s, d)[0]
-      return (f"({t})({'-' + f'({x})' if d.kind == 'b' else x})", ATOM)
-    if n == 1: return self.scalar_cast(self.c(u.src[0], UNARY), s, d)
-    f = self.value_type(u.src[0].dtype)
-    if s is d: return self.text[u.src[0]]
-    if d.kind == "b": return self.mask(f, f"{self.c(u.src[0], LESS)} != ({f})(0)", EQUAL)
-    x = self.c(u.src[0])
-    if s.kind == "b": f, x = self.type("int", n), f"{self.c(u.src[0], AND)} & 1"
-    if d in NARROW: return self.round(x, f, d)
-    if f == t: return (x, AND) if s.kind == "b" else self.text[u.src[0]]
-    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: f, x = f.of("int"), f.to("int", x)
-    return (f.to(t.base, x), ATOM)
+    x = u.src[0]
+    s, d, n = x.dtype.scalar(), u.dtype.scalar(), u.dtype.count
+    t, f = self.value_type(u.dtype), self.value_type(x.dtype)
+    if x.op is Ops.CONST and f.n == n == 1: return self.constant(d, cast_number(x.arg, s, d))
+    if f.n == 1:
+      one = self.scalar_cast(self.c(x, UNARY), s, d)
+      return one if n == 1 else (f"({t})({f'-({one[0]})' if d.kind == 'b' else one[0]})", ATOM)   # convert the scalar, then widen
+    if s is d: return self.text[x]
+    if d.kind == "b": return self.mask(f, f"{self.c(x, LESS)} != ({f})(0)", EQUAL)
+    text = self.c(x)
+    if s.kind == "b": text = f"{self.c(x, AND)} & 1"
+    if d in NARROW: return self.round(text, f, d)
+    if f == t: return (text, AND) if s.kind == "b" else self.text[x]
+    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: f, text = f.of("int"), f.to("int", text)
+    return (f.to(t.base, text), ATOM)
 
   def scalar_cast(self, x: str, s: DType, d: DType) -> Text:
     f, t = self.value_type(s), self.value_type(d)
@@ -348,12 +329,12 @@ class Kernel:
     return self.call(f"{d.short}_to_float", f.of(self.language.stored[d.name]), bits)
 
   def bitcast(self, u: UOp) -> Text:
-    s, d, n = u.src[0].dtype.scalar(), u.dtype.scalar(), u.dtype.count
+    x, d = u.src[0], u.dtype.scalar()
+    s, n = x.dtype.scalar(), u.dtype.count
     if s.itemsize != d.itemsize: raise CompileError(f"kernel {self.name}: BITCAST from {s} to {d}: item sizes differ")
-    x = self.narrow(u.src[0], n)
-    raw, out = self.type(self.language.stored[s.name], n), self.type(self.language.stored[d.name], n)
-    if raw != out: x = self.resolve(raw.bits(out.base, x), raw)
-    return self.widen(x, u.dtype) if d in NARROW or d.kind == "b" else (x, ATOM if raw != out else UNARY)
+    text, raw, out = self.narrow(x, n), self.stored_type(s.vec(n)), self.stored_type(u.dtype)
+    if raw != out: text = self.resolve(raw.bits(out.base, text), raw)
+    return self.widen(text, u.dtype) if d in NARROW or d.kind == "b" else (text, ATOM if raw != out else UNARY)
 
   def unary(self, u: UOp) -> Text:
     fn, x, t = u.arg, u.src[0], self.value_type(u.dtype)
@@ -365,24 +346,20 @@ class Kernel:
       if u.dtype.kind == "b" and t.n == 1: return (f"!{self.c(x, UNARY)}", UNARY)
       return self.wrapped(u, f"~{self.wide(x, t.n, UNARY, True)}", UNARY)
     if fn is UnaryOps.NEG:
-      if self.exposed(u):
+      if u in self.facts.exposed:
         unsigned = t.of("u" + t.base)
         if t.n == 1: return (f"({t})(0u - ({unsigned}){self.c(x, UNARY)})", UNARY)
         return (t.bits(t.base, f"({unsigned})(0) - {t.bits(unsigned.base, wide)}"), ATOM)
       inner = self.wide(x, t.n, UNARY, True)
       return self.wrapped(u, f"-({inner})" if inner.startswith("-") else f"-{inner}", UNARY)
+    if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub":
-      if fn is UnaryOps.ABS: return self.call("abs", t, wide) if u.dtype.kind == "i" else self.text[x]
-      if fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND): return self.text[x]
+      if fn in (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND): return self.text[x]
       raise CompileError(f"kernel {self.name}: {fn} of {u.dtype}: takes floats")
-    if fn is UnaryOps.RECIP: return (f"{'1.0' if t.base == 'double' else '1.0f'}/{self.wide(x, t.n, UNARY, True)}", MUL)
-    if fn is UnaryOps.RSQRT: return (f"{'1.0' if t.base == 'double' else '1.0f'}/{self.call('sqrt', t, wide)[0]}", MUL)
-    if fn is UnaryOps.ABS: return self.call("abs", t, wide)
-    return self.call(_BUILTIN[fn], t, wide)
-
-  def exposed(self, u: UOp) -> bool:
-    """Whether signed overflow here could be seen, so that it must wrap by way of unsigned (C leaves it undefined)."""
-    return u.dtype.kind == "i" and u.dtype.itemsize >= 4 and u in self.facts.exposed
+    if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
+      below = self.wide(x, t.n, UNARY, True) if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
+      return (f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", MUL)
+    return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
     """C computes with 8 and 16 bit scalars as int: cut the result back."""
@@ -395,34 +372,34 @@ class Kernel:
     t, o = self.value_type(u.dtype), self.value_type(a.dtype.scalar().vec(n))  # of the result and of the operands
     kind = a.dtype.kind
     if kind == "b":
-      table = _BOOL if n == 1 else _MASK
       if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):  # a mask that is set is -1
-        sign, prec = self.sign(table["and" if fn is BinaryOps.CMPLT else "or"])
+        sign, prec = self.sign((_AND if fn is BinaryOps.CMPLT else _OR)[n > 1])
         return (f"{'!' if n == 1 else '~'}{self.wide(a, n, UNARY)}{sign}{self.wide(b, n, UNARY)}", prec)
       if fn not in COMPARE:
         if fn not in _LOGIC: raise CompileError(f"kernel {self.name}: {fn} of {u.dtype}: takes numbers")
-        sign, prec = self.sign(table[_LOGIC[fn]])
-        most, least = (UNARY, UNARY) if _LOGIC[fn] == "xor" else (prec, prec - 1)
+        sign, prec = self.sign(_LOGIC[fn][n > 1])
+        most, least = (UNARY, UNARY) if _LOGIC[fn] is _XOR else (prec, prec - 1)
         return (f"{self.wide(a, n, most)}{sign}{self.wide(b, n, least)}", prec)
-    if fn is BinaryOps.POW and kind == "f": return self.call("pow", t, self.wide(a, n, force=True), self.wide(b, n, force=True))
-    plain = fn in _INFIX and (fn not in (BinaryOps.IDIV, BinaryOps.MOD) or (kind in "iu" and self.facts.plain_division(a, b)))
-    if not plain: return self.call(fn.name.lower(), t, self.wide(a, n, force=True), self.wide(b, n, force=True))
+    whole = [self.wide(x, n, force=True) for x in u.src]
+    plain = fn in _INFIX and (fn not in (BinaryOps.IDIV, BinaryOps.MOD) or (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0))
+    if not plain: return self.call(fn.name.lower(), t, *whole)   # C's division truncates, and by zero it ends the process
     sign, prec = self.sign(_INFIX[fn])
-    wraps = self.exposed(u) or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1)  # ushort*ushort is an int product in C
+    wraps = u in self.facts.exposed or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1)  # ushort*ushort is an int product in C
     if wraps and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL):
       unsigned = t.of("uint" if t.base == "ushort" else "u" + t.base if kind == "i" else t.base)
       if n == 1:
         x = f"({unsigned}){self.c(a, UNARY)}{sign}{f'({unsigned})' if fn is not BinaryOps.SHL else ''}{self.c(b, UNARY)}"
         return (f"({t})({x})", UNARY)
-      x, y = t.bits(unsigned.base, self.wide(a, n, force=True)), t.bits(unsigned.base, self.wide(b, n, force=True))
+      x, y = (t.bits(unsigned.base, text) for text in whole)
       return (t.bits(t.base, f"{x}{sign}{y}"), ATOM)
     # bit operations beside arithmetic read better in parentheses
-    most, least = (prec, prec - 1) if fn in _ARITHMETIC else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
+    most, least = (prec, prec - 1) if prec <= ADD else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
     left, right = self.wide(a, n, most), self.wide(b, n, least)
-    if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and a.op is Ops.ALU and a.arg is fn: left = self.wide(a, n, prec)
-    if self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL) and a.op is Ops.ALU and a.arg is fn: left = self.text[a][0]
-    if fn is BinaryOps.SUB and right.startswith("-") or fn is BinaryOps.ADD and right.startswith("-"): right = f"({right})"
-    if a.dtype.count == 1 and b.dtype.count == 1 and n > 1: left = self.wide(a, n, force=True)
+    if a.op is Ops.ALU and a.arg is fn:   # a chain
+      if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR): left = self.wide(a, n, prec)
+      elif self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL): left = self.text[a][0]
+    if fn in (BinaryOps.ADD, BinaryOps.SUB) and right[0] == "-": right = f"({right})"
+    if a.dtype.count == b.dtype.count == 1 and n > 1: left = whole[0]
     if fn in COMPARE: return self.mask(o, f"{left}{sign}{right}", prec)
     return self.wrapped(u, f"{left}{sign}{right}", prec)
 
@@ -430,10 +407,8 @@ class Kernel:
   def source(self) -> str:
     """The text, rendered once."""
     self.check_arrays()
-    for line in self.language.begin(self.uops):
-      self.first.append("  "*self.depth + line)
-      self.depth += line.endswith("{")
-    start = self.depth
+    for line in self.language.begin(self.uops): self.emit(line)
+    first, self.lines, margin = self.lines, [], "  "*self.depth
     for u in self.uops: self.node(u)
     self.flush()
     params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
@@ -443,20 +418,11 @@ class Kernel:
     for u in params:
       slot, name, written = u.arg
       while len(args) < slot: args.append(self.language.param(self.type("uchar"), f"unused{len(args)}", False, False))
-      args.append(self.language.param(self.language.stored_type(u.dtype), name, written or u in stored, u not in loaded or u not in stored))
+      args.append(self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded or u not in stored))
     size = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL and u.arg[0] == "l": size[u.arg[1]] = u.arg[2]
-    ends = ["  "*depth + "}" for depth in reversed(range(start))]
-    kernel = "\n".join([self.language.head(self.name, args, size), *self.first, *("  "*start + line for line in self.top), *self.lines, *ends])
+    while self.depth: self.emit("}")
+    kernel = "\n".join([self.language.head(self.name, args, size), *first, *(margin + line for line in self.top), *self.lines])
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     return "\n\n".join([*parts, *self.helpers.values(), kernel]) + "\n"
-
-
-_ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD))
-
-
-def _acc(u: UOp) -> UOp:
-  """The DEFINE_ACC that a PHI assigns."""
-  while u.op is Ops.PHI: u = u.src[0]
-  return u

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Mapping, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -26,22 +26,22 @@ Text = tuple[str, int]  # C and its precedence
 
 class Language:
   """A language, and the machine that kernels are for. What a class does not say is as it stands here."""
-  name: ClassVar[str]                              # in messages
+  name: str                              # in messages
   target: Target
   library: Library                                 # its functions
-  type: ClassVar[type[Type]] = Type                # how it writes types
-  widths: ClassVar[tuple[int, ...]] = (1,)         # of its vectors
-  values: ClassVar[Mapping[str, str]] = VALUES
-  stored: ClassVar[Mapping[str, str]] = STORED
-  suffixes: ClassVar[Mapping[str, str]] = {"uint": "u", "long": "L", "ulong": "uL"}   # of literals
-  header: ClassVar[tuple[str, ...]] = ()           # a source's first lines
-  spaces: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}    # what arrays and pointers to them begin with
-  aligned: ClassVar[str] = ""                      # what declarations of arrays end with
-  barrier: ClassVar[str] = ""                      # the statement that waits for the other work-items of a group
-  serial: ClassVar[bool] = False                   # one program runs after another, each with one work-item
-  index: ClassVar[str] = "i"                       # names of loops' indices begin with it
-  parenthesised: ClassVar[bool] = False            # every operation in parentheses, and no blanks
-  streams: bool = False                            # has stores past the cache
+  type = Type                # how it writes types
+  widths: Sequence[int] = (1,)         # of its vectors
+  values = VALUES
+  stored = STORED
+  suffixes = {"uint": "u", "long": "L", "ulong": "uL"}   # of literals
+  header: Sequence[str] = ()           # a source's first lines
+  spaces = {"global": "", "local": "", "private": ""}    # what arrays and pointers to them begin with
+  aligned = ""                      # what declarations of arrays end with
+  barrier = ""                      # the statement that waits for the other work-items of a group
+  serial = False                   # one program runs after another, each with one work-item
+  index = "i"                       # names of loops' indices begin with it
+  parenthesised = False            # every operation in parentheses, and no blanks
+  streams = False                            # has stores past the cache
 
   # ---- types and literals
   def value_type(self, dtype: DType) -> Type:
@@ -59,8 +59,9 @@ class Language:
     return self.type(self.stored[dtype.name], dtype.count)
 
   def constant(self, dtype: DType, value: Any) -> Text:
-    """A literal of a scalar dtype."""
-    base = self.value_type(dtype).base
+    """A literal; of a vector, the number in all its elements."""
+    t = self.value_type(dtype)
+    if t.n > 1: return (f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM)
     if dtype.kind == "b": return ("true" if value else "false", ATOM)
     if dtype.kind == "f":
       value = held(value, dtype)
@@ -70,7 +71,7 @@ class Language:
       if "." not in text and "e" not in text: text += ".0"
       return (text + ("" if dtype is dtypes.float64 else "f"), UNARY if text[0] == "-" else ATOM)
     value = int(value)
-    suffix = self.suffixes.get(base, "")
+    suffix = self.suffixes.get(t.base, "")
     least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
     if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
     return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
