@@ -45,8 +45,8 @@ class Type:
     return cls(m[1], int(m[2] or 1))
 
 
-SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "float": 4,
-         "double": 8}
+SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "half": 2,
+         "float": 4, "double": 8}
 SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
 UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 
@@ -271,7 +271,16 @@ def _float_to_fp8e5m2(t: Type) -> str:
 
 @common
 def _to_odd(t: Type) -> str:
-  """double to float rounded to odd, so that rounding on to a narrower float is as if done once."""
+  """double, or an int of 32 or 64 bits, to float rounded to odd, so that rounding on to a narrower float is as if done once."""
+  if t.base != "double":
+    unsigned = t.of(UNSIGNED[t.size])
+    return f"""
+static float to_odd_{t}({t} x) {{
+  {unsigned} m = x < 0 ? 0u - ({unsigned})x : x;
+  float scale = x < 0 ? -1.0f : 1.0f;
+  for (; m >> 24; m = m >> 1 | (m & 1)) scale *= 2.0f;
+  return (float)m*scale;
+}}"""
   i = t.of("int")
   d = t.to("double", "f")
   def mask(c: str) -> str: return c if t.n == 1 else t.to("int", f"({c})")
@@ -282,6 +291,31 @@ static {t.of('float')} to_odd_{t}({t} x) {{
   {i} b = {t.bits('int', 'f')}, inexact = {mask('r != x')}, beyond = {mask('@abs(r) > @abs(x)')};
   b = inexact ? (beyond ? b - 1 : b) | 1 : b;
   return {t.bits('float', 'b')};
+}}"""
+
+
+# ---- functions
+def horner(x: str, *coefficients: str) -> str:
+  """C text of a polynomial, highest power first, nested."""
+  text = coefficients[0]
+  for c in coefficients[1:]:
+    if "*" in text: text = f"({text})"
+    text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
+  return text
+
+
+@helper(COMMON, "float")
+def _erf(t: Type) -> str:
+  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
+  return f"""
+static {t} erf_{t}({t} x) {{
+  {t} a = @abs(x), s = x*x;
+  {t} r = a*-1.72853470e-5f + 3.83197126e-4f, u = a*-3.88396438e-3f + 2.42546219e-2f;
+  r = r*s + u;
+  r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
+  r = 1.0f - @exp(r*a - a);
+  {t} q = {near};
+  return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;
 }}"""
 
 

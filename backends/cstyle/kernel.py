@@ -183,7 +183,8 @@ class Kernel:
     """The C pointer to an element."""
     name = self.c(buffer)
     if index.op is Ops.CONST and index.arg == 0: return name
-    return f"({name} + {self.c(index, ADD)})" if prec < ADD else f"{name} + {self.c(index, ADD)}"
+    where = f"{name}{self.sign(_INFIX[BinaryOps.ADD])[0]}{self.c(index, ADD)}"
+    return where if prec >= ADD else f"({where})"
 
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
     """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on."""
@@ -322,8 +323,9 @@ class Kernel:
 
   def round(self, x: str, f: Type, d: DType) -> Text:
     """A register value of type ``f`` rounded to what narrow float ``d`` holds."""
-    if f.base in ("int", "uint", "long", "ulong"): f, x = f.of("double"), f.to("double", x)
-    if f.base == "double": f, x = f.of("float"), self.call("to_odd", f, x)[0]
+    ints = f.base in ("int", "uint", "long", "ulong")
+    if ints and "float64" in self.language.values: f, x = f.of("double"), f.to("double", x)
+    if ints or f.base == "double": f, x = f.of("float"), self.call("to_odd", f, x)[0]
     elif f.base != "float": f, x = f.of("float"), f.to("float", x)
     bits = self.call(f"float_to_{d.short}", f, x)[0]
     return self.call(f"{d.short}_to_float", f.of(self.language.stored[d.name]), bits)
@@ -333,7 +335,7 @@ class Kernel:
     s, n = x.dtype.scalar(), u.dtype.count
     if s.itemsize != d.itemsize: raise CompileError(f"kernel {self.name}: BITCAST from {s} to {d}: item sizes differ")
     text, raw, out = self.narrow(x, n), self.stored_type(s.vec(n)), self.stored_type(u.dtype)
-    if raw != out: text = self.resolve(raw.bits(out.base, text), raw)
+    if raw != out: text = self.resolve(self.language.bits(raw, out, text), raw)
     return self.widen(text, u.dtype) if d in NARROW or d.kind == "b" else (text, ATOM if raw != out else UNARY)
 
   def unary(self, u: UOp) -> Text:

@@ -6,18 +6,8 @@ compiler contracts to fused multiply-adds (the errors rely on it). Comparisons a
 """
 from __future__ import annotations
 
-from ntgrad.backends.cstyle.helpers import Type, helper
+from ntgrad.backends.cstyle.helpers import Type, helper, horner
 from ntgrad.backends.opencl.prelude import TEMPLATES
-
-
-def horner(x: str, *coefficients: str) -> str:
-  """C text of a polynomial, highest power first, nested."""
-  text = coefficients[0]
-  for c in coefficients[1:]:
-    if "*" in text: text = f"({text})"
-    text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
-  return text
-
 
 _EXP = ("1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f")
 
@@ -98,21 +88,6 @@ static {t} tanh_{t}({t} x) {{
   {t} s = c*c, p = {p}, q = {q};
   {t} near = {near};
   return @abs(x) < 0.625f ? x*(near*s + 1.0f) : c*p/q;
-}}"""
-
-
-@helper(TEMPLATES, "float")
-def _erf(t: Type) -> str:
-  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
-  return f"""
-static {t} erf_{t}({t} x) {{
-  {t} a = @abs(x), s = x*x;
-  {t} r = a*-1.72853470e-5f + 3.83197126e-4f, u = a*-3.88396438e-3f + 2.42546219e-2f;
-  r = r*s + u;
-  r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
-  r = 1.0f - @exp(r*a - a);
-  {t} q = {near};
-  return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;
 }}"""
 
 
