@@ -148,7 +148,7 @@ class Specialised:
   def commented(self, source: str, target: str) -> str:
     """Source with the lines of the application that it comes from."""
     if target == "triton": return "".join(f"# {line}\n" for line in self.lines) + source
-    if target != "opencl": return source
+    if target == "numpy": return source
     *helpers, kernel = source.strip("\n").split("\n\n")
     return "\n\n".join([*helpers, "".join(f"// {line}\n" for line in self.lines) + kernel]) + "\n"
 
@@ -156,7 +156,7 @@ class Specialised:
     """Write the source into ``output_dir``."""
     folder = Path(self.output_dir or ".")
     folder.mkdir(parents=True, exist_ok=True)
-    end = {"opencl": "cl", "triton": "py"}.get(target, "txt")
+    end = {"opencl": "cl", "triton": "py", "numpy": "txt"}.get(target, target)
     (folder / f"{spec.name}_{fingerprint(spec.source)[:8]}.{end}").write_text(spec.source)
 
   @cached_property

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, config
+from ntgrad import Tensor, config, tile
 from ntgrad.backends import render
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
@@ -76,6 +77,18 @@ def test_refusals() -> None:
   p = Lines()
   p.store(p.buf(0, dtypes.float32, True), 0, p.load(p.buf(1, dtypes.float32), 0, count=4))
   with pytest.raises(CompileError, match="C has no vectors of 4 elements .*widths: none"): render("c", "k", p.uops)
+
+
+@pytest.mark.parametrize("target, line", [
+  ("c", "void add(const float* restrict data0, const float* restrict data1, float* restrict data2, const int* grid) {"),
+  ("metal", "kernel void add(const device float* data0, const device float* data1, device float* data2, uint3 gid ")])
+def test_tile_kernels_have_source(target: str, line: str, tmp_path: Path) -> None:
+  """With the application's lines, and kept under the target's name."""
+  def add(x: Any, y: Any, z: Any) -> None: z = x + y  # noqa: F841
+  k = tile.make(lambda *xs: tuple(x.tile((64,)) for x in xs), add, (tile.Tensor(1),) * 3, output_dir=str(tmp_path))
+  text = k.source(target, *[((1000,), "float32")] * 3)
+  assert line in text and "// test_c.py:" in text
+  assert [p.read_text() for p in tmp_path.glob(f"add_*.{target}")] == [text]
 
 
 @plain_c.needs_cc

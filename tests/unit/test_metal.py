@@ -60,7 +60,7 @@ def test_dot_product(upcast: bool, capsys: pytest.CaptureFixture[str]) -> None:
   capsys.readouterr()
   k.uops.print()
   assert ("UOps.LOOP " in capsys.readouterr().out) is not upcast
-  text = uops_to_cstyle(MetalLanguage(), "r_4", k.uops)
+  text = uops_to_cstyle(MetalLanguage(), "r_4", k.uops.uops)
   assert text == HEADER + SIGNATURE + (UNROLLED if upcast else LOOP)
   assert text == render("metal", "r_4", k.uops)
 
