@@ -79,33 +79,25 @@ def source(name: str, ctype: str, bad: Bad = trusted) -> Source:
 
 
 # ---- float16 in memory: a hardware instruction does four or eight
-@helper(TEMPLATES)
-def _half_to_float(t: Type) -> str:
-  soft = COMMON["half_to_float"][0](t)
-  if t.n not in (1, 4, 8, 16): return soft
-  if t.n == 8: hard = "return __builtin_ia32_vcvtph2ps256(as_short8(x));"
-  elif t.n == 16: hard = "return (float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi));"
-  elif t.n == 4: hard = "return __builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)));"
-  else: hard = "return as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0;"
+def _by_hardware(soft: str, head: str, hard: str | None) -> str:
+  if hard is None: return soft
   return f"""
 #ifdef __F16C__
-static {t.of('float')} half_to_float_{t}({t} x) {{ {hard} }}
+{head} {{ return {hard}; }}
 #else
 {soft.strip()}
 #endif"""
+
+
+@helper(TEMPLATES)
+def _half_to_float(t: Type) -> str:
+  hard = {1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0", 4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))",
+          8: "__builtin_ia32_vcvtph2ps256(as_short8(x))", 16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"}
+  return _by_hardware(COMMON["half_to_float"][0](t), f"static {t.of('float')} half_to_float_{t}({t} x)", hard.get(t.n))
 
 
 @helper(TEMPLATES)
 def _float_to_half(t: Type) -> str:
-  soft = COMMON["float_to_half"][0](t)
-  if t.n not in (1, 4, 8, 16): return soft
-  if t.n == 8: hard = "return as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0));"
-  elif t.n == 16: hard = "return (ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi));"
-  elif t.n == 4: hard = "return as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo;"
-  else: hard = "return as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0;"
-  return f"""
-#ifdef __F16C__
-static {t.of('ushort')} float_to_half_{t}({t} x) {{ {hard} }}
-#else
-{soft.strip()}
-#endif"""
+  hard = {1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0", 4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
+          8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))", 16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"}
+  return _by_hardware(COMMON["float_to_half"][0](t), f"static {t.of('ushort')} float_to_half_{t}({t} x)", hard.get(t.n))
