@@ -4,6 +4,7 @@ from __future__ import annotations
 if __name__ != "ntgrad.backends":
   raise ImportError("import this package as ntgrad.backends (the bare name would load a second copy)")
 
+from importlib import import_module
 from typing import Sequence
 
 from ntgrad.codegen.errors import ArgumentError
@@ -11,19 +12,16 @@ from ntgrad.codegen.uop import UOp
 
 from .base import Renderer
 
+# the renderers by the names of their targets: module and class
+RENDERERS = {"opencl": (".opencl.renderer", "OpenCLRenderer"), "triton": (".cuda.renderer", "TritonRenderer"), "c": (".c", "CRenderer"),
+             "metal": (".metal", "MetalRenderer"), "numpy": (".numpy.device", "NumpyRenderer")}
+
 
 def renderer(target: str) -> Renderer:
-  """The renderer called ``target``: opencl, triton or numpy. Needs no device. Raises ArgumentError for another name."""
-  if target == "opencl":
-    from .opencl.renderer import OpenCLRenderer
-    return OpenCLRenderer()
-  if target == "numpy":
-    from .numpy.device import NumpyRenderer
-    return NumpyRenderer()
-  if target == "triton":
-    from .cuda.renderer import TritonRenderer
-    return TritonRenderer()
-  raise ArgumentError(f"no renderer {target!r}; renderers: opencl, triton, numpy")
+  """The renderer called ``target``: opencl, triton, c, metal or numpy. Needs no device. Raises ArgumentError for another name."""
+  if target not in RENDERERS: raise ArgumentError(f"no renderer {target!r}; renderers: {', '.join(RENDERERS)}")
+  module, name = RENDERERS[target]
+  return getattr(import_module(module, __name__), name)()
 
 
 def render(target: str, name: str, uops: Sequence[UOp]) -> str:

@@ -273,6 +273,8 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
 class UOpList(list[UOp]):
   """A linear program, in order."""
 
+  @property
+  def uops(self) -> UOpList: return self   # ``k.uops.uops``, as older scripts have it
   def lines(self) -> list[str]:
     """One line a node: number, op, dtype, the numbers of its sources, argument."""
     number = {u: i for i, u in enumerate(self)}

@@ -6,17 +6,8 @@ compiler contracts to fused multiply-adds (the errors rely on it). Comparisons a
 """
 from __future__ import annotations
 
-from ntgrad.backends.opencl.prelude import Type, helper, helper_of
-
-
-def horner(x: str, *coefficients: str) -> str:
-  """C text of a polynomial, highest power first, nested."""
-  text = coefficients[0]
-  for c in coefficients[1:]:
-    if "*" in text: text = f"({text})"
-    text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
-  return text
-
+from ntgrad.backends.cstyle.helpers import Type, helper, horner
+from ntgrad.backends.opencl.prelude import TEMPLATES
 
 _EXP = ("1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f")
 
@@ -29,7 +20,7 @@ def _scaled(t: Type) -> str:
   return p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _exp(t: Type) -> str:
   return f"""
 static {t} exp_{t}({t} x) {{
@@ -42,7 +33,7 @@ static {t} exp_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _exp2(t: Type) -> str:
   return f"""
 static {t} exp2_{t}({t} x) {{
@@ -72,19 +63,19 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _log_natural(t: Type) -> str:
   return _log(t, "log", f"""{t} y = p*(f*z) + k*-2.12194440e-4f - 0.5f*z;
   {t} r = f + y + k*0.693359375f;""")
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _log2(t: Type) -> str:
   return _log(t, "log2", f"""{t} y = p*(f*z) - 0.5f*z, m = f + y;
   {t} r = m*0.442695041f + m + k;""")
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _tanh(t: Type) -> str:
   p = horner("s", "-2.76076847742355e-16f", "2.00018790482477e-13f", "-8.60467152213735e-11f", "5.12229709037114e-08f",
              "1.48572235717979e-05f", "6.37261928875436e-04f", "4.89352455891786e-03f")
@@ -97,21 +88,6 @@ static {t} tanh_{t}({t} x) {{
   {t} s = c*c, p = {p}, q = {q};
   {t} near = {near};
   return @abs(x) < 0.625f ? x*(near*s + 1.0f) : c*p/q;
-}}"""
-
-
-@helper_of("float")
-def _erf(t: Type) -> str:
-  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
-  return f"""
-static {t} erf_{t}({t} x) {{
-  {t} a = @abs(x), s = x*x;
-  {t} r = a*-1.72853470e-5f + 3.83197126e-4f, u = a*-3.88396438e-3f + 2.42546219e-2f;
-  r = r*s + u;
-  r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
-  r = 1.0f - @exp(r*a - a);
-  {t} q = {near};
-  return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;
 }}"""
 
 
@@ -135,15 +111,15 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _sin(t: Type) -> str: return _wave(t, "sin", "", "")
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _cos(t: Type) -> str: return _wave(t, "cos", " - 0.5f", " + 1")
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _tan(t: Type) -> str: return f"static {t} tan_{t}({t} x) {{ return @sin(x)/@cos(x); }}"
 
 
-@helper_of("float")
+@helper(TEMPLATES, "float")
 def _sqrt(t: Type) -> str:
   if t.n == 1: return f"static float sqrt_{t}(float x) {{ return __builtin_sqrtf(x); }}"
   hard = {4: "__builtin_ia32_sqrtps(x)", 8: "__builtin_ia32_sqrtps256(x)"}.get(t.n)
@@ -165,7 +141,7 @@ def _rounding(name: str, builtin: str) -> None:
   def template(t: Type) -> str:
     return f"static {t} {name}_{t}({t} x) {{ return __builtin_elementwise_{builtin}(x); }}"
   template.__name__ = name
-  helper(template)
+  helper(TEMPLATES)(template)
 
 
 for _name, _builtin in ROUNDINGS.items(): _rounding(_name, _builtin)

@@ -148,7 +148,7 @@ class Specialised:
     """Write the source into ``output_dir``."""
     folder = Path(self.output_dir or ".")
     folder.mkdir(parents=True, exist_ok=True)
-    end = {"opencl": "cl", "triton": "py"}.get(target, "txt")
+    end = {"opencl": "cl", "triton": "py", "numpy": "txt"}.get(target, target)
     (folder / f"{spec.name}_{fingerprint(spec.source.text)[:8]}.{end}").write_text(spec.source.text)
 
   @cached_property

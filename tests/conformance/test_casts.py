@@ -10,7 +10,10 @@ import pytest
 
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.dtype import DType
+from support import plain_c
 from support.devices import DEVICES, missing
+
+WITH_C = [*DEVICES, pytest.param(plain_c.NAME, marks=plain_c.needs_cc)]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +49,7 @@ def converted(x: np.ndarray[Any, Any], to: DType) -> np.ndarray[Any, Any]:
     return x.astype(to.np)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", WITH_C)
 @pytest.mark.parametrize("src", dtypes.all, ids=lambda d: d.name)
 def test_cast(device: str, src: DType) -> None:
   made = []
@@ -67,7 +70,7 @@ def test_cast(device: str, src: DType) -> None:
   assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", WITH_C)
 def test_bitcast(device: str) -> None:
   for size in (1, 2, 4, 8):
     same = [d for d in dtypes.all if d.itemsize == size and d.kind != "b"]

@@ -13,6 +13,7 @@ import pytest
 
 from ntgrad import Tensor, config, dtypes
 from ntgrad.codegen.dtype import DType
+from support import plain_c
 from support.devices import DEVICES, missing
 from support.machines import MACHINES
 from support.ops import FAMILIES, ROWS, Row, values
@@ -103,6 +104,14 @@ def test_forward(device: str, dtype: DType, family: str) -> None: forward(device
 # the CPU's code for other machines than this one: every operation, and of other dtypes what is most different
 ELSEWHERE = [("CPU", d, f) for d, f in FORWARD if d is dtypes.float32 or (d, f) == (dtypes.int8, "reduce")
              or (d in (dtypes.float64, dtypes.float16) and f in ("unary", "power"))]
+
+
+@plain_c.needs_cc
+@pytest.mark.parametrize("device", [plain_c.NAME])
+@pytest.mark.parametrize("dtype, family", [
+  (d, f) for d, f in FORWARD if d is dtypes.float32 or f in ("unary", "binary", "power", "where", "compare", "divide", "bits")
+  or (d, f) == (dtypes.int8, "reduce")], ids=lambda x: x if isinstance(x, str) else x.name)
+def test_forward_in_plain_c(device: str, dtype: DType, family: str) -> None: forward(device, dtype, family)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -1,4 +1,4 @@
-"""The documents run: every ``python`` block of README.md and docs/*.md, in order, in one namespace a file.
+"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md and docs/*.md, in order, in one namespace a file.
 
 The ``text`` block behind one is what it prints.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Kernels whose body is a sequence of statements: on both backends, as plain loops and with Opts, against numpy."""
+"""Kernels whose body is a sequence of statements: on several backends, as plain loops and with Opts, against numpy."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from tests.support import plain_c
 from tests.support.machines import MACHINES
 from tests.support.statements import F32, I32, Array, Builder, E, at, for_, if_, lines, run, value, while_
 
@@ -28,15 +29,16 @@ AVX2 = Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10)
 @cache
 def device(name: str) -> Device:
   if name == "numpy": return NumpyDevice()
+  if name == "c": return plain_c.CDevice()
   from ntgrad.backends.opencl.device import OpenCLDevice
   ok, why = OpenCLDevice.available("CPU")
   if not ok: pytest.skip(why)
   return OpenCLDevice("CPU")
 
 
-@pytest.fixture(params=["numpy", *(f"opencl {name}" for name in MACHINES)])
+@pytest.fixture(params=["numpy", pytest.param("c", marks=plain_c.needs_cc), *(f"opencl {name}" for name in MACHINES)])
 def dev(request: Any) -> Iterator[Device]:
-  """numpy, and OpenCL as different CPUs have it."""
+  """numpy, plain C, and OpenCL as different CPUs have it."""
   name, *machine = request.param.split()
   with config(**MACHINES[machine[0]] if machine else {}): yield device(name)
 

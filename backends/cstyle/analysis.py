@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Sequence
 
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.index import bounds, vmin
+from ntgrad.codegen.index import bounds
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
@@ -21,14 +21,6 @@ class Facts:
   inline: set[UOp] = field(default_factory=set)
   exposed: set[UOp] = field(default_factory=set)
   reads: dict[UOp, frozenset[UOp]] = field(default_factory=dict)  # accumulators that a value's C text names
-
-  def plain_division(self, a: UOp, b: UOp) -> bool:
-    """Whether C's a / b and a % b are the floor ones and cannot trap."""
-    return bool(vmin(a) >= 0 and vmin(b) > 0)
-
-  def divides(self, index: UOp, n: int) -> bool:
-    """Whether ``index`` is certainly a multiple of ``n``."""
-    return multiple(index, n)
 
 
 def overflows(u: UOp) -> bool:
@@ -58,11 +50,6 @@ def factor(u: UOp) -> int:
   return 1
 
 
-def multiple(u: UOp, n: int) -> bool:
-  """Whether an int is certainly a multiple of ``n``. Conservative."""
-  return factor(u) % n == 0
-
-
 def analyse(uops: Sequence[UOp]) -> Facts:
   """The facts of a linear program."""
   facts = Facts()
@@ -76,7 +63,8 @@ def analyse(uops: Sequence[UOp]) -> Facts:
   return facts
 
 
-def _accumulator(u: UOp) -> UOp:
+def accumulator(u: UOp) -> UOp:
+  """The DEFINE_ACC that a PHI assigns."""
   while u.op is Ops.PHI: u = u.src[0]
   return u
 
@@ -92,7 +80,7 @@ def _find_inline(uops: Sequence[UOp], facts: Facts) -> None:
     if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE, Ops.ENDWHILE): stack.pop()
     block.append(stack[-1])
     if u.op in (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE): stack.append(at)
-    if u.op is Ops.PHI: phis.setdefault(_accumulator(u), []).append(at)
+    if u.op is Ops.PHI: phis.setdefault(accumulator(u), []).append(at)
     # text that a statement repeats must be a name
     repeats = u.arg is UnaryOps.ISNAN
     if u.op is Ops.LOOP: repeats = True   # its end is looked at every time round
@@ -108,7 +96,7 @@ def _find_inline(uops: Sequence[UOp], facts: Facts) -> None:
 
 def _find_reads(uops: Sequence[UOp], facts: Facts) -> None:
   for u in uops:
-    if u.op in (Ops.DEFINE_ACC, Ops.PHI): facts.reads[u] = frozenset((_accumulator(u),))
+    if u.op in (Ops.DEFINE_ACC, Ops.PHI): facts.reads[u] = frozenset((accumulator(u),))
     elif u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src))
     else: facts.reads[u] = frozenset()
 
@@ -136,4 +124,4 @@ def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
       elif u.op is Ops.ATOMIC: seen.update(u.src[1:])
       elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
     if len(seen) == before: break
-  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind in "iu" and overflows(u)}
+  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind == "i" and u.dtype.itemsize >= 4 and overflows(u)}

@@ -1,0 +1,86 @@
+"""Plain C: C11 and its standard library, text only. A kernel is a function that runs its programs one after another:
+
+  void name(<elements>* data0, const <elements>* data1, …, const int* grid)
+
+takes a buffer for each parameter, in slot order, and the number of programs in each of the three dimensions of the grid. Values are
+single numbers; float16, bfloat16 and the fp8 dtypes are kept in memory as integers of their size, bool as a byte. Compile it without
+options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
+"""
+from __future__ import annotations
+
+from typing import Sequence
+
+from ntgrad.backends.cstyle.helpers import COMMON, Library, Templates, Type, helper
+from ntgrad.backends.cstyle.kernel import CStyleRenderer
+from ntgrad.backends.cstyle.language import Language
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import Ops, UOp
+
+TEMPLATES: Templates = dict(COMMON)
+FLOATS = ("float", "double")
+FUNCTIONS = frozenset("sqrt exp exp2 log log2 sin cos tan tanh erf pow fmod copysign floor ceil trunc rint".split())
+
+
+class CType(Type):
+  """A type of C: integers of a known size are called as <stdint.h> has them."""
+  names = {f"{u}{name}": f"{u}int{bits}_t" for name, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64)) for u in ("", "u")}
+
+  def bits(self, base: str, x: str) -> str:
+    """See :meth:`Type.bits`; between an integer and a float."""
+    return f"@as:{base}({x})"
+
+
+@helper(TEMPLATES, "int", "uint", "long", "ulong", *FLOATS)
+def _as(t: Type) -> str:
+  other = t.of({"float": "uint", "double": "ulong"}.get(t.base, FLOATS[t.size == 8]))
+  return f"static {t} as_{t}({other} x) {{ {t} y; memcpy(&y, &x, sizeof y); return y; }}"
+
+
+class CLibrary(Library):
+  """<math.h>."""
+  templates = TEMPLATES
+
+  def own(self, name: str, t: Type) -> str | None:
+    """See :meth:`Library.own`."""
+    name = "fabs" if name == "abs" else name if name in FUNCTIONS else ""
+    return name + "f"*(t.base == "float") if name and t.base in FLOATS else None
+
+
+class CLanguage(Language):
+  """C11. Programs run one after another, so an atomic operation is a plain one."""
+  name = "C"
+  target = Target("c")
+  library = CLibrary()
+  type = CType
+  suffixes = {"uint": "u", "long": "LL", "ulong": "uLL"}
+  header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
+  serial = True
+
+  def bits(self, f: Type, t: Type, x: str) -> str:
+    """See :meth:`Language.bits`."""
+    return super().bits(f, t, x) if f.base in FLOATS or t.base in FLOATS else f"({t})({x})"
+
+  def head(self, name: str, params: list[str], size: list[int]) -> str:
+    """See :meth:`Language.head`."""
+    return super().head(name, [*params, "const int* grid"], size)
+
+  def begin(self, uops: Sequence[UOp]) -> list[str]:
+    """The loops over the grid."""
+    types = {u.arg[1]: u.dtype for u in uops if u.op is Ops.SPECIAL and u.arg[0] == "g"}
+    # programs that differ in nothing do the same: how many there are counts where they add up
+    if any(u.op is Ops.ATOMIC for u in uops): types = {**dict.fromkeys(range(3), dtypes.int32), **types}
+    return [f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)]
+
+  def position(self, kind: str, dim: int, size: int) -> str:
+    """See :meth:`Language.position`. Raises CompileError for groups of several work-items."""
+    if kind == "g": return f"gidx{dim}"
+    if size == 1: return "0"
+    raise CompileError(f"C runs one work-item after another: a group of {size} has to be 1; leave out the Opt 'local'")
+
+
+class CRenderer(CStyleRenderer):
+  """Plain C."""
+
+  def __init__(self) -> None: super().__init__(CLanguage())

@@ -1,0 +1,344 @@
+"""Helper functions for what languages in C's style have no operator or function for, made for the scalar or vector type that asks.
+
+A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's text. In it
+``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: the language's own or again a helper.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Callable, ClassVar, Mapping
+
+from ntgrad.codegen.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Type:
+  """A C type ``float8`` as base ``float`` and width 8, and how a language writes it and conversions to it."""
+  base: str                                 # as OpenCL C calls it
+  n: int = 1
+  names: ClassVar[Mapping[str, str]] = {}   # of bases that the language calls otherwise
+
+  def __str__(self) -> str: return self.names.get(self.base, self.base) + ("" if self.n == 1 else str(self.n))
+  def of(self, base: str) -> Type:
+    """The type of the same width with another element."""
+    return type(self)(base, self.n)
+
+  def to(self, base: str, x: str) -> str:
+    """C text that converts the value ``x`` to elements of ``base``."""
+    return f"({self.of(base)})({x})" if self.n == 1 else f"__builtin_convertvector({x}, {self.of(base)})"
+
+  def bits(self, base: str, x: str) -> str:
+    """C text that reinterprets the bits of ``x`` as elements of ``base``."""
+    return f"as_{self.of(base)}({x})"
+
+  @property
+  def size(self) -> int: return SIZES[self.base]
+  @property
+  def bits_wide(self) -> int: return 8*self.size*(4 if self.n == 3 else self.n)
+
+  @classmethod
+  def parse(cls, text: str) -> Type:
+    """``float8`` → ``Type("float", 8)``."""
+    m = re.fullmatch(r"([a-z]+)(\d*)", text)
+    assert m is not None, text
+    return cls(m[1], int(m[2] or 1))
+
+
+SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "half": 2,
+         "float": 4, "double": 8}
+SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
+UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+
+Template = Callable[[Type], str]
+Templates = dict[str, tuple[Template, tuple[str, ...]]]   # by the name of the function: a template and the elements that it is for
+Source = tuple[tuple[str, str], ...]                      # helpers in order: names in C and texts
+COMMON: Templates = {}
+
+
+def helper(templates: Templates, *bases: str) -> Callable[[Template], Template]:
+  """Add a template, for these elements or for all, under its name without the leading underscore; ``_log_natural`` is ``log``."""
+  def add(fn: Template) -> Template:
+    templates[fn.__name__.strip("_").replace("_natural", "")] = fn, bases or tuple(SIZES)
+    return fn
+  return add
+
+
+common = helper(COMMON)
+
+
+def library(name: str, t: Type, *args: str) -> str:
+  """Text for a template that calls a function of type ``t``."""
+  return f"@{name}:{t.base}{t.n}({', '.join(args)})"
+
+
+_CALL = re.compile(r"@(\w+)(?::(\w+))?")
+
+
+class Library:
+  """The functions of a language: its own, as :meth:`own` says, and helpers for the others."""
+  templates: Mapping[str, tuple[Template, tuple[str, ...]]] = COMMON
+
+  def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
+
+  def own(self, name: str, t: Type) -> str | None:
+    """What the language calls a function of its own; None where a helper is to be called."""
+    return None
+
+  def has(self, name: str, t: Type) -> bool:
+    """Whether there is a template of this name for a type."""
+    return name in self.templates and t.base in self.templates[name][1]
+
+  def template(self, name: str, t: Type) -> str:
+    """The text of a helper, in which calls are still marked with ``@``. Raises CompileError where there is none."""
+    if not self.has(name, t): raise CompileError(f"the target has no function {name} of {t}")
+    return self.templates[name][0](t)
+
+  def source(self, name: str, t: Type) -> Source:
+    """The helper ``name`` for a type, after those that it calls."""
+    found = self.made.get((name, t))
+    if found is None:
+      text, needs = self.resolve(self.template(name, t).strip("\n"), t)
+      found = self.made[name, t] = (*needs, (f"{name}_{t}", text))
+    return found
+
+  def resolve(self, text: str, t: Type) -> tuple[str, Source]:
+    """A text with its calls written out, and the helpers that they need. ``t`` is the type of those that name none."""
+    out: dict[str, str] = {}
+    def called(m: re.Match[str]) -> str:
+      of = t.parse(m[2]) if m[2] else t
+      own = self.own(m[1], of)
+      if own is None: out.update(self.source(m[1], of))
+      return own or f"{m[1]}_{of}"
+    return _CALL.sub(called, text), tuple(out.items())
+
+
+# ---- MAX and MIN
+@common
+def _max(t: Type) -> str:
+  nan = " | (a != a)" if t.base in ("float", "double") else ""
+  return f"static {t} max_{t}({t} a, {t} b) {{ return (a > b){nan} ? a : b; }}"
+
+
+@common
+def _min(t: Type) -> str:
+  nan = " | (a != a)" if t.base in ("float", "double") else ""
+  return f"static {t} min_{t}({t} a, {t} b) {{ return (a < b){nan} ? a : b; }}"
+
+
+# ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
+@common
+def _idiv(t: Type) -> str:
+  if t.base in ("float", "double"): return f"""
+static {t} idiv_{t}({t} a, {t} b) {{
+  {t} m = {library('fmod', t, 'a', 'b')}, q = (a - m) / b;
+  q = (m != 0) & ((m < 0) != (b < 0)) ? q - 1 : q;
+  {t} f = {'floor' if t.n == 1 else '@floor'}(q);
+  f = q - f > ({t})(0.5) ? f + 1 : f;
+  return b == 0 ? a / b : (q == 0 ? {library('copysign', t, f'({t})(0)', 'a / b')} : f);
+}}"""
+  if t.base.startswith("u"): return f"""
+static {t} idiv_{t}({t} a, {t} b) {{
+  return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b);
+}}"""
+  minus_a = f"({t})(0u - ({t.of('u' + t.base)})a)"
+  if t.n > 1: minus_a = t.bits(t.base, f"({t.of('u' + t.base)})(0) - {t.bits('u' + t.base, 'a')}")
+  return f"""
+static {t} idiv_{t}({t} a, {t} b) {{
+  {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, q = a / d, r = a - q*d;
+  q = (r != ({t})(0)) & ((r < ({t})(0)) != (d < ({t})(0))) ? q - ({t})(1) : q;
+  return b == ({t})(-1) ? {minus_a} : (b == ({t})(0) ? ({t})(0) : q);
+}}"""
+
+
+@common
+def _mod(t: Type) -> str:
+  if t.base in ("float", "double"): return f"""
+static {t} mod_{t}({t} a, {t} b) {{
+  {t} m = {library('fmod', t, 'a', 'b')};
+  return m == 0 ? {library('copysign', t, 'm', 'b')} : ((m < 0) != (b < 0) ? m + b : m);
+}}"""
+  if t.base.startswith("u"): return f"""
+static {t} mod_{t}({t} a, {t} b) {{
+  return b == ({t})(0) ? ({t})(0) : a % (b == ({t})(0) ? ({t})(1) : b);
+}}"""
+  return f"""
+static {t} mod_{t}({t} a, {t} b) {{
+  {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, r = a % d;
+  r = (r != ({t})(0)) & ((r < ({t})(0)) != (d < ({t})(0))) ? r + d : r;
+  return b == ({t})(0) ? ({t})(0) : r;
+}}"""
+
+
+@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+def _pow(t: Type) -> str:
+  """Integer powers by squaring; a negative exponent gives what 1 / a**-b truncates to."""
+  signed = not t.base.startswith("u")
+  unsigned, widened = t.of(UNSIGNED[t.size]), f"({t.of('uint')})" if t.size < 8 else ""
+  loop = f"""
+static {t} pow_{t}({t} a, {t} b) {{
+  {unsigned} r = 1, x = a;
+  for ({unsigned} e = b; e; e >>= 1) {{
+    if (e & 1) r = {widened}r*x;
+    x = {widened}x*x;
+  }}
+  return {f"b < 0 ? (a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0) : ({t})r" if signed else f"({t})r"};
+}}"""
+  if t.n == 1: return loop
+  lanes = ", ".join(f"@pow:{t.base}(a.s{i:x}, b.s{i:x})" for i in range(t.n))
+  return f"static {t} pow_{t}({t} a, {t} b) {{ return ({t})({lanes}); }}"
+
+
+@common
+def _abs(t: Type) -> str:
+  if t.base in ("float", "double"):
+    bits, mask = ("int", "0x7fffffff") if t.base == "float" else ("long", "0x7fffffffffffffffL")
+    return f"static {t} abs_{t}({t} x) {{ return {t.bits(t.base, t.bits(bits, 'x') + f' & {mask}')}; }}"
+  return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? ({t})(0) - x : x; }}"
+
+
+# ---- narrow floats: stored in 8 or 16 bits, held in float registers
+def _decode(kind: str, t: Type, shift: int, mask: str, scale: str, special: str) -> str:
+  f, u = t.of("float"), t.of("uint")
+  return f"""
+static {f} {kind}_to_float_{t}({t} x) {{
+  {u} b = {t.to('uint', 'x')}, m = b & {mask};
+  {f} f = {t.bits('float', f'm << {shift}')} * {scale};
+  return {t.bits('float', f"({special} : {t.bits('uint', 'f')}) | (b - m) << {31 - (15 if t.base == 'ushort' else 7)}")};
+}}"""
+
+
+def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str,
+            nan: str) -> str:
+  f, u = t.of("float"), t.of("uint")
+  sign = 31 - (15 if store == "ushort" else 7)
+  # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
+  return f"""
+static {t.of(store)} float_to_{kind}_{t}({t} x) {{
+  {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {sign}, a = b & 0x7fffffffu;
+  {f} m = {t.bits('float', 'a')};
+  {u} small = {t.bits('uint', f'm + {magic}')} - {t.bits('uint', f'({f})({magic})')};
+  {u} r = ((a + {hex((1 << (shift - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
+  r = a < {least} ? small : (r > {top} ? ({u})({over}) : r);
+  return {t.to(store, f"(a > 0x7f800000u ? ({u})({nan}) : r) | s")};
+}}"""
+
+
+@common
+def _half_to_float(t: Type) -> str:
+  return _decode("half", t, 13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u")
+
+
+@common
+def _float_to_half(t: Type) -> str:
+  return _encode("half", t, "ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u")
+
+
+@common
+def _bfloat16_to_float(t: Type) -> str:
+  return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {t.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
+
+
+@common
+def _float_to_bfloat16(t: Type) -> str:
+  u = t.of("uint")
+  return f"""
+static {t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
+  {u} b = {t.bits('uint', 'x')};
+  return {t.to('ushort', "x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16")};
+}}"""
+
+
+@common
+def _fp8e4m3_to_float(t: Type) -> str:
+  return _decode("fp8e4m3", t, 20, "0x7fu", "0x1p120f", f"m == 0x7fu ? ({t.of('uint')})(0x7fc00000u)")
+
+
+@common
+def _float_to_fp8e4m3(t: Type) -> str:
+  return _encode("fp8e4m3", t, "uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu")
+
+
+@common
+def _fp8e5m2_to_float(t: Type) -> str:
+  return _decode("fp8e5m2", t, 21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")
+
+
+@common
+def _float_to_fp8e5m2(t: Type) -> str:
+  return _encode("fp8e5m2", t, "uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")
+
+
+@common
+def _to_odd(t: Type) -> str:
+  """double, or an int of 32 or 64 bits, to float rounded to odd, so that rounding on to a narrower float is as if done once."""
+  if t.base != "double":
+    unsigned = t.of(UNSIGNED[t.size])
+    return f"""
+static float to_odd_{t}({t} x) {{
+  {unsigned} m = x < 0 ? 0u - ({unsigned})x : x;
+  float scale = x < 0 ? -1.0f : 1.0f;
+  for (; m >> 24; m = m >> 1 | (m & 1)) scale *= 2.0f;
+  return (float)m*scale;
+}}"""
+  i = t.of("int")
+  d = t.to("double", "f")
+  def mask(c: str) -> str: return c if t.n == 1 else t.to("int", f"({c})")
+  return f"""
+static {t.of('float')} to_odd_{t}({t} x) {{
+  {t.of('float')} f = {t.to('float', 'x')};
+  {t} r = {d};
+  {i} b = {t.bits('int', 'f')}, inexact = {mask('r != x')}, beyond = {mask('@abs(r) > @abs(x)')};
+  b = inexact ? (beyond ? b - 1 : b) | 1 : b;
+  return {t.bits('float', 'b')};
+}}"""
+
+
+# ---- functions
+def horner(x: str, *coefficients: str) -> str:
+  """C text of a polynomial, highest power first, nested."""
+  text = coefficients[0]
+  for c in coefficients[1:]:
+    if "*" in text: text = f"({text})"
+    text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
+  return text
+
+
+@helper(COMMON, "float")
+def _erf(t: Type) -> str:
+  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
+  return f"""
+static {t} erf_{t}({t} x) {{
+  {t} a = @abs(x), s = x*x;
+  {t} r = a*-1.72853470e-5f + 3.83197126e-4f, u = a*-3.88396438e-3f + 2.42546219e-2f;
+  r = r*s + u;
+  r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
+  r = 1.0f - @exp(r*a - a);
+  {t} q = {near};
+  return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;
+}}"""
+
+
+# ---- random numbers
+@helper(COMMON, "ulong")
+def _threefry(t: Type) -> str:
+  if t.n > 1:
+    lanes = ", ".join(f"@threefry:ulong(x.s{i:x}, key.s{i:x})" for i in range(t.n))
+    return f"static {t} threefry_{t}({t} x, {t} key) {{ return ({t})({lanes}); }}"
+  u = t.of("uint")
+  return f"""
+static {t} threefry_{t}({t} x, {t} key) {{
+  {u} k[3] = {{({u})key, ({u})(key >> 32), ({u})key ^ ({u})(key >> 32) ^ 0x1BD11BDAu}};
+  const {u} rotation[8] = {{13, 15, 26, 6, 17, 29, 16, 24}};
+  {u} a = ({u})x + k[0], b = ({u})(x >> 32) + k[1];
+  for (int i = 0; i < 5; i++) {{
+    for (int j = 0; j < 4; j++) {{
+      {u} r = rotation[(i & 1)*4 + j];
+      a += b;
+      b = (b << r | b >> (32 - r)) ^ a;
+    }}
+    a += k[(i + 1) % 3];
+    b += k[(i + 2) % 3] + i + 1;
+  }}
+  return ({t})b << 32 | a;
+}}"""

@@ -1,0 +1,108 @@
+"""What languages in C's style write differently. A target is a :class:`Language` that says so, and a renderer of one line or two."""
+from __future__ import annotations
+
+import math
+from typing import Any, Sequence
+
+import numpy as np
+
+from ntgrad.backends.cstyle.helpers import Library, Source, Type
+from ntgrad.codegen.dtype import DType, dtypes, held
+from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import UOp
+
+NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
+# the type of a dtype's values, and of its elements in memory, as Type.base
+VALUES = {"bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int", "uint32": "uint",
+          "int64": "long", "uint64": "ulong", "float8_e4m3": "float", "float8_e5m2": "float", "float16": "float", "bfloat16": "float",
+          "float32": "float", "float64": "double"}
+STORED = {**VALUES, "bool": "uchar", "float8_e4m3": "uchar", "float8_e5m2": "uchar", "float16": "ushort", "bfloat16": "ushort"}
+
+# precedences of C, the tightest first
+ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(13)
+Text = tuple[str, int]  # C and its precedence
+
+
+class Language:
+  """A language, and the machine that kernels are for. What a class does not say is as it stands here."""
+  name: str                              # in messages
+  target: Target
+  library: Library                                 # its functions
+  type = Type                # how it writes types
+  widths: Sequence[int] = (1,)         # of its vectors
+  values = VALUES
+  stored = STORED
+  suffixes = {"uint": "u", "long": "L", "ulong": "uL"}   # of literals
+  header: Sequence[str] = ()           # a source's first lines
+  spaces = {"global": "", "local": "", "private": ""}    # what arrays and pointers to them begin with
+  aligned = ""                      # what declarations of arrays end with
+  barrier = ""                      # the statement that waits for the other work-items of a group
+  serial = False                   # one program runs after another, each with one work-item
+  index = "i"                       # names of loops' indices begin with it
+  parenthesised = False            # every operation in parentheses, and no blanks
+  streams = False                            # has stores past the cache
+
+  # ---- types and literals
+  def value_type(self, dtype: DType) -> Type:
+    """The C type that holds a value of ``dtype``. Raises CompileError where the language has none."""
+    if dtype.count not in self.widths:
+      raise CompileError(f"{self.name} has no vectors of {dtype.count} elements ({dtype}); widths: {', '.join(map(str, self.widths[1:])) or 'none'}")
+    if dtype.name not in self.values:
+      what = "index dtypes must be lowered to int32 or int64 before rendering" if dtype.name == "index" else f"dtypes: {', '.join(self.values)}"
+      raise CompileError(f"{self.name} has no dtype {dtype}; {what}")
+    return self.type("int" if dtype.kind == "b" and dtype.count > 1 else self.values[dtype.name], dtype.count)
+
+  def stored_type(self, dtype: DType) -> Type:
+    """The C type that memory has for elements of ``dtype``."""
+    self.value_type(dtype)
+    return self.type(self.stored[dtype.name], dtype.count)
+
+  def constant(self, dtype: DType, value: Any) -> Text:
+    """A literal; of a vector, the number in all its elements."""
+    t = self.value_type(dtype)
+    if t.n > 1: return (f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM)
+    if dtype.kind == "b": return ("true" if value else "false", ATOM)
+    if dtype.kind == "f":
+      value = held(value, dtype)
+      if math.isnan(value): return ("NAN", ATOM)
+      if math.isinf(value): return ("INFINITY", ATOM) if value > 0 else ("-INFINITY", UNARY)
+      text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
+      if "." not in text and "e" not in text: text += ".0"
+      return (text + ("" if dtype is dtypes.float64 else "f"), UNARY if text[0] == "-" else ATOM)
+    value = int(value)
+    suffix = self.suffixes.get(t.base, "")
+    least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
+    if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
+    return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
+
+  def bits(self, f: Type, t: Type, x: str) -> str:
+    """C text that reinterprets the bits of a value of type ``f`` as type ``t``; calls are marked with ``@``."""
+    return f.bits(t.base, x)
+
+  # ---- the kernel
+  def param(self, t: Type, name: str, written: bool, alone: bool) -> str:
+    """The declaration of a buffer; ``alone``: no other pointer reaches what is written through this one."""
+    return f"{self.spaces['global']}{'' if written else 'const '}{t}* {'restrict ' if alone else ''}{name}"
+
+  def head(self, name: str, params: list[str], size: list[int]) -> str:
+    """What stands before the body, with its brace; ``size`` is that of a group."""
+    line = f"void {name}({', '.join(params)}) {{"
+    return line if len(line) <= 130 else f"void {name}(" + ",".join(f"\n    {p}" for p in params) + ") {"
+
+  def begin(self, uops: Sequence[UOp]) -> list[str]:
+    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the end of the kernel."""
+    return []
+
+  def position(self, kind: str, dim: int, size: int) -> str:
+    """Which of ``size`` the program is in the grid ("g"), or the work-item in its group ("l"): an expression, or ``gidx0``, ``lidx0``, .. where a
+    parameter or loop of this name says it."""
+    raise NotImplementedError
+
+  def element(self, buffer: str, index: Text) -> str:
+    """The C lvalue of an element."""
+    return f"{buffer}[{index[0]}]"
+
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
+    """The expression that does ``*place = how(*place, value)`` in one step, helpers, and lines for the head of the source. Raises CompileError."""
+    raise CompileError(f"{self.name} has no atomic {how} of {dtype}")

@@ -1,0 +1,76 @@
+"""Metal, text only, laid out as tinygrad's renderer does. Compile it with safe math: fast math takes NaN and infinity for impossible.
+
+Metal has no ``double``, and atomic operations on 32 bits only. Values are single numbers; float16 is ``half`` in memory, bfloat16 and the fp8
+dtypes are integers of their size.
+"""
+from __future__ import annotations
+
+from ntgrad.backends.cstyle.helpers import Library, Source, Type
+from ntgrad.backends.cstyle.kernel import CStyleRenderer
+from ntgrad.backends.cstyle.language import ADD, STORED, VALUES, Language, Text
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.target import Target
+
+# what Metal calls a function of floats; a conversion is a type's name
+FUNCTIONS = {**{f: f for f in "sqrt exp exp2 log log2 sin cos tan tanh pow fmod copysign floor ceil trunc rint".split()}, "abs": "fabs",
+             "half_to_float": "float", "float_to_half": "half"}
+
+
+class MetalType(Type):
+  """A type of Metal."""
+
+  def bits(self, base: str, x: str) -> str:
+    """See :meth:`Type.bits`."""
+    return f"as_type<{self.of(base)}>({x})"
+
+
+class MetalLibrary(Library):
+  """<metal_stdlib>."""
+
+  def own(self, name: str, t: Type) -> str | None:
+    """See :meth:`Library.own`."""
+    return FUNCTIONS.get(name) if t.base in ("float", "half") else None
+
+
+class MetalLanguage(Language):
+  """The Metal shading language."""
+  name = "Metal"
+  target = Target("metal", registers=32, cores=8, locals=True, local_memory=1 << 15,
+                  dtypes=tuple(d for d in dtypes.all if d is not dtypes.float64))
+  library = MetalLibrary()
+  type = MetalType
+  values = {d: t for d, t in VALUES.items() if t != "double"}
+  stored = {**STORED, "float16": "half"}
+  header = ("#include <metal_stdlib>", "using namespace metal;")
+  spaces = {"global": "device ", "local": "threadgroup ", "private": ""}
+  barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+  index = "ridx"
+  parenthesised = True
+
+  def param(self, t: Type, name: str, written: bool, alone: bool) -> str:
+    """See :meth:`Language.param`."""
+    return f"{'' if written else 'const '}device {t}* {name}"
+
+  def head(self, name: str, params: list[str], size: list[int]) -> str:
+    """See :meth:`Language.head`."""
+    places = ("uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]")
+    return f"kernel void {name}({', '.join([*params, *places])}) {{"
+
+  def position(self, kind: str, dim: int, size: int) -> str:
+    """See :meth:`Language.position`."""
+    return f"{kind}id.{'xyz'[dim]}"
+
+  def element(self, buffer: str, index: Text) -> str:
+    """See :meth:`Language.element`."""
+    return f"*({buffer}+{index[0] if index[1] <= ADD else f'({index[0]})'})"
+
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
+    """See :meth:`Language.atomic`; floats are only added."""
+    if dtype.short not in ("int", "uint", *(("float",) if how == "add" else ())): return super().atomic(how, dtype, place, value)
+    return f"atomic_fetch_{how}_explicit((device atomic_{dtype.short}*)({place}), {value}, memory_order_relaxed)", (), ()
+
+
+class MetalRenderer(CStyleRenderer):
+  """Metal."""
+
+  def __init__(self) -> None: super().__init__(MetalLanguage())

@@ -1,0 +1,70 @@
+"""A device for tests: memory is numpy's, kernels are rendered to plain C, compiled with the machine's C compiler and loaded by ctypes."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Sequence
+
+import pytest
+
+from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.c import CRenderer
+from ntgrad.backends.numpy.device import NumpyDevice
+from ntgrad.engine import device as devices
+
+NAME = "NUMPY:11"   # whose memory it has
+CC = next((found for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if name and (found := shutil.which(name))), None)
+REASON = "" if CC else "no C compiler: neither cc, gcc nor clang is installed"
+needs_cc = pytest.mark.skipif(not CC, reason=REASON)
+OPTIONS = ["-std=c11", "-O1", "-Wall", "-Werror", "-Wno-unused", "-fPIC", "-shared"]
+
+
+@cache
+def folder() -> Path:
+  """Where libraries lie until the process ends."""
+  made = tempfile.mkdtemp(prefix="ntgrad-c-")
+  atexit.register(shutil.rmtree, made, ignore_errors=True)
+  return Path(made)
+
+
+def build(sources: Sequence[str]) -> ctypes.CDLL:
+  """A library of sources, each by itself. Fails with what the compiler says."""
+  at = Path(tempfile.mkdtemp(dir=folder()))
+  files = [at / f"{i}.c" for i in range(len(sources))]
+  for file, source in zip(files, sources): file.write_text(source)
+  done = subprocess.run([str(CC), *OPTIONS, "-o", "all.so", *(f.name for f in files), "-lm"], cwd=at, capture_output=True, text=True)
+  assert not done.returncode, "\n".join([done.stderr, *sources])
+  return ctypes.CDLL(str(at / "all.so"))
+
+
+class CProgram(Program):
+  """A function of a library."""
+
+  def __init__(self, spec: ProgramSpec, function: Any):
+    self.spec, self.function, self.grid = spec, function, (ctypes.c_int * 3)(*(*spec.grid, 1, 1, 1)[:3])
+
+  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+    """Run it. See :meth:`Program.__call__`."""
+    self.function(*[ctypes.c_void_p(b.ctypes.data) for b in buffers], self.grid)
+    return 0.0 if wait else None
+
+
+class CDevice(NumpyDevice):
+  """See the module."""
+  name, identity = NAME, "plain C"
+
+  def __init__(self) -> None: self.renderer = CRenderer()  # type: ignore[assignment]
+
+  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+    """One library of all."""
+    library = build([f"#define {s.name} kernel_{i}\n{s.source.text}" for i, s in enumerate(specs)])   # for kernels may be called the same
+    return [CProgram(s, library[f"kernel_{i}"]) for i, s in enumerate(specs)]
+
+
+devices._open[NAME] = CDevice()
