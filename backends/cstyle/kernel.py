@@ -63,7 +63,7 @@ class Kernel:
     self.phis: list[UOp] = []     # assignments that wait for the end of the loop
 
   def check_arrays(self) -> None:
-    """PoCL does not check the size of local memory, nor of the stack: too much of either ends the process."""
+    """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
     for where in ("local", "private"):
       arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
       total = sum(u.arg[1]*self.stored_type(u.dtype).size for u in arrays)
