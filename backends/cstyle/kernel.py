@@ -50,6 +50,7 @@ class Kernel:
   """One rendering: the lines so far and the C text of every value."""
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
+    if name in language.reserved: raise CompileError(f"no kernel can be called {name}: {language.name} has something of this name; give it another")
     self.language, self.type, self.name, self.uops = language, language.type, name, list(uops)
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(self.uops)

@@ -19,6 +19,9 @@ VALUES = {"bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "u
           "float32": "float", "float64": "double"}
 STORED = {**VALUES, "bool": "uchar", "float8_e4m3": "uchar", "float8_e5m2": "uchar", "float16": "ushort", "bfloat16": "ushort"}
 
+KEYWORDS = frozenset("""auto bool break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split())
+
 # precedences of C, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(13)
 Text = tuple[str, int]  # C and its precedence
@@ -34,6 +37,7 @@ class Language:
   values = VALUES
   stored = STORED
   suffixes = {"uint": "u", "long": "L", "ulong": "uL"}   # of literals
+  reserved: frozenset[str] = KEYWORDS              # what no kernel can be called
   header: Sequence[str] = ()           # a source's first lines
   spaces = {"global": "", "local": "", "private": ""}    # what arrays and pointers to them begin with
   aligned = ""                      # what declarations of arrays end with

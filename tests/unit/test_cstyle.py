@@ -34,6 +34,12 @@ def test_an_unknown_renderer() -> None:
   with pytest.raises(ArgumentError, match="no renderer 'hlsl'; renderers: opencl, triton, c, metal, numpy"): renderer("hlsl")
 
 
+@pytest.mark.parametrize("target, name", [("c", "double"), ("c", "expf"), ("metal", "exp"), ("metal", "kernel")])
+def test_names_that_kernels_cannot_have(target: str, name: str) -> None:
+  with pytest.raises(CompileError, match=f"no kernel can be called {name}: "): render(target, name, dot().uops)
+  assert f"void {name}(" in render("opencl", name, dot().uops)   # whose compiler renames it
+
+
 class Short(Language):
   """Says nothing but what it must."""
   name, target, library = "Short", Target("short"), Library()
