@@ -146,7 +146,8 @@ class Kernel:
       self.flush()
       self.emit(f"if ({self.c(u.src[0])}) {{")
     elif op is Ops.BARRIER:
-      if not self.language.serial: self.emit(self.language.barrier)
+      if not self.language.barrier and not self.language.serial: raise CompileError(f"kernel {self.name}: {self.language.name} has no barrier")
+      if self.language.barrier: self.emit(self.language.barrier)
     elif op is Ops.DEFINE_ACC: self.text[u] = (self.declare(self.value_type(u.dtype), "acc", self.constant(u.dtype, u.arg)[0]), ATOM)
     elif op is Ops.PHI:
       self.text[u] = self.text[u.src[0]]

@@ -11,7 +11,7 @@ from ntgrad.backends.cstyle.helpers import SIZES, Library, Type
 from ntgrad.backends.cstyle.language import VALUES, Text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, CompileError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp, toposort
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support import plain_c
 from support.elementwise import const, load, param, store
 from support.linear import Lines, dot
@@ -87,6 +87,16 @@ void k(far float* restrict data0, far const float* restrict data1) {
   data0.at(0) = val1;
 }
 """
+
+
+def test_what_a_language_cannot_do() -> None:
+  p = Lines()
+  p.store(p.buf(0, F32, True), p.lid(4), p.const(F32, 1.0))
+  p.barrier()
+  with pytest.raises(CompileError, match="kernel k: Short has no barrier"): uops_to_cstyle(Short(), "k", p.uops)
+  p = Lines()
+  p.add(Ops.ATOMIC, F32, (p.buf(0, F32, True), p.gid(4), p.const(F32, 1.0)), "add")
+  with pytest.raises(CompileError, match="Short has no atomic add of dtypes.float"): uops_to_cstyle(Short(), "k", p.uops)
 
 
 def test_parentheses_and_no_blanks() -> None:
