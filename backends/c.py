@@ -55,6 +55,7 @@ class CLanguage(Language):
   library = CLibrary()
   type = CType
   suffixes = {"uint": "u", "long": "LL", "ulong": "uLL"}
+  reserved = Language.reserved | FUNCTIONS | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
 

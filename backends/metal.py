@@ -41,6 +41,8 @@ class MetalLanguage(Language):
   type = MetalType
   values = {d: t for d, t in VALUES.items() if t != "double"}
   stored = {**STORED, "float16": "half"}
+  reserved = Language.reserved.union(FUNCTIONS, "class constant device half kernel main metal namespace new template this thread "
+                                     "threadgroup uchar uint ulong ushort using max min select step".split())
   header = ("#include <metal_stdlib>", "using namespace metal;")
   spaces = {"global": "device ", "local": "threadgroup ", "private": ""}
   barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"

@@ -50,6 +50,7 @@ class Kernel:
   """One rendering: the lines so far and the C text of every value."""
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
+    if name in language.reserved: raise CompileError(f"no kernel can be called {name}: {language.name} has something of this name; give it another")
     self.language, self.type, self.name, self.uops = language, language.type, name, list(uops)
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(self.uops)
@@ -63,7 +64,7 @@ class Kernel:
     self.phis: list[UOp] = []     # assignments that wait for the end of the loop
 
   def check_arrays(self) -> None:
-    """PoCL does not check the size of local memory, nor of the stack: too much of either ends the process."""
+    """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
     for where in ("local", "private"):
       arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
       total = sum(u.arg[1]*self.stored_type(u.dtype).size for u in arrays)
@@ -145,7 +146,8 @@ class Kernel:
       self.flush()
       self.emit(f"if ({self.c(u.src[0])}) {{")
     elif op is Ops.BARRIER:
-      if not self.language.serial: self.emit(self.language.barrier)
+      if not self.language.barrier and not self.language.serial: raise CompileError(f"kernel {self.name}: {self.language.name} has no barrier")
+      if self.language.barrier: self.emit(self.language.barrier)
     elif op is Ops.DEFINE_ACC: self.text[u] = (self.declare(self.value_type(u.dtype), "acc", self.constant(u.dtype, u.arg)[0]), ATOM)
     elif op is Ops.PHI:
       self.text[u] = self.text[u.src[0]]

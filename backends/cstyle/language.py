@@ -19,6 +19,9 @@ VALUES = {"bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "u
           "float32": "float", "float64": "double"}
 STORED = {**VALUES, "bool": "uchar", "float8_e4m3": "uchar", "float8_e5m2": "uchar", "float16": "ushort", "bfloat16": "ushort"}
 
+KEYWORDS = frozenset("""auto bool break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split())
+
 # precedences of C, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(13)
 Text = tuple[str, int]  # C and its precedence
@@ -26,22 +29,23 @@ Text = tuple[str, int]  # C and its precedence
 
 class Language:
   """A language, and the machine that kernels are for. What a class does not say is as it stands here."""
-  name: str                              # in messages
+  name: str                                               # in messages
   target: Target
-  library: Library                                 # its functions
-  type = Type                # how it writes types
-  widths: Sequence[int] = (1,)         # of its vectors
-  values = VALUES
-  stored = STORED
-  suffixes = {"uint": "u", "long": "L", "ulong": "uL"}   # of literals
-  header: Sequence[str] = ()           # a source's first lines
-  spaces = {"global": "", "local": "", "private": ""}    # what arrays and pointers to them begin with
-  aligned = ""                      # what declarations of arrays end with
-  barrier = ""                      # the statement that waits for the other work-items of a group
-  serial = False                   # one program runs after another, each with one work-item
-  index = "i"                       # names of loops' indices begin with it
-  parenthesised = False            # every operation in parentheses, and no blanks
-  streams = False                            # has stores past the cache
+  library: Library                                        # its functions
+  type = Type                                             # how it writes types
+  widths: Sequence[int] = (1,)                            # of its vectors, which are written as OpenCL C has them
+  values = VALUES                                         # the types of values by dtypes; others are refused
+  stored = STORED                                         # the types of elements in memory
+  suffixes = {"uint": "u", "long": "L", "ulong": "uL"}    # of literals
+  reserved: frozenset[str] = KEYWORDS                     # what no kernel can be called
+  header: Sequence[str] = ()                              # a source's first lines
+  spaces = {"global": "", "local": "", "private": ""}     # what arrays and pointers to them begin with
+  aligned = ""                                            # what declarations of arrays end with
+  barrier = ""                                            # the statement that waits for the other work-items of a group
+  serial = False                                          # one program runs after another, each with one work-item
+  index = "i"                                             # names of loops' indices begin with it
+  parenthesised = False                                   # every operation in parentheses, and no blanks
+  streams = False                                         # has stores past the cache
 
   # ---- types and literals
   def value_type(self, dtype: DType) -> Type:

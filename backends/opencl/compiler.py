@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.cstyle.language import KEYWORDS
 from ntgrad.backends.opencl import binaries
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
@@ -41,15 +42,13 @@ __kernel void bits_128(void) {}
 #endif
 """
 # what C or OpenCL C calls something already: PoCL does not find a kernel of such a name
-RESERVED = frozenset("""
-auto break case const constant continue default do else enum extern for goto if inline register restrict return signed sizeof static
-struct switch typedef union unsigned void volatile while
+RESERVED = KEYWORDS | frozenset("""
 abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add
-barrier bitselect bool cbrt ceil char clamp clz constant copysign cos cosh cospi cross degrees distance dot double erf erfc exp
-exp10 exp2 expm1 fabs fdim float floor fma fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half
-hypot ilogb image int isequal isfinite isgreater isinf isless isnan isnormal kernel ldexp length lgamma local log log10 log1p
-log2 logb long mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan nextafter normalize popcount pow pown powr
-prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt sampler select short
+barrier bitselect cbrt ceil clamp clz constant copysign cos cosh cospi cross degrees distance dot erf erfc exp
+exp10 exp2 expm1 fabs fdim floor fma fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half
+hypot ilogb image isequal isfinite isgreater isinf isless isnan isnormal kernel ldexp length lgamma local log log10 log1p
+log2 logb mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan nextafter normalize popcount pow pown powr
+prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt sampler select
 shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep sub_sat tan tanh tanpi tgamma trunc uchar uint
 ulong upsample ushort vload_half vstore_half wait_group_events write_only""".split())
 

@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, Sequence
+from types import MappingProxyType
+from typing import Any, Mapping, Sequence
 
 import pytest
 
@@ -22,7 +23,9 @@ NAME = "NUMPY:11"   # whose memory it has
 CC = next((found for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if name and (found := shutil.which(name))), None)
 REASON = "" if CC else "no C compiler: neither cc, gcc nor clang is installed"
 needs_cc = pytest.mark.skipif(not CC, reason=REASON)
-OPTIONS = ["-std=c11", "-O1", "-Wall", "-Werror", "-Wno-unused", "-fPIC", "-shared"]
+COMMAND = [str(CC), "-std=c11", "-O1", "-Wall", "-Werror", "-Wno-unused", "-fPIC", "-shared"]
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @cache
@@ -33,12 +36,12 @@ def folder() -> Path:
   return Path(made)
 
 
-def build(sources: Sequence[str]) -> ctypes.CDLL:
-  """A library of sources, each by itself. Fails with what the compiler says."""
+def build(sources: Sequence[str], command: Sequence[str] = COMMAND, end: str = ".c", headers: Mapping[str, str] = NO_HEADERS) -> ctypes.CDLL:
+  """A library of sources, each by itself; ``headers`` lie beside them. Fails with what the compiler says."""
   at = Path(tempfile.mkdtemp(dir=folder()))
-  files = [at / f"{i}.c" for i in range(len(sources))]
-  for file, source in zip(files, sources): file.write_text(source)
-  done = subprocess.run([str(CC), *OPTIONS, "-o", "all.so", *(f.name for f in files), "-lm"], cwd=at, capture_output=True, text=True)
+  files = {f"{i}{end}": source for i, source in enumerate(sources)}
+  for name, text in {**headers, **files}.items(): (at / name).write_text(text)
+  done = subprocess.run([*command, "-o", "all.so", *files, "-lm"], cwd=at, capture_output=True, text=True)
   assert not done.returncode, "\n".join([done.stderr, *sources])
   return ctypes.CDLL(str(at / "all.so"))
 

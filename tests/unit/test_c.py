@@ -15,9 +15,9 @@ from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps
 from support import plain_c
-from support.elementwise import check, const, load, loop_over, param, samples, store
+from support.functions import functions
 from support.kernels import GRAPHS, contents, kernels, launch, spec
 from support.linear import Lines, dot
 from support.programs import Program
@@ -99,33 +99,7 @@ def test_dot() -> None:
 
 @plain_c.needs_cc
 @pytest.mark.parametrize("dtype", dtypes.all, ids=lambda d: d.name)
-def test_functions(dtype: DType) -> None:
-  """Each function of awkward numbers gives what the oracle computes from the same UOps; of floats, to a few units in the last place."""
-  exact = (UnaryOps.NEG, UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)
-  ints = (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR)
-  fns: dict[Any, Any] = {fn: lambda a, b, fn=fn: UOp.alu(fn, a, b) for fn in (
-    BinaryOps.MAX, BinaryOps.MIN, ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE,
-    *(ints if dtype.kind != "f" else (BinaryOps.DIV,)), *((BinaryOps.IDIV, BinaryOps.MOD) if dtype.kind != "b" else ()),
-    *((BinaryOps.POW,) if dtype.kind == "f" else ()))}
-  fns[TernaryOps.WHERE] = lambda a, b: UOp.alu(TernaryOps.WHERE, UOp.alu(BinaryOps.CMPLT, a, b), a, b)
-  if dtype.kind in "biu": fns[UnaryOps.NOT] = lambda a, b: UOp.alu(UnaryOps.NOT, a)
-  if dtype.kind in "if": fns.update({fn: lambda a, b, fn=fn: UOp.alu(fn, a) for fn in exact})
-  if dtype.kind == "f":
-    fns.update({fn: lambda a, b, fn=fn: UOp.alu(fn, a) for fn in UnaryOps if fn not in exact and fn is not UnaryOps.NOT})
-  inputs = samples(dtype)
-  params = [param(i, dtype) for i in range(2)]
-  outs = [param(2 + i, f(*(load(p, const(0)) for p in params)).dtype, True) for i, f in enumerate(fns.values())]
-  def body(i: UOp) -> list[UOp]:
-    values = [load(p, i) for p in params]
-    return [store(o, i, f(*values)) for o, f in zip(outs, fns.values())]
-  uops = loop_over(1, len(inputs[0]), body)
-  arrays = [*inputs, *(np.zeros(len(inputs[0]), o.dtype.np) for o in outs)]
-  got = run(uops, *arrays)[2:]
-  oracle, = NumpyDevice().compile([ProgramSpec("k", "", (1, 1, 1), (1, 1, 1), len(arrays), tuple(uops))])
-  want = [np.array(a) for a in arrays]
-  with np.errstate(all="ignore"): oracle([a.reshape(-1).view(np.uint8) for a in want])
-  close = {"float64": 1e-14, "float32": 2e-6}.get(dtype.name, 2.0 ** -(3 if dtype.itemsize == 1 else 7))
-  for fn, g, w in zip(fns, got, want[2:]): check(g, w, f"{fn} of {dtype}", close if g.dtype.kind not in "biu" else 0.0)
+def test_functions(dtype: DType) -> None: functions(plain_c.CDevice(), dtype)
 
 
 @plain_c.needs_cc

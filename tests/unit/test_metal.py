@@ -1,20 +1,27 @@
-"""Metal's text. There is no compiler for it here: what is printed is compared with what tinygrad prints for the same kernels."""
+"""Metal's text, compared with what tinygrad prints for the same kernels; and what it computes, taken for C++ (tests/support/metal.py)."""
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends import render
+from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cstyle import MetalLanguage, uops_to_cstyle
 from ntgrad.backends.metal import FUNCTIONS
+from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.schedule import create_schedule
+from support.functions import functions
+from support.kernels import GRAPHS, contents, kernels, launch, spec
 from support.linear import Lines
+from support.metal import MetalDevice, needs_cxx
 
 # what makes the text a whole source; tinygrad's notes leave it out
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n\n"
@@ -140,3 +147,49 @@ def test_work_items() -> None:
   k = Linearizer(item.ast, MetalLanguage.target).optimize().linearize()
   text = render("metal", "k", k.uops)
   assert "lid.x" in text and "sqrt(" in text
+
+
+# ---- as C++
+
+@needs_cxx
+@pytest.mark.parametrize("name", GRAPHS)
+def test_kernels(name: str) -> None:
+  """Kernels of tensor code with the Opts of the target, against the oracle."""
+  device = MetalDevice()
+  for k in kernels(name):
+    data = contents(k, np.random.default_rng(0), True)
+    want, = launch(NumpyDevice(), [spec(k, "k")], k, data)
+    target = device.renderer.target
+    got, = launch(device, [spec(optimize(k, target), "fast", target)], k, data)
+    for g, w in zip(got, want): np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=1e-5, atol=1e-6)
+
+
+@needs_cxx
+@pytest.mark.parametrize("dtype", [d for d in dtypes.all if d is not dtypes.float64], ids=lambda d: d.name)
+def test_functions(dtype: DType) -> None: functions(MetalDevice(), dtype)
+
+
+@needs_cxx
+def test_groups_wait() -> None:
+  """Work-items that read what others of the group have written."""
+  p = Lines()
+  shared, g, l = p.local("shared", 16, dtypes.float32), p.gid(3), p.lid(16)
+  at = p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, g, 16), l)
+  p.store(shared, l, p.load(p.buf(1, dtypes.float32), at))
+  p.barrier()
+  p.store(p.buf(0, dtypes.float32, True), at, p.load(shared, p.alu(BinaryOps.SUB, 15, l)))
+  x, out = np.arange(48, dtype=np.float32), np.zeros(48, np.float32)
+  program, = MetalDevice().compile([ProgramSpec("k", render("metal", "k", p.uops), (3,), (16,), 2)])
+  program([out.view(np.uint8), x.view(np.uint8)])
+  np.testing.assert_array_equal(out.reshape(3, 16), x.reshape(3, 16)[:, ::-1])
+
+
+@needs_cxx
+@pytest.mark.parametrize("how, want", [("add", 6), ("max", 3), ("min", 0)])
+def test_atomics_add_up(how: str, want: int) -> None:
+  p = Lines()
+  p.add(Ops.ATOMIC, dtypes.int32, (p.buf(0, dtypes.int32, True), p._node(0), p.gid(4)), how)
+  out = np.zeros(1, np.int32)
+  program, = MetalDevice().compile([ProgramSpec("k", render("metal", "k", p.uops), (4,), (1,), 1)])
+  program([out.view(np.uint8)])
+  assert out[0] == want
