@@ -78,7 +78,7 @@ class MetalProgram(Program):
     from threading import Thread
     args = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
     items = [Place(*at[::-1]) for at in itertools.product(*map(range, self.local[::-1]))]
-    waits = "threadgroup_barrier" in self.spec.source
+    waits = "threadgroup_barrier" in self.spec.source.text
     self.library.group_of(len(items))
     for at in itertools.product(*map(range, self.grid[::-1])):
       threads = [Thread(target=self.function, args=(*args, Place(*at[::-1]), item)) for item in items] if waits else []
@@ -98,4 +98,4 @@ class MetalDevice(NumpyDevice):
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """A library each."""
     command = [str(CXX), "-std=c++14", "-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-attributes", "-fPIC", "-shared", "-pthread", "-I."]
-    return [MetalProgram(s, plain_c.build([s.source], command, ".cpp", {"metal_stdlib": HEADER})) for s in specs]
+    return [MetalProgram(s, plain_c.build([s.source.text], command, ".cpp", {"metal_stdlib": HEADER})) for s in specs]

@@ -23,7 +23,7 @@ NAME = "NUMPY:11"   # whose memory it has
 CC = next((found for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if name and (found := shutil.which(name))), None)
 REASON = "" if CC else "no C compiler: neither cc, gcc nor clang is installed"
 needs_cc = pytest.mark.skipif(not CC, reason=REASON)
-COMMAND = [str(CC), "-std=c11", "-O1", "-Wall", "-Werror", "-Wno-unused", "-fPIC", "-shared"]
+COMMAND = [str(CC), "-std=c11", "-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-parentheses", "-fPIC", "-shared"]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 

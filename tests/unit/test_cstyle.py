@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ntgrad.backends import RENDERERS, cstyle, render, renderer
-from ntgrad.backends.base import ProgramSpec, Target
+from ntgrad.backends.base import KernelSource, ProgramSpec, Target
 from ntgrad.backends.cstyle import CLanguage, Language, MetalLanguage, OpenCLLanguage, uops_to_cstyle
 from ntgrad.backends.cstyle.helpers import SIZES, Library, Type
 from ntgrad.backends.cstyle.language import VALUES, Text
@@ -165,7 +165,7 @@ def test_wide_ints_round_once_where_there_is_no_double(dtype: DType) -> None:
   p.store(p.buf(0, dtypes.bfloat16, True), g, p.cast(p.load(p.buf(1, dtype), g), dtypes.bfloat16))
   source = uops_to_cstyle(NoDouble(), "k", p.uops)
   assert "double" not in source
-  program, = plain_c.CDevice().compile([ProgramSpec("k", source, (len(data),), (1,), 2)])
+  program, = plain_c.CDevice().compile([ProgramSpec("k", KernelSource(source), (len(data),), (1,), 2)])
   out = np.zeros(len(data), dtypes.bfloat16.np)
   program([out.view(np.uint8), data.view(np.uint8)])
   assert [int(float(x)) for x in out] == [nearest(int(x), 8) for x in data]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends import render
+from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cstyle import MetalLanguage, uops_to_cstyle
 from ntgrad.backends.metal import FUNCTIONS
@@ -179,7 +179,7 @@ def test_groups_wait() -> None:
   p.barrier()
   p.store(p.buf(0, dtypes.float32, True), at, p.load(shared, p.alu(BinaryOps.SUB, 15, l)))
   x, out = np.arange(48, dtype=np.float32), np.zeros(48, np.float32)
-  program, = MetalDevice().compile([ProgramSpec("k", render("metal", "k", p.uops), (3,), (16,), 2)])
+  program, = MetalDevice().compile([ProgramSpec("k", renderer("metal").render("k", p.uops), (3,), (16,), 2)])
   program([out.view(np.uint8), x.view(np.uint8)])
   np.testing.assert_array_equal(out.reshape(3, 16), x.reshape(3, 16)[:, ::-1])
 
