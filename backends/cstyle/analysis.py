@@ -25,16 +25,12 @@ class Facts:
 
 def overflows(u: UOp) -> bool:
   """Whether a signed sum, product, shift or negation may leave the range of its dtype."""
-  bs = [bounds(s) for s in u.src]
-  ends: list[int]
-  if u.arg is BinaryOps.ADD: ends = [bs[0][0] + bs[1][0], bs[0][1] + bs[1][1]]
-  elif u.arg is BinaryOps.SUB: ends = [bs[0][0] - bs[1][1], bs[0][1] - bs[1][0]]
-  elif u.arg is BinaryOps.MUL: ends = [x*y for x in bs[0] for y in bs[1]]
-  elif u.arg is UnaryOps.NEG: ends = [-bs[0][0], -bs[0][1]]
-  elif u.arg is BinaryOps.SHL and 0 <= bs[1][0] and bs[1][1] < 64: ends = [x << y for x in bs[0] for y in bs[1]]
-  else: return True
+  (al, ah), (bl, bh) = [*map(bounds, u.src), (0, 0)][:2]
+  ends = {BinaryOps.ADD: (al + bl, ah + bh), BinaryOps.SUB: (al - bh, ah - bl), BinaryOps.MUL: (al*bl, al*bh, ah*bl, ah*bh),
+          UnaryOps.NEG: (-al, -ah)}.get(u.arg, ())
+  if u.arg is BinaryOps.SHL and 0 <= bl and bh < 64: ends = (al << bl, al << bh, ah << bl, ah << bh)
   d = u.dtype.scalar()
-  return min(ends) < dtypes.min(d) or max(ends) > dtypes.max(d)
+  return not ends or min(ends) < dtypes.min(d) or max(ends) > dtypes.max(d)
 
 
 @kept

@@ -79,9 +79,8 @@ class Kernel:
     self.lines.append("  "*self.depth + line)
     self.depth += line[-1] == "{"
   def fresh(self, prefix: str) -> str:
-    n = self.counts.get(prefix, 0)
-    self.counts[prefix] = n + 1
-    return f"{prefix}{n}"
+    self.counts[prefix] = self.counts.get(prefix, -1) + 1
+    return f"{prefix}{self.counts[prefix]}"
   def declare(self, t: Type, prefix: str, text: str) -> str:
     """A new variable with a value; gives its name."""
     name = self.fresh(prefix)
@@ -235,7 +234,7 @@ class Kernel:
     d = u.dtype.scalar()
     if d in NARROW:
       # the store rounds: a CAST that does the same just before it need not
-      if u.op is Ops.CAST and u.src[0].dtype.scalar() is dtypes.float32 and u.src[0].dtype.count == u.dtype.count: u = u.src[0]
+      if u.op is Ops.CAST and u.src[0].dtype is dtypes.float32.vec(u.dtype.count): u = u.src[0]
       return self.call(f"float_to_{d.short}", self.type("float", n), self.wide(u, n, force=True))[0]
     if d.kind == "b" and n > 1: return self.type("int", n).to("uchar", self.wide(u, n, AND) + " & 1")
     return self.wide(u, n, force=True)
@@ -344,7 +343,7 @@ class Kernel:
     fn, x, t = u.arg, u.src[0], self.value_type(u.dtype)
     wide = self.wide(x, t.n, force=True)
     if fn is UnaryOps.ISNAN:
-      if x.dtype.kind != "f": return ("false" if t.n == 1 else f"({t})(0)", ATOM)
+      if x.dtype.kind != "f": return self.constant(u.dtype, False)
       return self.mask(self.value_type(x.dtype), f"{self.c(x, LESS)} != {self.c(x, LESS)}", EQUAL)
     if fn is UnaryOps.NOT:
       if u.dtype.kind == "b" and t.n == 1: return (f"!{self.c(x, UNARY)}", UNARY)
