@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache as once
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Sequence, TypeVar
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import KernelSource, ProgramSpec
@@ -29,6 +29,7 @@ LOCK = threading.RLock()      # Triton's settings, and its language while the in
 os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]
 MANY = 16.0                   # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
 _TABLE = "triton"
+Found = TypeVar("Found", "Binary", "Binary | None")
 _loaded: Recent[str, ModuleType] = Recent(1024)
 
 
@@ -127,7 +128,7 @@ class Request:
     s = self.source
     return cache.key(cache.version(), version(), s.text, self.name, s.signature, self.target, self.num_warps, self.num_stages, self.fuses)
 
-  def fitting(self, make: Callable[[Request], Binary | None]) -> Binary | None:
+  def fitting(self, make: Callable[[Request], Found]) -> Found:
     """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
     for stages in range(self.num_stages, 0, -1):
       found = make(replace(self, num_stages=stages))
@@ -163,18 +164,11 @@ def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Reques
   return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target)))
 
 
-def fitted(r: Request) -> Binary:
-  """A kernel compiled. Raises CompileError; one that does not fit with one stage is given as it is."""
-  found = r.fitting(build)
-  assert found is not None
-  return found
-
-
 def work(r: Request) -> Binary:
   """What a worker does. Raises CompileError only for what Triton said of the kernel."""
   _, reason = available()
   if reason: raise ImportError(reason)   # this process may have another path
-  return fitted(r)
+  return r.fitting(build)
 
 
 @dataclass(eq=False)
@@ -208,11 +202,11 @@ def ahead(requests: Sequence[Request]) -> list[Unit]:
 
 
 def finished(r: Request) -> Binary:
-  """A kernel compiled, by a worker or here. See :func:`fitted`."""
+  """A kernel compiled, by a worker or here; one that does not fit with one stage is given as it is. Raises CompileError."""
   unit = _units.get(r) or Unit(r)
   with _queue.turn(unit) as mine:
     if mine and unit.refused: raise CompileError(unit.refused)
-    if mine: unit.binary, unit.answer = unit.answer or fitted(r), None
+    if mine: unit.binary, unit.answer = unit.answer or r.fitting(build), None
   assert unit.binary is not None
   return unit.binary
 
