@@ -47,8 +47,12 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
 
 # ---- rules: functions
 def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
-  given = [(s, rule(u, g)) for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient) if rule is not None and s in need]
-  return [found if isinstance(found, tuple) else (s, found) for s, found in given]
+  out: list[tuple[UOp, UOp]] = []
+  for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient):
+    if s in need and rule is not None:
+      found = rule(u, g)
+      out.append(found if isinstance(found, tuple) else (s, found))
+  return out
 
 
 # ---- rules: movement, by the adjoint movement
