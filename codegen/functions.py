@@ -14,9 +14,8 @@ from .dtype import DType, dtypes
 from .elementwise import binary, const, const_value, mul, negative, product, quotient, scalar, scaled, select, sub, unary, where
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
-Pairs = Sequence[tuple[UOp, UOp]]
-Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
-Rule = Callable[[UOp, UOp, Need], Pairs]
+# a node and the gradient of its value -> the gradient of one of its sources; or a node further down, and that one's
+Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Function:
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # what it is on bools, where that has another name
   identity: Callable[[DType], Any] | None = None     # of a combiner: the value that leaves everything unchanged
-  gradient: Rule | None = None                       # a node and the gradient of its value -> its sources and theirs; None: no slope anywhere
+  gradient: Sequence[Rule | None] = ()                # a rule for each source; none: no slope anywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers"}
@@ -48,88 +47,49 @@ def identity(combiner: BinaryOps, dtype: DType) -> Any:
   return found(dtype.scalar())
 
 
-# ---- gradients of one value
-def _one(rule: Callable[[UOp, UOp, UOp], UOp]) -> Rule:
-  """A rule from what a node, its source and the node's gradient give: the source's."""
-  return lambda u, g, need: [(u.src[0], rule(u, u.src[0], g))]
-
-
-def _recip(u: UOp, g: UOp, need: Need) -> Pairs:
+# ---- gradients
+def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   x = u.src[0]
   # 1 / (1 + exp(y)), the sigmoid: its slope from its value stays finite where exp does not
   if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and const_value(x.src[1]) == 1:
-    return [(x.src[0].src[0], negative(product(g, mul(u, sub(const(1.0, u.dtype, u.shape), u)))))]
-  return [(x, negative(product(g, mul(u, u))))]
+    return x.src[0].src[0], negative(product(g, mul(u, sub(const(1.0, u.dtype, u.shape), u))))
+  return negative(product(g, mul(u, u)))
 
 
-def _tanh(u: UOp, x: UOp, g: UOp) -> UOp: return product(g, sub(const(1.0, u.dtype, u.shape), mul(u, u)))
-def _tan(u: UOp, x: UOp, g: UOp) -> UOp: return product(g, scalar(BinaryOps.ADD, mul(u, u), 1.0))
-def _erf(u: UOp, x: UOp, g: UOp) -> UOp:
-  return product(g, scaled(unary(UnaryOps.EXP, unary(UnaryOps.NEG, mul(x, x))), 2 / math.sqrt(math.pi)))
+def _tanh(u: UOp, g: UOp) -> UOp: return product(g, sub(const(1.0, u.dtype, u.shape), mul(u, u)))
+def _tan(u: UOp, g: UOp) -> UOp: return product(g, scalar(BinaryOps.ADD, mul(u, u), 1.0))
+def _erf(u: UOp, g: UOp) -> UOp:
+  return product(g, scaled(unary(UnaryOps.EXP, unary(UnaryOps.NEG, mul(u.src[0], u.src[0]))), 2 / math.sqrt(math.pi)))
 
 
-def _abs(u: UOp, x: UOp, g: UOp) -> UOp:
+def _abs(u: UOp, g: UOp) -> UOp:
+  x = u.src[0]
   zero = const(0.0, x.dtype, x.shape)
   return where(binary(BinaryOps.CMPLT, x, zero), negative(g), select(binary(BinaryOps.CMPLT, zero, x), g))
 
 
-# ---- gradients of two and three values
-def _pow(u: UOp, g: UOp, need: Need) -> Pairs:
+def _base(u: UOp, g: UOp) -> UOp:
   x, n = u.src
-  zero = const(0.0, g.dtype, g.shape)
-  out = []
-  if x in need:
-    gx = product(g, product(n, binary(BinaryOps.POW, x, scalar(BinaryOps.SUB, n, 1.0))))
-    out.append((x, gx if const_value(n) is not None else where(scalar(BinaryOps.CMPEQ, n, 0.0), zero, gx)))
-  if n in need:
-    gn = product(g, mul(u, unary(UnaryOps.LOG, x)))
-    if not const_value(x):  # 0 ** n has no slope in n from 0 on, and that zero is not to be multiplied by its logarithm
-      flat = binary(BinaryOps.AND, scalar(BinaryOps.CMPEQ, x, 0.0), binary(BinaryOps.CMPLE, zero, n))
-      gn = where(flat, zero, gn)
-    out.append((n, gn))
-  return out
+  out = product(g, product(n, binary(BinaryOps.POW, x, scalar(BinaryOps.SUB, n, 1.0))))
+  return out if const_value(n) is not None else where(scalar(BinaryOps.CMPEQ, n, 0.0), const(0.0, g.dtype, g.shape), out)
 
 
-def _extreme(u: UOp, g: UOp, need: Need) -> Pairs:
+def _exponent(u: UOp, g: UOp) -> UOp:
+  x, n = u.src
+  out, zero = product(g, mul(u, unary(UnaryOps.LOG, x))), const(0.0, g.dtype, g.shape)
+  if const_value(x): return out
+  # 0 ** n has no slope in n from 0 on, and that zero is not to be multiplied by its logarithm
+  return where(binary(BinaryOps.AND, scalar(BinaryOps.CMPEQ, x, 0.0), binary(BinaryOps.CMPLE, zero, n)), zero, out)
+
+
+def _extreme(i: int) -> Rule:
   """MAX and MIN: to the one chosen; equal ones share it. A constant is a limit: no slope where it is reached (relu at 0)."""
-  a, b = u.src
-  def chosen(p: UOp, q: UOp) -> UOp: return binary(BinaryOps.CMPLT, *((p, q) if u.arg is BinaryOps.MIN else (q, p)))
-  if const_value(b) is not None: return [(a, select(chosen(a, b), g))]
-  if const_value(a) is not None: return [(b, select(chosen(b, a), g))]
-  half = select(binary(BinaryOps.CMPEQ, a, b), scaled(g, 0.5))
-  return [(a, where(chosen(a, b), g, half)), (b, where(chosen(b, a), g, half))]
-
-
-def _mod(u: UOp, g: UOp, need: Need) -> Pairs:
-  """a % b is a - a // b * b, and a // b has no slope."""
-  a, b = u.src
-  out = [(a, g)]
-  if b in need: out.append((b, negative(product(g, binary(BinaryOps.IDIV, a, b)))))
-  return out
-
-
-def _sub(u: UOp, g: UOp, need: Need) -> Pairs:
-  a, b = u.src
-  return [(a, g), (b, negative(g))] if b in need else [(a, g)]
-
-
-def _mul(u: UOp, g: UOp, need: Need) -> Pairs:
-  a, b = u.src
-  if b not in need: return [(a, product(g, b))]
-  return [(a, product(g, b)), (b, product(g, a))] if a in need else [(b, product(g, a))]
-
-
-def _where(u: UOp, g: UOp, need: Need) -> Pairs:
-  condition, yes, no = u.src
-  out = [(yes, select(condition, g))] if yes in need else []
-  if no in need: out.append((no, where(condition, const(0.0, g.dtype, g.shape), g)))
-  return out
-
-
-def _div(u: UOp, g: UOp, need: Need) -> Pairs:
-  a, b = u.src
-  ga = quotient(g, b)
-  return [(a, ga), (b, negative(product(ga, u)))] if b in need else [(a, ga)]
+  def rule(u: UOp, g: UOp) -> UOp:
+    pair = u.src[i], u.src[1 - i]
+    chosen = binary(BinaryOps.CMPLT, *(pair if u.arg is BinaryOps.MIN else pair[::-1]))
+    if const_value(pair[1]) is not None: return select(chosen, g)
+    return where(chosen, g, select(binary(BinaryOps.CMPEQ, *u.src), scaled(g, 0.5)))
+  return rule
 
 
 # ---- the table
@@ -137,32 +97,34 @@ def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1
 
 
 FUNCTIONS: dict[Any, Function] = {
-  UnaryOps.NEG: Function(gradient=_one(lambda u, x, g: negative(g))),
-  UnaryOps.RECIP: Function(5, takes="f", gradient=_recip),
-  UnaryOps.SQRT: Function(6, 3, "f", gradient=_one(lambda u, x, g: quotient(scaled(g, 0.5), u))),
-  UnaryOps.RSQRT: Function(10, 3, "f", gradient=_one(lambda u, x, g: product(scaled(g, -0.5), quotient(u, x)))),
-  UnaryOps.EXP: Function(10, 6, "f", gradient=_one(lambda u, x, g: product(g, u))),
-  UnaryOps.EXP2: Function(10, 6, "f", gradient=_one(lambda u, x, g: product(scaled(g, math.log(2)), u))),
-  UnaryOps.LOG: Function(14, 6, "f", gradient=_one(lambda u, x, g: quotient(g, x))),
-  UnaryOps.LOG2: Function(14, 6, "f", gradient=_one(lambda u, x, g: quotient(scaled(g, 1 / math.log(2)), x))),
-  UnaryOps.SIN: Function(14, 10, "f", gradient=_one(lambda u, x, g: product(g, unary(UnaryOps.COS, x)))),
-  UnaryOps.COS: Function(14, 10, "f", gradient=_one(lambda u, x, g: negative(product(g, unary(UnaryOps.SIN, x))))),
-  UnaryOps.TAN: Function(24, 12, "f", gradient=_one(_tan)),
-  UnaryOps.TANH: Function(18, 10, "f", gradient=_one(_tanh)),
-  UnaryOps.ERF: Function(24, 12, "f", gradient=_one(_erf)),
-  UnaryOps.ABS: Function(gradient=_one(_abs)),
+  UnaryOps.NEG: Function(gradient=(lambda u, g: negative(g),)),
+  UnaryOps.RECIP: Function(5, takes="f", gradient=(_recip,)),
+  UnaryOps.SQRT: Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),
+  UnaryOps.RSQRT: Function(10, 3, "f", gradient=(lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
+  UnaryOps.EXP: Function(10, 6, "f", gradient=(lambda u, g: product(g, u),)),
+  UnaryOps.EXP2: Function(10, 6, "f", gradient=(lambda u, g: product(scaled(g, math.log(2)), u),)),
+  UnaryOps.LOG: Function(14, 6, "f", gradient=(lambda u, g: quotient(g, u.src[0]),)),
+  UnaryOps.LOG2: Function(14, 6, "f", gradient=(lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
+  UnaryOps.SIN: Function(14, 10, "f", gradient=(lambda u, g: product(g, unary(UnaryOps.COS, u.src[0])),)),
+  UnaryOps.COS: Function(14, 10, "f", gradient=(lambda u, g: negative(product(g, unary(UnaryOps.SIN, u.src[0]))),)),
+  UnaryOps.TAN: Function(24, 12, "f", gradient=(_tan,)),
+  UnaryOps.TANH: Function(18, 10, "f", gradient=(_tanh,)),
+  UnaryOps.ERF: Function(24, 12, "f", gradient=(_erf,)),
+  UnaryOps.ABS: Function(gradient=(_abs,)),
   **{fn: Function() for fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)},
   UnaryOps.NOT: Function(takes="iub"),
   UnaryOps.ISNAN: Function(gives=dtypes.bool),
-  BinaryOps.ADD: Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=lambda u, g, need: [(s, g) for s in u.src]),
-  BinaryOps.SUB: Function(boolean=BinaryOps.XOR, gradient=_sub),
-  BinaryOps.MUL: Function(boolean=BinaryOps.AND, identity=lambda d: 1, gradient=_mul),
-  BinaryOps.DIV: Function(5, 2, "f", gradient=_div),
+  BinaryOps.ADD: Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=(lambda u, g: g,) * 2),
+  BinaryOps.SUB: Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
+  BinaryOps.MUL: Function(boolean=BinaryOps.AND, identity=lambda d: 1,
+                          gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))),
+  BinaryOps.DIV: Function(5, 2, "f", gradient=(lambda u, g: quotient(g, u.src[1]), lambda u, g: negative(product(quotient(g, u.src[1]), u)))),
   BinaryOps.IDIV: Function(20, 4, "fiu"),
-  BinaryOps.MOD: Function(20, 4, "fiu", gradient=_mod),
-  BinaryOps.MAX: Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=_extreme),
-  BinaryOps.MIN: Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=_extreme),
-  BinaryOps.POW: Function(60, 20, "fiu", gradient=_pow),
+  BinaryOps.MOD: Function(20, 4, "fiu",   # a % b is a - a // b * b, and a // b has no slope
+                          gradient=(lambda u, g: g, lambda u, g: negative(product(g, binary(BinaryOps.IDIV, *u.src))))),
+  BinaryOps.MAX: Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
+  BinaryOps.MIN: Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
+  BinaryOps.POW: Function(60, 20, "fiu", gradient=(_base, _exponent)),
   **{fn: Function(gives=dtypes.bool) for fn in (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)},
   BinaryOps.AND: Function(takes="iub", identity=_all_ones),
   BinaryOps.OR: Function(takes="iub", identity=lambda d: 0),
@@ -170,6 +132,6 @@ FUNCTIONS: dict[Any, Function] = {
   BinaryOps.SHL: Function(takes="iu"),
   BinaryOps.SHR: Function(takes="iu"),
   BinaryOps.THREEFRY: Function(100, 80, dtypes.uint64),
-  TernaryOps.WHERE: Function(gradient=_where),
+  TernaryOps.WHERE: Function(gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], const(0.0, g.dtype, g.shape), g))),
 }
 COMBINERS = tuple(fn for fn, about in FUNCTIONS.items() if about.identity is not None)

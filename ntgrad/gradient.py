@@ -7,17 +7,21 @@ A leaf is a DETACH node of its own for every version of its value (``Base._read`
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from ntgrad import graph
 from ntgrad.alias import onto
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
-from ntgrad.codegen.functions import FUNCTIONS, Need, Pairs, Rule
+from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.engine.buffer import overwritten
 from ntgrad.lock import alone
+
+Pairs = Sequence[tuple[UOp, UOp]]
+Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
+Rule = Callable[[UOp, UOp, Need], Pairs]
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
@@ -43,8 +47,12 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
 
 # ---- rules: functions
 def _alu(u: UOp, g: UOp, need: Need) -> Pairs:
-  rule = FUNCTIONS[u.arg].gradient
-  return () if rule is None else rule(u, g, need)  # rounding, comparisons and bits have no slope
+  out: list[tuple[UOp, UOp]] = []
+  for s, rule in zip(u.src, FUNCTIONS[u.arg].gradient):
+    if s in need and rule is not None:
+      found = rule(u, g)
+      out.append(found if isinstance(found, tuple) else (s, found))
+  return out
 
 
 # ---- rules: movement, by the adjoint movement

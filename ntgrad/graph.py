@@ -11,7 +11,7 @@ from ntgrad.codegen.elementwise import Shape, add, binary, const, const_value, d
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
-__all__ = ["add", "binary", "const", "const_value", "div", "make", "mul", "scalar", "sub", "unary", "where"]   # others are defined here
+__all__ = ["add", "div", "mul", "sub", "unary", "where"]   # others are defined here
 
 
 def iota(n: int) -> UOp:

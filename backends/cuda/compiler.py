@@ -13,11 +13,11 @@ import re
 import tempfile
 import threading
 import weakref
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache as once
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Sequence, TypeVar
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import KernelSource, ProgramSpec
@@ -29,6 +29,7 @@ LOCK = threading.RLock()      # Triton's settings, and its language while the in
 os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]
 MANY = 16.0                   # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
 _TABLE = "triton"
+Found = TypeVar("Found", "Binary", "Binary | None")
 _loaded: Recent[str, ModuleType] = Recent(1024)
 
 
@@ -108,52 +109,48 @@ def version() -> str:
   except metadata.PackageNotFoundError: return str(_triton().__version__) if available()[0] else ""
 
 
-def build(source: KernelSource, name: str, target: str = "sm_90", num_warps: int = 4, num_stages: int = 3, divisible: int = 16) -> Binary:
-  """The kernel ``name`` of a rendered module, compiled for a chip; from the disk cache where that has it.
-
-  Every pointer is a multiple of ``divisible`` bytes. Raises CompileError with what Triton said.
-  """
-  found = kept(source, name, target, num_warps, num_stages, divisible)
-  if found is not None: return found
-  out = _compile(_triton(), source, name, capability(target), num_warps, num_stages, divisible)
-  cache.store(_TABLE, _key(source, name, target, num_warps, num_stages, divisible), out.pack())
-  return out
-
-
-def kept(source: KernelSource, name: str, target: str, num_warps: int, num_stages: int, divisible: int = 16) -> Binary | None:
-  """What :func:`build` would find in the disk cache."""
-  key = _key(source, name, target, num_warps, num_stages, divisible)
-  found = cache.load(_TABLE, key)
-  if found is None: return None
-  try: return Binary.unpack(found)
-  except (ValueError, TypeError, KeyError): cache.remove(_TABLE, key)
-  return None
-
-
-def _key(source: KernelSource, name: str, target: str, warps: int, stages: int, divisible: int) -> str:
-  return cache.key(cache.version(), version(), source.text, name, source.signature, target, warps, stages, divisible, _fuses(source))
-
-
-def _fuses(source: KernelSource) -> bool: return bool(dict(source.options).get("enable_fp_fusion"))
-
-
 @dataclass(frozen=True)
 class Request:
-  """A kernel to compile, and for what."""
+  """A kernel to compile, and for what. Every pointer is a multiple of 16 bytes."""
   source: KernelSource
   name: str
-  target: str
-  num_warps: int
-  num_stages: int            # at most: fewer where their shared memory would not fit
-  shared: int                # bytes of it that a program can have
+  target: str = "sm_90"
+  num_warps: int = 4
+  num_stages: int = 3        # at most: fewer where their shared memory would not fit
+  shared: int = 227 << 10    # bytes of it that a program can have
 
-  def fitting(self, make: Callable[..., Binary | None]) -> Binary | None:
+  @property
+  def fuses(self) -> bool: return bool(dict(self.source.options).get("enable_fp_fusion"))
+
+  @property
+  def key(self) -> str:
+    """Where the disk cache has it."""
+    s = self.source
+    return cache.key(cache.version(), version(), s.text, self.name, s.signature, self.target, self.num_warps, self.num_stages, self.fuses)
+
+  def fitting(self, make: Callable[[Request], Found]) -> Found:
     """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
-    stages = self.num_stages
-    while True:
-      found = make(self.source, self.name, self.target, self.num_warps, stages)
-      if found is None or found.shared <= self.shared or stages == 1: return found
-      stages -= 1
+    for stages in range(self.num_stages, 0, -1):
+      found = make(replace(self, num_stages=stages))
+      if found is None or found.shared <= self.shared: break
+    return found
+
+
+def build(r: Request) -> Binary:
+  """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with what Triton
+  said."""
+  found = kept(r)
+  if found is None: cache.store(_TABLE, r.key, (found := _compile(_triton(), r)).pack())
+  return found
+
+
+def kept(r: Request) -> Binary | None:
+  """What :func:`build` would find in the disk cache."""
+  found = cache.load(_TABLE, r.key)
+  if found is None: return None
+  try: return Binary.unpack(found)
+  except (ValueError, TypeError, KeyError): cache.remove(_TABLE, r.key)
+  return None
 
 
 def shared_memory(capability: int) -> int:
@@ -167,18 +164,11 @@ def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Reques
   return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target)))
 
 
-def fitted(r: Request) -> Binary:
-  """A kernel compiled. Raises CompileError; one that does not fit with one stage is given as it is."""
-  found = r.fitting(build)
-  assert found is not None
-  return found
-
-
 def work(r: Request) -> Binary:
   """What a worker does. Raises CompileError only for what Triton said of the kernel."""
   _, reason = available()
   if reason: raise ImportError(reason)   # this process may have another path
-  return fitted(r)
+  return r.fitting(build)
 
 
 @dataclass(eq=False)
@@ -212,28 +202,29 @@ def ahead(requests: Sequence[Request]) -> list[Unit]:
 
 
 def finished(r: Request) -> Binary:
-  """A kernel compiled, by a worker or here. See :func:`fitted`."""
+  """A kernel compiled, by a worker or here; one that does not fit with one stage is given as it is. Raises CompileError."""
   unit = _units.get(r) or Unit(r)
   with _queue.turn(unit) as mine:
     if mine and unit.refused: raise CompileError(unit.refused)
-    if mine: unit.binary, unit.answer = unit.answer or fitted(r), None
+    if mine: unit.binary, unit.answer = unit.answer or r.fitting(build), None
   assert unit.binary is not None
   return unit.binary
 
 
-def _compile(triton: Any, source: KernelSource, name: str, arch: int, warps: int, stages: int, divisible: int) -> Binary:
+def _compile(triton: Any, r: Request) -> Binary:
   from triton.backends.compiler import GPUTarget
   from triton.compiler import ASTSource
-  fn = getattr(load(source.text), name)
-  attrs = {(i,): [["tt.divisibility", divisible]] for i, (_, t) in enumerate(source.signature) if t.startswith("*")}
-  options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": _fuses(source), "sanitize_overflow": False}
+  arch = capability(r.target)
+  attrs = {(i,): [["tt.divisibility", 16]] for i, (_, t) in enumerate(r.source.signature) if t.startswith("*")}
+  ast = ASTSource(fn=getattr(load(r.source.text), r.name), signature=dict(r.source.signature), attrs=attrs)
+  options = {"num_warps": r.num_warps, "num_stages": r.num_stages, "enable_fp_fusion": r.fuses, "sanitize_overflow": False}
   with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():
     triton.knobs.cache.dir = folder
     try:
-      compiled = triton.compile(ASTSource(fn=fn, signature=dict(source.signature), attrs=attrs), target=GPUTarget("cuda", arch, 32), options=options)
+      compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:   # of many classes, some without a common base
       said = str(e).strip() or str(e.__cause__ or "")
-      raise CompileError(f"kernel {name} for sm_{arch}: {type(e).__name__}: {said[:2000]}\n{source.text}") from e
+      raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: {said[:2000]}\n{r.source.text}") from e
     m = compiled.metadata
     return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], int(m.num_warps), int(m.num_ctas), int(m.shared),
                   int(m.global_scratch_size), int(m.global_scratch_align))

@@ -26,11 +26,8 @@ TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 <<
                 descriptors=True)   # an H100
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 
-_POINTER = {"bool": "i8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64",
-            "uint64": "u64", "float8_e4m3": "u8", "float8_e5m2": "u8", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32",
-            "float64": "fp64"}
+_POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
 _DOT_TYPE = {dtypes.float8_e4m3: "float8e4nv", dtypes.float8_e5m2: "float8e5"}
-_COMBINE = {BinaryOps.ADD: "_add", BinaryOps.MUL: "_mul", BinaryOps.AND: "_and", BinaryOps.OR: "_or", BinaryOps.XOR: "_xor"}
 
 
 class TritonRenderer(Renderer):
@@ -56,7 +53,8 @@ def signature(uops: Sequence[UOp]) -> dict[str, str]:
   out: dict[str, str] = {}
   for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
     while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
-    out[u.arg[1]] = f"*{_POINTER[u.dtype.name]}"
+    kind = "fp" if u.dtype.kind == "f" else u.dtype.kind
+    out[u.arg[1]] = "*" + _POINTER.get(u.dtype.name, f"{kind}{8 * u.dtype.itemsize}")
   return out
 
 
@@ -455,7 +453,7 @@ class _Kernel(Variables):
       name = fn.name.lower()
       return f"tl.reduce({text}, {axis}, {self.use(f'_{name}_nan')})" if d.kind == "f" else f"tl.{name}({text}, {axis})"   # tl.max leaves NaN out
     if fn is BinaryOps.XOR and d.kind != "b": return f"tl.xor_sum({text}, {axis})"
-    return f"tl.reduce({text}, {axis}, {self.use(_COMBINE[fn])})"
+    return f"tl.reduce({text}, {axis}, {self.use(f'_{fn.name.lower()}')})"
 
   def dot(self, u: UOp) -> Text:
     a, b = u.src[:2]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, Union
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.functions import FUNCTIONS, refusal
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 if TYPE_CHECKING:
   from .trace import Tracer
@@ -240,8 +241,7 @@ def unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> Block:
   """``fn`` of every element; ``dtype`` is what the elements are converted to before."""
   b = block(x)
   u = plain(b.value, dtype)
-  out = dtypes.bool if fn is UnaryOps.ISNAN else u.dtype
-  return Block(UOp(Ops.ALU, out, (u,), fn), b.axes)
+  return Block(UOp(Ops.ALU, FUNCTIONS[fn].gives or u.dtype, (u,), fn), b.axes)
 
 
 def floating(x: Any) -> DType:
@@ -279,11 +279,9 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   d = dtype or common_dtype(x, y)
   if fn is BinaryOps.DIV and d.kind != "f": d = dtypes.default_float
   if d.kind == "b" and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD): d = dtypes.default_int
-  if fn in (BinaryOps.SHL, BinaryOps.SHR) and d.kind not in "iu": raise DTypeError(f"{fn.name.lower()}: ints, got {a.dtype} and {b.dtype}")
-  if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and d.kind == "f":
-    raise DTypeError(f"{fn.name.lower()}: ints or bools, got {a.dtype} and {b.dtype}")
+  if wrong := refusal(fn, d, fn.name.lower()): raise DTypeError(f"{wrong} (operands of {a.dtype} and {b.dtype})")
   u, v = plain(u, d), plain(v, d)
-  out = UOp(Ops.ALU, dtypes.bool if fn in COMPARE else d, (u, v), fn)
+  out = UOp(Ops.ALU, FUNCTIONS[fn].gives or d, (u, v), fn)
   return Block(ix.fold(out) or out, axes)
 
 

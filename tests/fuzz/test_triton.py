@@ -78,7 +78,7 @@ def check(graph: Callable[[], list[Tensor]], data: Any, sizes: list[int], room: 
       tol = 2e-3 if g.dtype.itemsize < 4 else 1e-5
       np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=tol, atol=tol,
                                  err_msg=f"{', '.join(map(str, t.axes))}\n{source.text}")
-    if data.draw(st.integers(0, 9)) == 0: compiler.build(source, "k", data.draw(st.sampled_from(["sm_80", "sm_90"])))
+    if data.draw(st.integers(0, 9)) == 0: compiler.build(compiler.Request(source, "k", data.draw(st.sampled_from(["sm_80", "sm_90"]))))
 
 
 @given(st.data())

@@ -193,7 +193,7 @@ def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(2):
       with pytest.raises(CompileError, match="kernel k9 for sm_90: "): compiler.finished(requests[-1])
     again = compiler.ahead(requests[:-1])
-  with config(cache=0): here = [compiler.fitted(r) for r in requests[:-1]]
+  with config(cache=0): here = [r.fitting(compiler.build) for r in requests[:-1]]
   assert made == here and 0 < made[-1].shared <= fits
   units.clear()
   pool.stop()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice, bucket
@@ -130,8 +130,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   """Found in the place of NVIDIA's modules."""
   f = Fake()
   monkeypatch.setattr(nvidia, "modules", lambda: (f.core, f.driver))
-  def build(source: KernelSource, name: str, target: str, warps: int, stages: int) -> Binary:
-    return Binary(name, target, b"cubin", "ptx", warps, 1, 100_000 * stages, 0, 1)
+  def build(r: compiler.Request) -> Binary: return Binary(r.name, r.target, b"cubin", "ptx", r.num_warps, 1, 100_000 * r.num_stages, 0, 1)
   monkeypatch.setattr(compiler, "build", build)
   monkeypatch.setattr(compiler, "kept", lambda *a: None)
   yield f

@@ -222,7 +222,7 @@ def test_rendered(name: str, target: str) -> None:
 def test_cubin_of_a_deep_kernel() -> None:
   r = TritonRenderer(capability=90)
   source = r.render("k", linearize(deep_kernel(), r.target))
-  assert compiler.build(source, "k", "sm_90").cubin[:4] == b"\x7fELF"
+  assert compiler.build(compiler.Request(source, "k", "sm_90")).cubin[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("device", ["NUMPY", "CPU", triton.NAME])

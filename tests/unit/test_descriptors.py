@@ -297,7 +297,7 @@ def test_copies_of_every_dtype(dtype: DType) -> None:
   data = numbers(kernel, np.random.default_rng(0))
   np.testing.assert_array_equal(interpreted(interpreter(), kernel, data)[0], data[1].T)
   made = rendered(kernel)
-  assert "cp.async.bulk.tensor" in compiler.build(made, "k", "sm_90").ptx
+  assert "cp.async.bulk.tensor" in compiler.build(compiler.Request(made, "k", "sm_90")).ptx
 
 
 @triton.needs_triton
@@ -407,7 +407,7 @@ def test_cubins(dtype: DType, sizes: tuple[int, int, int]) -> None:
   kernel = marked(product(*sizes, (128, 64, 32), dtype, (False, dtype.itemsize == 1), out), 0, 1, 2)
   for capability in (80, 90):
     if capability == 80 and dtype is dtypes.float8_e4m3: continue
-    binary = compiler.build(rendered(kernel, capability), "k", f"sm_{capability}")
+    binary = compiler.build(compiler.Request(rendered(kernel, capability), "k", f"sm_{capability}"))
     assert ("cp.async.bulk.tensor" in binary.ptx) is (capability == 90)
     # each program has a place for each descriptor that it makes; allocations are aligned as it must be
     assert binary.global_scratch_size == (3 * 128 if capability == 90 else 0) and binary.num_ctas == 1 and binary.global_scratch_align <= 512
@@ -476,7 +476,7 @@ def test_persistent_products() -> None:
   text = made.text
   assert text.count("make_tensor_descriptor") == 3 and "(64, 48), (48, 1), (32, 16)" in text
   assert "for i0 in tl.range(gidx0, 6, 4, flatten=True):" in text
-  binary = compiler.build(made, "k", "sm_90")
+  binary = compiler.build(compiler.Request(made, "k", "sm_90"))
   assert "cp.async.bulk.tensor" in binary.ptx
   program, = interpreter().compile([ProgramSpec("k", made, (4, 1, 1), (1, 1, 1), 3, tuple(p.uops))])
   rng = np.random.default_rng(0)

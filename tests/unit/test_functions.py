@@ -102,7 +102,7 @@ def test_gradients_are_slopes(fn: Any) -> None:
   for i in range(n):
     step = [np.where(i == j, 1e-5, 0.0) for j in range(n)]
     slope = (of(*[v + s for v, s in zip(values, step)]) - of(*[v - s for v, s in zip(values, step)])) / 2e-5
-    if FUNCTIONS[fn].gradient is None:
+    if not FUNCTIONS[fn].gradient:
       np.testing.assert_array_equal(slope, 0)
       continue
     leaves = [Tensor(v, device="NUMPY", requires_grad=True) for v in values]

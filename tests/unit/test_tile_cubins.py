@@ -25,7 +25,7 @@ def cubin(specialised: Any, target: str) -> Any:
   from ntgrad.backends.cuda import compiler
   from ntgrad.backends.cuda.renderer import TritonRenderer
   spec = specialised.spec(SimpleNamespace(renderer=TritonRenderer(capability=compiler.capability(target)), name=target))
-  return compiler.build(spec.source, spec.name, target), spec.source.text
+  return compiler.build(compiler.Request(spec.source, spec.name, target)), spec.source.text
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])

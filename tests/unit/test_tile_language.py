@@ -243,7 +243,7 @@ REFUSALS: dict[Callable[..., Any], str] = {
   only_inside: "'last' has no value here: it is assigned only inside the loop", jumps: "break at line", tries: "no try statement",
   one_side: "'found' has no value here: the `if` at line .* assigns it on one side only", recursion: "64 deep",
   assertion: "assertion failed: four rows",
-  float_index: "gather: indices are ints", float_bits: "and: ints or bools, got"}
+  float_index: "gather: indices are ints", float_bits: "and takes ints or bool, got"}
 
 
 @pytest.mark.parametrize("fn", REFUSALS, ids=lambda f: f.__name__)

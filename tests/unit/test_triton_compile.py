@@ -56,7 +56,7 @@ def test_cubin(name: str, target: str) -> None:
   renderer = TritonRenderer(capability=compiler.capability(target))
   for k in kernels(name):
     source = renderer.render(name, lines(k))
-    binary = compiler.build(source, name, target)
+    binary = compiler.build(compiler.Request(source, name, target))
     assert binary.cubin[:4] == b"\x7fELF" and binary.name == name and f".target {target}" in binary.ptx
 
 
@@ -114,21 +114,22 @@ def test_the_interpreter_leaves_no_trace() -> None:
   program, = interpreter().compile([ProgramSpec("add", source, (3, 1, 1), (1, 1, 1), 1)])
   program([x.view(np.uint8)])
   assert x[0] == 4.5
-  assert compiler.build(source, "add", "sm_90").num_warps == 4
+  assert compiler.build(compiler.Request(source, "add", "sm_90")).num_warps == 4
   with pytest.raises(RuntimeError): compiler.load(source.text).add(1)
 
 
 def test_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
   source = triton.module(ADDS.format("2.5"))
-  first = compiler.build(source, "add", "sm_90")
+  first = compiler.build(compiler.Request(source, "add", "sm_90"))
   monkeypatch.setattr(compiler, "_compile", lambda *a: pytest.fail("compiled again"))
-  assert compiler.build(source, "add", "sm_90") == first
+  assert compiler.build(compiler.Request(source, "add", "sm_90")) == first
   assert compiler.Binary.unpack(first.pack()) == first
   assert disk.load("triton", "nothing") is None
 
 
 def test_what_triton_refuses_is_said() -> None:
-  with pytest.raises(CompileError, match="kernel add for sm_90: .*"): compiler.build(triton.module(ADDS.format("tl.nothing")), "add")
+  wrong = compiler.Request(triton.module(ADDS.format("tl.nothing")), "add")
+  with pytest.raises(CompileError, match="kernel add for sm_90: .*"): compiler.build(wrong)
   with pytest.raises(CompileError, match="no Python"): compiler.load("def :")
   with pytest.raises(CompileError, match="expected sm_ and a number"): compiler.capability("gfx90a")
 
@@ -158,7 +159,7 @@ def test_only_sums_are_fused() -> None:
   for k, fused in ((scaled, False), (summed, True)):
     plain, noted = (TritonRenderer().render("k", linearize(k), notes) for notes in ((), (note,)))
     assert noted.text == f"# {note}\n{plain.text}" and noted.options == plain.options   # what a comment says is for people
-    assert ("fma" in compiler.build(noted, "k").ptx) is fused
+    assert ("fma" in compiler.build(compiler.Request(noted, "k")).ptx) is fused
 
 
 @pytest.mark.parametrize("n, dtype, block", [(4096, "bfloat16", (128, 256)), (2048, "float16", (128, 256)), (1024, "float16", (64, 128)),
