@@ -13,8 +13,9 @@ from .dtype import DType, dtypes
 from .errors import OptError
 from .expand import expand
 from .kernel import EFFECTS, AxisKind, Kernel
-from .opt import Opt, apply_opt
 from .optimize import optimize
+from .opts import Local, Opt, Pad, Serial, Split, Unroll, Upcast, Vectorize
+from .rewrite import rewrite
 from .uop import BinaryOps, Ops, UOp, UOpList, identity, prod, repeated, toposort
 
 Loops = frozenset[UOp]
@@ -350,30 +351,21 @@ def limit_additions(kernel: Kernel) -> Kernel:
       n = kernel.axis(i).size
       if n > MOST_ADDITIONS:
         inner = next((f for f in range(MOST_ADDITIONS, 31, -1) if n % f == 0), 0)
-        if inner: return limit_additions(apply_opt(kernel, Opt("split", i, inner)))
-        return limit_additions(apply_opt(apply_opt(kernel, Opt("pad", i, 1024)), Opt("split", i, 1024)))
-  table: dict[UOp, UOp] = {}
-  for u in kernel.nodes:
-    src = tuple(table[s] for s in u.src)
-    new = u.replace(src)
-    if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f":
-      ids, rest = list(u.arg[1]), [i for i in u.arg[1] if i not in sequential(u)]
-      groups: list[list[int]] = []
-      n = 1
-      current: list[int] = []
-      for i in reversed(sequential(u)):
-        if current and n * kernel.axis(i).size > MOST_ADDITIONS:
-          groups.append(current)
-          current, n = [], 1
-        current.insert(0, i)
-        n *= kernel.axis(i).size
-      groups.append(current)
-      if len(groups) > 1:
-        new = src[0]
-        for j, g in enumerate(groups):
-          new = UOp(Ops.REDUCE, u.dtype, (new,), (u.arg[0], tuple(sorted((*g, *(rest if j == 0 else ())), key=ids.index))))
-    table[u] = new
-  return kernel.with_(body=tuple(table[b] for b in kernel.body))
+        if inner: return limit_additions(Split(i, inner).apply(kernel))
+        return limit_additions(Split(i, 1024).apply(Pad(i, 1024).apply(kernel)))
+  def sums(old: UOp, new: UOp) -> UOp | None:
+    ids, long = list(old.arg[1]), sequential(old)
+    if old.arg[0] is not BinaryOps.ADD or old.dtype.kind != "f": return None
+    groups: list[list[int]] = [[]]
+    for i in reversed(long):
+      if groups[-1] and prod(kernel.axis(j).size for j in (i, *groups[-1])) > MOST_ADDITIONS: groups.append([])
+      groups[-1].insert(0, i)
+    if len(groups) == 1: return None
+    groups[0] += [i for i in ids if i not in long]
+    total = new.src[0]
+    for g in groups: total = UOp(Ops.REDUCE, old.dtype, (total,), (BinaryOps.ADD, tuple(sorted(g, key=ids.index))))
+    return total
+  return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: sums}))
 
 
 class Linearizer:
@@ -386,9 +378,9 @@ class Linearizer:
     self.kernel, self.target = ast, target
     self.uops = UOpList()
 
-  def apply(self, name: str, axis: int, amount: int | None = None) -> Linearizer:
-    """Apply the Opt called ``name`` to the axis with this id. Raises OptError where it cannot be."""
-    self.kernel = apply_opt(self.kernel, Opt(name, axis, self.kernel.axis(axis).size if amount is None else amount))
+  def apply(self, opt: Opt) -> Linearizer:
+    """Apply an Opt. Raises OptError where it cannot be."""
+    self.kernel = opt.apply(self.kernel)
     return self
 
   def optimize(self) -> Linearizer:
@@ -407,23 +399,23 @@ class Linearizer:
   def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Copies of the last (or given) axis instead of a loop; on a reduced axis this is ``unroll``."""
     a = self._last(axis)
-    return self.unroll(a, amount) if a in self.kernel.bound else self.apply("upcast", a, amount)
+    return self.apply((Unroll if a in self.kernel.bound else Upcast)(a, amount))
 
   def unroll(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Copies of a reduced axis, added up in index order."""
-    return self.apply("unroll", self._last(axis), amount)
+    return self.apply(Unroll(self._last(axis), amount))
 
   def lane(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Vector lanes along an axis."""
-    return self.apply("lane", self._last(axis), amount)
+    return self.apply(Vectorize(self._last(axis), amount))
 
   def tile(self, axis: int, amount: int) -> Linearizer:
     """An axis in blocks of ``amount``, gone through by a loop."""
-    return self.apply("tile", axis, amount)
+    return self.apply(Serial(axis, amount))
 
   def local(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Work-items of a group along an axis."""
-    return self.apply("local", self._last(axis), amount)
+    return self.apply(Local(self._last(axis), amount))
 
   def linearize(self) -> Linearizer:
     """Make ``uops``."""

@@ -17,8 +17,8 @@ from .errors import OptError
 from .expand import Expander
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param, Variable, inner, is_variable
 from .linearizer import Emitter, Lowering, limit_additions, lower_index, positions
-from .opt import Opt, apply_opt
 from .optimize import Search, overlapping
+from .opts import CacheRead, Vectorize
 from .rewrite import substitute
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, identity, prod, toposort
 
@@ -325,7 +325,7 @@ class Program:
       arrays = getattr(self.target, "name", "") == "numpy" and not config.noopt
       return whole_axis(kernel) if arrays else kernel
     kernel = merge_axes(split_axes(kernel))
-    for opt in Search(kernel, self.target).best(): kernel = apply_opt(kernel, opt)
+    for opt in Search(kernel, self.target).best(): kernel = opt.apply(kernel)
     return self.panel(kernel)
 
   def panel(self, kernel: Kernel) -> Kernel:
@@ -341,7 +341,7 @@ class Program:
       size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
       if again < PANEL_AGAIN or size > PANEL_BYTES or self.staged + size > self.target.local_memory // 2 or overlapping(kernel, x): continue
       self.staged += size
-      return apply_opt(kernel, Opt("stage", lane, x.node.src[0].arg[0]))
+      return CacheRead(x.node.src[0].arg[0], lane).apply(kernel)
     return kernel
 
   def write(self, nodes: UOpList, low: Lowering) -> UOp:
@@ -380,7 +380,7 @@ def whole_axis(kernel: Kernel) -> Kernel:
   accesses = profile(kernel).accesses
   fits = [a for a in kernel.axes if a.id not in kernel.bound and 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)]
   best = max(fits, key=lambda a: a.size, default=None)
-  return kernel if best is None else apply_opt(kernel, Opt("lane", best.id, best.size))
+  return kernel if best is None else Vectorize(best.id).apply(kernel)
 
 
 def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort((u,)))

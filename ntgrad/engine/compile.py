@@ -9,6 +9,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.opts import Told
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.tiles import lower_tiles
 from ntgrad.codegen.uop import prod
@@ -54,7 +55,7 @@ def rendered(kernel: Kernel, optimised: Kernel, device: Device, name: str) -> Pr
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
   """What the Opts tell the target's compiler."""
-  return tuple({f"num_{o.name}": o.axis for o in kernel.applied if o.name in ("warps", "stages")}.items())
+  return tuple({f"num_{o.name}": o.n for o in kernel.applied if isinstance(o, Told)}.items())
 
 
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:
