@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 from . import index as ix
+from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Fuse
 from .rewrite import rewrite, substitute
@@ -50,8 +51,8 @@ def numbered(kernel: Kernel) -> Kernel:
 
 def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
-  if any((a.id in r.arg[1]) != (b.id in r.arg[1]) for r in kernel.reduces): return None
-  merged = Fuse(a.id, b.id).apply(kernel)
+  try: merged = Fuse(a.id, b.id).apply(kernel)
+  except OptError: return None
   new = merged.axis(a.id)
   for u in merged.nodes:
     if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] is new.rng and u.src[1].op is Ops.CONST and u.src[1].arg == b.size:

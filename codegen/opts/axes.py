@@ -168,6 +168,8 @@ class Fuse(OnAxis):
     if axis.kind is not other.kind: raise OptError(f"{both} are not gone through alike")
     for a in (axis, other): self.plain(kernel, a, a.kind is AxisKind.GRID)
     if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces): raise OptError(f"{both}: a reduction binds one of them only")
+    if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
+      raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
     whole = Axis(axis.id, axis.size * other.size, axis.kind)
     def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=(old.arg[0], tuple(i for i in old.arg[1] if i != other.id)))

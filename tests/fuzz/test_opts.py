@@ -14,7 +14,8 @@ from hypothesis import given, settings, strategies as st
 from ntgrad.backends.base import Device, Target
 from ntgrad.codegen.config import config
 from ntgrad.codegen.optimize import optimize
-from ntgrad.engine.device import default_device, get_device
+from ntgrad.device import default_device
+from ntgrad.engine.device import get_device
 from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS, launch, spec

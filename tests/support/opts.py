@@ -12,7 +12,7 @@ from ntgrad import Tensor
 from ntgrad.backends.base import Device
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, ShiftInwards, Sized, Vectorize
+from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, Sized, Unroll, Upcast, Vectorize
 from ntgrad.codegen.uop import prod
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
@@ -30,17 +30,17 @@ Choose = Callable[[Sequence[Any]], Any]
 def drawn(cls: type[Opt], kernel: Kernel, choose: Choose) -> Opt:
   """An Opt of a class, each field drawn by what it stands for: axes and params of the kernel, numbers that mostly divide the axis."""
   axis = choose(kernel.axes)
-  sizes = [None, 2, 3, 4, 7, 8, 16, *(n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0)]
+  sizes = [None, 3, 8, *(n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0)]
   if cls in (Vectorize, ShiftInwards): sizes = [n for n in sizes if (n or axis.size) in WIDTHS] or [2]
   if not issubclass(cls, Sized): sizes = [1, 2, 4, 8]
   among = {"axis": [axis.id], "other": [a.id for a in kernel.axes], "param": [p.slot for p in kernel.params], "n": sizes, "programs": [1, 2, 3, 7]}
   return cls(*[choose(among.get(f.name, [False, True])) for f in fields(cls)])
 
 
-def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) -> Kernel:
+def opts(kernel: Kernel, choose: Choose, most: int = 7, blocks: bool = False) -> Kernel:
   """The kernel after some Opts; those that it does not take are left out, as long as the code stays small. ``blocks``: for targets that
   have them."""
-  known = [c for c in OPTS.values() if c.blocks in (None, blocks)]
+  known = [c for c in OPTS.values() if c.blocks in (None, blocks) or c in (Upcast, Unroll, Serial)]   # these all targets take
   on_axes = [c for c in known if issubclass(c, OnAxis)]
   if blocks: on_axes += [Block] * 3
   def taken(cls: type[Opt]) -> Kernel:
@@ -50,8 +50,9 @@ def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) ->
     except OptError: return kernel
   for _ in range(choose(range(most + 1))):
     if kernel.axes: kernel = taken(choose(on_axes))
-  # what comes after all that splits axes: copies first, programs that stay last of those that see axes
-  for cls in sorted(set(known) - set(on_axes), key=lambda c: (c is Persistent, c.name)):
+  # what comes after all that splits axes; programs that stay are the last step
+  late = sorted({*known} - {*on_axes, Persistent}, key=lambda c: c.name)
+  for cls in [*late, *late, *[Persistent] * blocks]:
     if kernel.axes and choose([0, 0, 1]): kernel = taken(cls)
   return kernel
 

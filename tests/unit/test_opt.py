@@ -85,6 +85,14 @@ def in_order() -> Kernel:
   return k if len(k.sequential) > 1 else Split(next(iter(k.sequential)), 3).apply(k)
 
 
+def shared() -> Kernel:
+  """An axis that a reduction binds is gone through again by a STORE that adds, another is not."""
+  b = Builder()
+  j, k = b.loop(5), b.loop(3)
+  out, x, y = b.param((5,), written=True), b.param((5, 3)), b.param((5,))
+  return b.kernel(out.set(j, out[j] + x[j, k].sum(j, k) * y[j]))
+
+
 def program() -> Kernel:
   """A FOR adds up rows in a variable."""
   b = Builder()
@@ -167,6 +175,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (rows, lambda k: Fuse(0, 1), "a0:3 GRID and a1:10 LOOP are not gone through alike"),
   (lambda: Serial(0).apply(rows()), lambda k: Fuse(0, 1), "a0:3 LOOP and a1:10 LOOP: a reduction binds one of them only"),
   (lambda: Serial(0).apply(staged()), lambda k: Fuse(0, 1), "not gone through alike"),
+  (shared, lambda k: Fuse(0, 1), "what is stored varies with one of them only, and would be stored several times"),
   (in_order, lambda k: Fuse(*ordered(k)), "one is gone through in order"),
   (in_order, lambda k: Reorder(ordered(k)[1], first=True), "axes that are gone through in order would change it"),
   (in_order, lambda k: Reorder(ordered(k)[0], first=False), "axes that are gone through in order would change it"),
