@@ -189,11 +189,8 @@ class Search:
     return max(max(loads, alu) * 0.5 + 0.25 * min(loads, alu), chain) * (1 + statements / 1024 + 0.02 * far)
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
-    out: list[Opt] = []
-    if lane is not None: out.append((ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width))
-    for a, c in copies.items(): out.append(Upcast(a, c))
-    for a, c in unroll.items(): out.append(Unroll(a, c))
-    return out
+    lanes = [] if lane is None else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
+    return [*lanes, *itertools.starmap(Upcast, copies.items()), *itertools.starmap(Unroll, unroll.items())]
 
 
 def spread(kernel: Kernel, target: Any) -> Kernel:

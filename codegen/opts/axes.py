@@ -13,6 +13,7 @@ from .base import OnAxis, Opt, Sized
 
 __all__ = ["Block", "Fuse", "Local", "Pad", "Reorder", "Serial", "ShiftInwards", "Split", "Unroll", "Upcast", "Vectorize"]
 
+
 def new_id(kernel: Kernel) -> int:
   """An id that no axis has."""
   return max(a.id for a in kernel.axes) + 1
@@ -39,7 +40,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
-    if keep is not None: new = new.replace((kept(old, new.src[0], keep),))
+    if keep is not None: new = new.replace((kept(keep, new.src[0], old),))
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp | None:
     return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
@@ -47,15 +48,18 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   return kernel.with_(axes=in_place_of(kernel, axis, *axes), body=rewrite(kernel.body, rules, {axis.rng: by}))
 
 
-def kept(reduce: UOp, value: UOp, keep: UOp) -> UOp:
-  """``value``, or where ``keep`` is false what changes nothing in the reduction. Of a product to be summed the factor with fewer ranges is 0."""
+def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
+  """``value``, or where ``keep`` is false what changes nothing when it is combined by ``fn``."""
+  out = UOp.alu(TernaryOps.WHERE, keep, value, UOp.const(value.dtype, identity(fn, value.dtype)))
+  return ix.fold(out) or out
+
+
+def kept(keep: UOp, value: UOp, reduce: UOp) -> UOp:
+  """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0 there."""
   fn, was = reduce.arg[0], reduce.src[0]
-  def chosen(x: UOp) -> UOp:
-    out = UOp.alu(TernaryOps.WHERE, keep, x, UOp.const(x.dtype, identity(fn, x.dtype)))
-    return ix.fold(out) or out
-  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return chosen(value)
+  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return where(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
-  return UOp.alu(BinaryOps.MUL, chosen(few), many)
+  return UOp.alu(BinaryOps.MUL, where(keep, few, fn), many)
 
 
 class Part(Sized, abstract=True):
@@ -172,10 +176,8 @@ class Fuse(OnAxis):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
     whole = Axis(axis.id, axis.size * other.size, axis.kind)
-    def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=(old.arg[0], tuple(i for i in old.arg[1] if i != other.id)))
-    table = {axis.rng: ix.fdiv(whole.rng, other.size), other.rng: ix.mod(whole.rng, other.size)}
-    axes = tuple(a for a in in_place_of(kernel, axis, whole) if a is not other)
-    return kernel.with_(axes=axes, body=rewrite(kernel.body, {Ops.REDUCE: reduced}, table))
+    kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
+    return expressed(kernel, other, ix.mod(whole.rng, other.size), ())
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class Pad(OnAxis):
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    wide = Axis(axis.id, -(-axis.size // self.n) * self.n, axis.kind)
+    wide = replace(axis, size=-(-axis.size // self.n) * self.n)
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
     inside = ix.lt(wide.rng, axis.size)
@@ -193,9 +195,9 @@ class Pad(OnAxis):
       at = 2 if old.op is Ops.LOAD else 3
       return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
     def reduced(old: UOp, new: UOp) -> UOp | None:
-      if axis.id not in old.arg[1]: return None
-      return new.replace((UOp.alu(TernaryOps.WHERE, inside, new.src[0], UOp.const(old.dtype, identity(old.arg[0], old.dtype))),))
-    body = rewrite(kernel.body, {Ops.LOAD: gated, Ops.STORE: gated, Ops.REDUCE: reduced}, {axis.rng: wide.rng})
+      return new.replace((where(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
+    rules = {Ops.LOAD: gated, Ops.STORE: gated, Ops.ATOMIC: gated, Ops.REDUCE: reduced}
+    body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
     return kernel.with_(axes=in_place_of(kernel, axis, wide), body=body)
 
 

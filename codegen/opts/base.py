@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Iterable, Iterator
 
 from ..errors import OptError, shown
@@ -50,12 +50,9 @@ class Opt(ABC):
       if f.type != "bool" and value < least: raise OptError(f"{self}: {f.name} is at least {least}, got {value}")
 
   def __str__(self) -> str:
-    on, args = "", []
-    for i, f in enumerate(fields(self)):
-      value = getattr(self, f.name)
-      text = f"{f.name}={value}" if isinstance(value, bool) else f"{PREFIX.get(f.name, '')}{value}"
-      if i == 0 and f.name in PREFIX: on = text + "."
-      elif f.default is MISSING or value != f.default: args.append(text)
+    given = [(f.name, v) for f in fields(self) if (v := getattr(self, f.name)) != f.default]
+    args = [f"{k}={v}" if isinstance(v, bool) else f"{PREFIX.get(k, '')}{v}" for k, v in given]
+    on = f"{args.pop(0)}." if given[0][0] in PREFIX else ""
     return f"{on}{self.name}({', '.join(args)})"
 
   def json(self) -> list[Any]:

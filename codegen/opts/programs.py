@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Iterator
+from typing import Any, ClassVar, Iterator
 
 from ..errors import OptError
 from ..kernel import Axis, AxisKind, Kernel
@@ -76,29 +76,29 @@ class Persistent(Opt):
 class Told(Opt, abstract=True):
   """``num_name = n`` for the target's compiler, where it asks; of several the last counts. The kernel stays as it is."""
   n: int
+  tried: ClassVar[tuple[int, ...]]
   blocks = True
 
   def change(self, kernel: Kernel) -> Kernel: return kernel
 
   @classmethod
-  def instead(cls, kernel: Kernel, *numbers: int) -> Iterator[Opts]:
-    """The Opts of a kernel with another number of this class."""
-    for n in numbers: yield (*[o for o in kernel.applied if type(o) is not cls], cls(n))
+  def more(cls, kernel: Kernel, target: Any) -> Iterator[Opts]:
+    """Another number in the place of those that were told."""
+    for n in cls.tried: yield (*[o for o in kernel.applied if type(o) is not cls], cls(n))
 
 
 class Warps(Told):
   """A program is made by ``n`` warps, a power of two."""
+  tried = (1, 2, 4, 8, 16)
 
   def __post_init__(self) -> None:
     super().__post_init__()
     if self.n & (self.n - 1): raise OptError(f"{self}: a program has 1, 2, 4, 8, .. warps")
 
-  @classmethod
-  def more(cls, kernel: Kernel, target: Any) -> Iterator[Opts]: return cls.instead(kernel, 1, 2, 4, 8, 16)
-
 
 class Stages(Told):
   """Loops are made pipelines of ``n`` stages: what later turns read is on its way while this one computes."""
+  tried = (2, 3, 4, 5)
 
   @classmethod
-  def more(cls, kernel: Kernel, target: Any) -> Iterator[Opts]: return cls.instead(kernel, 2, 3, 4, 5) if kernel.of_kind(AxisKind.LOOP) else iter(())
+  def more(cls, kernel: Kernel, target: Any) -> Iterator[Opts]: return super().more(kernel, target) if kernel.of_kind(AxisKind.LOOP) else iter(())

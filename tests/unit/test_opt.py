@@ -351,6 +351,21 @@ def test_a_copied_axis_is_split_in_the_copy_too() -> None:
   assert len(now.applied) > 3 and set(copy.arg) == {r.arg[0] for r in copy.ranges} and long in copy.arg
 
 
+def test_padded_effects_have_gates() -> None:
+  """Of an ATOMIC too: what was added to an axis is not counted."""
+  b = Builder()
+  i = b.grid(10)
+  out, x = b.param((1,), written=True), b.param((10,))
+  padded = Pad(0, 4).apply(b.kernel(out.atomic("add", 0, x[i])))
+  assert [a.size for a in padded.axes] == [12] and len(padded.body[0].src) == 4
+  assert "a0 < 10" in index_form(padded)
+
+
+def test_a_padded_axis_keeps_what_is_said_of_it() -> None:
+  lanes = ShiftInwards(0, 4).apply(elements())
+  assert lanes.axis(2).again == 2 and Pad(2, 8).apply(lanes).axis(2) == replace(lanes.axis(2), size=8)
+
+
 def test_lanes_that_start_earlier_leave_out_what_was_had() -> None:
   for t, n in ((E(3, 11).sum(1), 4), (E(3, 11).max(1), 4), (E(9, 10) @ E(10), 4), (E(3, 12).sum(1), 4), (E(5, 7).prod(1), 3)):
     now = same(kernel(t), ShiftInwards(1, n))
