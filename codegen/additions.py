@@ -7,7 +7,7 @@ A rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are c
 from __future__ import annotations
 
 from .kernel import AxisKind, Kernel
-from .opt import Opt, apply_opt
+from .opts import Pad, Split
 from .rewrite import rewrite
 from .uop import BinaryOps, Ops, UOp, prod
 
@@ -22,8 +22,8 @@ def limit_additions(kernel: Kernel) -> Kernel:
   while (long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)) is not None:
     size = kernel.axis(long).size
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
-    if size % inner: kernel = apply_opt(kernel, Opt("pad", long, inner))
-    kernel = apply_opt(kernel, Opt("split", long, inner))
+    if size % inner: kernel = Pad(long, inner).apply(kernel)
+    kernel = Split(long, inner).apply(kernel)
   def nested(old: UOp, u: UOp) -> UOp:
     groups = together(kernel, old) if is_float_sum(old) else []
     if len(groups) < 2: return u

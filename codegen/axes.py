@@ -5,7 +5,7 @@ import itertools
 
 from .costs import Access, profile
 from .kernel import Kernel
-from .opt import Opt, apply_opt
+from .opts import Fuse, Split
 from .uop import BinaryOps, Ops
 
 
@@ -15,7 +15,7 @@ def split_axes(kernel: Kernel) -> Kernel:
   for u in kernel.nodes:
     if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and u.src[1].op is Ops.CONST:
       a, n = axes[u.src[0]], u.src[1].arg
-      if 1 < n < a.size and a.size % n == 0: return split_axes(apply_opt(kernel, Opt("split", a.id, n)))
+      if 1 < n < a.size and a.size % n == 0: return split_axes(Split(a.id, n).apply(kernel))
   return kernel
 
 
@@ -34,7 +34,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
       if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
       if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
       if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):
-        kernel = apply_opt(kernel, Opt("merge", a.id, b.id))
+        kernel = Fuse(a.id, b.id).apply(kernel)
         done = False
         break
   return kernel

@@ -7,8 +7,8 @@ from .axes import merge_axes, split_axes
 from .config import config
 from .costs import profile
 from .kernel import AxisKind, Kernel
-from .opt import Opt, apply_opt
 from .optimize import Search, optimize, overlapping
+from .opts import CacheRead, Vectorize
 from .parts import Part, Parts
 from .statements import COPIED, chooses
 from .target import Target
@@ -35,7 +35,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or any(a.kind in COPIED for a in kernel.axes): return part
     if not chooses(target): return replace(part, kernel=whole_axis(kernel))
     kernel = merge_axes(split_axes(kernel))
-    for opt in Search(kernel, target).best(): kernel = apply_opt(kernel, opt)
+    for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)
     return replace(part, kernel=panel(kernel, target, room))
   return parts.map(one)
 
@@ -53,7 +53,7 @@ def panel(kernel: Kernel, target: Target, room: list[int]) -> Kernel:
     size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
     if again < PANEL_AGAIN or size > min(target.core_cache // PANELS, room[0]) or overlapping(kernel, x): continue
     room[0] -= size
-    return apply_opt(kernel, Opt("stage", lane, x.node.src[0].arg[0]))
+    return CacheRead(x.node.src[0].arg[0], lane).apply(kernel)
   return kernel
 
 
@@ -62,4 +62,4 @@ def whole_axis(kernel: Kernel) -> Kernel:
   accesses = profile(kernel).accesses
   fits = [a for a in kernel.axes if a.id not in kernel.bound and 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)]
   best = max(fits, key=lambda a: a.size, default=None)
-  return kernel if best is None else apply_opt(kernel, Opt("lane", best.id, best.size))
+  return kernel if best is None else Vectorize(best.id).apply(kernel)

@@ -33,7 +33,7 @@ class Axis:
   """One dimension of the iteration space: ``RANGE(id, size)`` in the body.
 
   ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of them.
-  ``again``: of a LANE axis, how many elements the last vector has that the one before had too (the Opt ``overlap``).
+  ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
   """
   id: int
   size: int

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from .errors import OptError
 from .kernel import AxisKind, Kernel
-from .opt import Opt, apply_opt
 from .optimize import optimize
+from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 from .target import Target
 from .uop import UOpList
@@ -20,9 +20,9 @@ class Linearizer:
     self.kernel, self.target = ast, target
     self.uops = UOpList()
 
-  def apply(self, name: str, axis: int, amount: int | None = None) -> Linearizer:
-    """Apply the Opt called ``name`` to the axis with this id. Raises OptError where it cannot be."""
-    self.kernel = apply_opt(self.kernel, Opt(name, axis, self.kernel.axis(axis).size if amount is None else amount))
+  def apply(self, opt: Opt) -> Linearizer:
+    """Apply an Opt. Raises OptError where it cannot be."""
+    self.kernel = opt.apply(self.kernel)
     return self
 
   def optimize(self) -> Linearizer:
@@ -41,23 +41,23 @@ class Linearizer:
   def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Copies of the last (or given) axis instead of a loop; on a reduced axis this is ``unroll``."""
     a = self._last(axis)
-    return self.unroll(a, amount) if a in self.kernel.bound else self.apply("upcast", a, amount)
+    return self.apply((Unroll if a in self.kernel.bound else Upcast)(a, amount))
 
   def unroll(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Copies of a reduced axis, added up in index order."""
-    return self.apply("unroll", self._last(axis), amount)
+    return self.apply(Unroll(self._last(axis), amount))
 
   def lane(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Vector lanes along an axis."""
-    return self.apply("lane", self._last(axis), amount)
+    return self.apply(Vectorize(self._last(axis), amount))
 
   def tile(self, axis: int, amount: int) -> Linearizer:
     """An axis in blocks of ``amount``, gone through by a loop."""
-    return self.apply("tile", axis, amount)
+    return self.apply(Serial(axis, amount))
 
   def local(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Work-items of a group along an axis."""
-    return self.apply("local", self._last(axis), amount)
+    return self.apply(Local(self._last(axis), amount))
 
   def linearize(self) -> Linearizer:
     """Make ``uops``."""

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 from .axes import merge_axes, split_axes
 from .costs import Access, Profile, profile
 from .kernel import AxisKind, Kernel
-from .opt import Opt, apply_opt
+from .opts import CacheRead, Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, Unroll, Upcast, Vectorize
 from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
@@ -61,7 +61,7 @@ def optimize(kernel: Kernel, target: Target) -> Kernel:
   kernel = merge_axes(split_axes(kernel))
   if target.locals: return work_items(kernel, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  for opt in Search(kernel, target).best(): kernel = apply_opt(kernel, opt)
+  for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)
   return stream(spread(kernel, target), target)
 
 
@@ -74,14 +74,14 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
   amount = max(d for d in range(1, min(axis.size, target.work_items) + 1) if axis.size % d == 0)
   if amount < SHORT <= axis.size:
     amount = PADDED
-    kernel = apply_opt(kernel, Opt("pad", axis.id, amount))
-  return apply_opt(kernel, Opt("local", axis.id, amount)) if amount > 1 else kernel
+    kernel = Pad(axis.id, amount).apply(kernel)
+  return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
 
 
 def stream(kernel: Kernel, target: Target) -> Kernel:
   """Stores of large outputs go past the cache: what they would push out is worth more."""
   for p in kernel.params:
-    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream: kernel = apply_opt(kernel, Opt("stream", p.slot))
+    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream: kernel = NonTemporal(p.slot).apply(kernel)
   return kernel
 
 
@@ -217,11 +217,8 @@ class Search:
     return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far)
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
-    out: list[Opt] = []
-    if lane is not None: out.append(Opt("overlap" if self.sizes[lane] % width else "lane", lane, width))
-    for a, c in copies.items(): out.append(Opt("upcast", a, c))
-    for a, c in unroll.items(): out.append(Opt("unroll", a, c))
-    return out
+    lanes = [] if lane is None else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
+    return [*lanes, *itertools.starmap(Upcast, copies.items()), *itertools.starmap(Unroll, unroll.items())]
 
 
 def spread(kernel: Kernel, target: Target) -> Kernel:
@@ -238,11 +235,11 @@ def spread(kernel: Kernel, target: Target) -> Kernel:
     if programs <= want: break
     rest = programs // a.size
     if rest >= want:
-      kernel = apply_opt(kernel, Opt("loop", a.id))
+      kernel = Serial(a.id).apply(kernel)
       programs = rest
       continue
     parts = next((p for p in range(-(-want // rest), a.size + 1) if a.size % p == 0), a.size)
-    if parts < a.size: kernel = apply_opt(kernel, Opt("tile", a.id, a.size // parts))
+    if parts < a.size: kernel = Serial(a.id, a.size // parts).apply(kernel)
     break
   return kernel
 
@@ -274,7 +271,7 @@ def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
       c = columns[-1]
       spare = prod(a.size for a in (*rows, *columns)) // PANEL_PROGRAMS
       parts = max((p for p in range(1, MOST_PANELS + 1) if c.size % p == 0 and p * size <= panel(target) and spare // p >= 1), default=1)
-      if parts > 1: kernel = apply_opt(kernel, Opt("tile", c.id, parts))
+      if parts > 1: kernel = Serial(c.id, parts).apply(kernel)
     programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID) if a.id in {c.id for c in columns})
     for r in rows[::-1]:
       # rows are a loop; only as many programs along them as the cores need
@@ -282,15 +279,15 @@ def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
       split = next((p for p in range(want, r.size + 1) if r.size % p == 0), r.size) if r is rows[0] else 1
       programs *= split
       if split == r.size: continue
-      kernel = apply_opt(kernel, Opt("loop", r.id) if split == 1 else Opt("tile", r.id, r.size // split))
+      kernel = Serial(r.id, r.size // split if split > 1 else None).apply(kernel)
     slot = x.node.src[0].arg[0]
-    kernel = apply_opt(kernel, Opt("stage", lane.id, slot))
+    kernel = CacheRead(slot, lane.id).apply(kernel)
     for y in profile(kernel).accesses:  # the other side, where each step goes to another line: pack the rows of one turn
       again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in y.axes)
       size = y.itemsize * prod(a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
       other = y.node.src[0].arg[0]
       if y.write or other == slot or lane.id in y.axes or not y.axes & kernel.bound or again < 2 or size > PACKED: continue
-      if (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR: kernel = apply_opt(kernel, Opt("pack", inner.id, other))
+      if (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR: kernel = CacheRead(other, inner.id, each_round=True).apply(kernel)
     return kernel
   return None
 

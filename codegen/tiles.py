@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 
 from . import index as ix
+from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
-from .opt import Opt, apply_opt
+from .opts import Fuse
 from .rewrite import rewrite, substitute
 from .uop import BinaryOps, Ops, UOp, toposort
 
@@ -39,21 +40,19 @@ def lower_tiles(kernel: Kernel) -> Kernel:
 def numbered(kernel: Kernel) -> Kernel:
   """With axes numbered in order, so that what different tiles lead to is the same kernel."""
   ids = {a.id: i for i, a in enumerate(kernel.axes)}
-  new: dict[UOp, UOp] = {}
-  for u in kernel.nodes:
-    arg = u.arg
-    if u.op is Ops.RANGE: arg = (ids[arg[0]], arg[1])
-    elif u.op is Ops.REDUCE: arg = (arg[0], tuple(ids[i] for i in arg[1] if i in ids))
-    m = UOp(u.op, u.dtype, tuple(new[s] for s in u.src), arg)
-    # the order of terms goes by the axes' numbers
-    new[u] = new[u.src[0]] if u.op is Ops.REDUCE and not arg[1] else ix.fold(m) or m
-  return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=tuple(new[b] for b in kernel.body))
+  def reduced(old: UOp, new: UOp) -> UOp:
+    over = tuple([ids[i] for i in old.arg[1] if i in ids])
+    return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
+  # equal STOREs are one here, so that equal kernels are equal
+  rules = {Ops.RANGE: lambda old, new: new.replace((), arg=(ids[old.arg[0]], old.arg[1])), Ops.REDUCE: reduced,
+           Ops.STORE: lambda old, new: UOp(Ops.STORE, new.dtype, new.src, new.arg)}
+  return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
 
 def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
-  if any((a.id in r.arg[1]) != (b.id in r.arg[1]) for r in kernel.reduces): return None
-  merged = apply_opt(kernel, Opt("merge", a.id, b.id))
+  try: merged = Fuse(a.id, b.id).apply(kernel)
+  except OptError: return None
   new = merged.axis(a.id)
   for u in merged.nodes:
     if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] is new.rng and u.src[1].op is Ops.CONST and u.src[1].arg == b.size:

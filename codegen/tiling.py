@@ -12,7 +12,7 @@ from .config import config
 from .costs import Access, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
-from .opt import Opt, apply_opt
+from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, even
 from .target import Target
 from .uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
 
@@ -61,7 +61,7 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   if len(grid) < 2 or prod(a.size for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel): return kernel
   rows = grid[-2]
   high = max(d for d in range(1, target.group + 1) if rows.size % d == 0)
-  return apply_opt(kernel, Opt("group", rows.id, high)) if high > 1 and grid[-1].size > 1 else kernel
+  return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].size > 1 else kernel
 
 
 def staying(kernel: Kernel, target: Target) -> Kernel:
@@ -72,19 +72,14 @@ def staying(kernel: Kernel, target: Target) -> Kernel:
   programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
   if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
-  kernel = apply_opt(kernel, Opt("persist", even(programs, target.cores)))
-  for p in kernel.params: kernel = apply_opt(kernel, Opt("descriptor", p.slot))
+  kernel = Persistent(even(programs, target.cores)).apply(kernel)
+  for opt in TensorDescriptor.all(kernel): kernel = opt.apply(kernel)
   return kernel
-
-
-def even(programs: int, cores: int) -> int:
-  """The least number of cores that go through so many programs in as many rounds as all of them."""
-  return -(-programs // -(-programs // max(cores, 1)))
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
   """``axis`` in blocks of at most ``size``, a power of two: whole, or padded to a multiple and split."""
-  return apply_opt(kernel, Opt("block", axis.id, min(size, axis.size))) if axis.size > 1 < size else kernel
+  return Block(axis.id, min(size, axis.size)).apply(kernel) if axis.size > 1 < size else kernel
 
 
 def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
@@ -195,7 +190,7 @@ def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[Access]) -> t
   elif distance(i) != 1: return kernel, i   # nothing is gained by neighbours
   for j in near[near.index(i) + 1:]:
     if kernel.axis(i).size >= (LEAST_DOT if short else WIDE): break
-    kernel = apply_opt(kernel, Opt("merge", j, i))
+    kernel = Fuse(j, i).apply(kernel)
     i = j
   return kernel, i
 

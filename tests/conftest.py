@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.golden import golden  # noqa: F401 (a fixture)
+
 # Before ntgrad is imported, which reads its settings then. xdist's workers inherit the folder, so all share one.
 _OWN_CACHE = None
 if "CACHE_DIR" not in os.environ:

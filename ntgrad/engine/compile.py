@@ -10,6 +10,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import prod
@@ -51,7 +52,7 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Se
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
   """What the Opts tell the target's compiler."""
-  return tuple({f"num_{o.name}": o.axis for o in kernel.applied if o.name in ("warps", "stages")}.items())
+  return tuple({f"num_{o.name}": o.n for o in kernel.applied if isinstance(o, Told)}.items())
 
 
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ import itertools
 import json
 import time
 from dataclasses import replace
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,23 +19,20 @@ from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError
 from ntgrad.codegen.estimate import estimate
-from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.opts import OPTS, PLAIN, Opt, Opts, Sized, read
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.tiling import even
 from ntgrad.codegen.uop import prod
 
 from .buffer import Buffer
 from .trials import Bench, Memory, ready
 
-Opts = tuple[Opt, ...]
 BUDGET = 30.0                 # seconds for one kernel
 ROUNDS = 8
 STEP = 32                     # candidates of a round at most
 GAIN = 0.02                   # less than this is noise
-WARPS, STAGES = (1, 2, 4, 8, 16), (2, 3, 4, 5)
 
 
 def best(kernel: Kernel, device: Device) -> Kernel:
@@ -45,16 +42,16 @@ def best(kernel: Kernel, device: Device) -> Kernel:
   name = cache.key("beam", cache.version(), text(kernel), device.identity, str(target), config.key())
   raw = cache.load("beam", name)
   if raw is not None:
-    try: return applied(kernel, [Opt(*o) for o in json.loads(raw)])
+    try: return applied(kernel, [read(o) for o in json.loads(raw)])
     except (NtgradError, ValueError, TypeError): cache.remove("beam", name)
   found = search(kernel, start, device)
-  cache.store("beam", name, json.dumps([(o.name, o.axis, o.amount) for o in found.applied]).encode())
+  cache.store("beam", name, json.dumps([o.json() for o in found.applied]).encode())
   return found
 
 
-def applied(kernel: Kernel, opts: Sequence[Opt]) -> Kernel:
+def applied(kernel: Kernel, opts: Iterable[Opt]) -> Kernel:
   """The kernel after a list of Opts. Raises OptError where one does not apply."""
-  for o in opts: kernel = apply_opt(kernel, o)
+  for o in opts: kernel = o.apply(kernel)
   return kernel
 
 
@@ -102,7 +99,7 @@ def search(kernel: Kernel, start: Kernel, device: Device) -> Kernel:
     for _ in range(ROUNDS):
       if not front or left() < 0: break
       steps: dict[Opts, Kernel] = {}
-      for opts in (o for _, k in front for o in neighbours(kernel, k, device)):
+      for opts in (o for _, k in front for o in neighbours(k, target)):
         if opts in steps: continue
         try: steps[opts] = applied(kernel, opts)
         except NtgradError: continue
@@ -127,49 +124,17 @@ def contents(device: str, p: Any) -> Buffer:
   return b
 
 
-# ---- steps
-
-_SIZED = ("block", "group", "upcast", "unroll", "tile", "lane", "overlap", "local")
-_OPTIONAL = ("upcast", "unroll", "lane", "overlap", "tile", "loop", "stream", "stage", "pack")
-_LATER = ("loop", "tile", "stage", "pack", "stream")   # come after all that makes copies and lanes
-_STAYING = ("persist", "descriptor")
-
-
-def neighbours(kernel: Kernel, now: Kernel, device: Device) -> Iterator[Opts]:
-  """The lists of Opts that are one step away from those that led from ``kernel`` to ``now``. Not all can be applied."""
-  opts: Opts = now.applied
+def neighbours(kernel: Kernel, target: Target) -> Iterator[Opts]:
+  """The lists of Opts one step from those that led to a kernel: one with another number, one left out, one more, each as its class has it.
+  Not all can be applied."""
+  opts: Opts = kernel.applied
   for i, o in enumerate(opts):
-    for n in (o.amount * 2, o.amount // 2) if o.name in _SIZED else ():
-      if n >= 2: yield (*opts[:i], Opt(o.name, o.axis, n), *opts[i + 1:])
-  yield from (blocks if device.renderer.target.blocks else lanes)(kernel, now, device.renderer.target)
-
-
-def without(opts: Opts, *names: str) -> Opts: return tuple([o for o in opts if o.name not in names])
-
-
-def blocks(kernel: Kernel, now: Kernel, target: Target) -> Iterator[Opts]:
-  """Other steps on targets with blocks."""
-  opts: Opts = now.applied
-  for w in WARPS: yield (*without(opts, "warps"), Opt("warps", w))
-  for s in STAGES if now.of_kind(AxisKind.LOOP) else (): yield (*without(opts, "stages"), Opt("stages", s))
-  if without(opts, *_STAYING) != opts: yield without(opts, *_STAYING)
-  else:
-    boxes = tuple(Opt("descriptor", p.slot) for p in kernel.params if target.descriptors)
-    programs = prod(a.size for a in now.of_kind(AxisKind.GRID))
-    for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield (*opts, Opt("persist", n), *boxes)
-    if boxes: yield (*opts, *boxes)
-  for a in now.of_kind(AxisKind.GRID):
-    for n in (2, 8, 64): yield (*opts, Opt("block", a.id, n))
-    for n in (4, 8, 16): yield (*opts, Opt("group", a.id, n))
-
-
-def lanes(kernel: Kernel, now: Kernel, target: Target) -> Iterator[Opts]:
-  """Other steps on targets without."""
-  opts: Opts = now.applied
+    for other in o.resized(): yield (*opts[:i], other, *opts[i + 1:])
   for i, o in enumerate(opts):
-    if o.name in _OPTIONAL: yield (*opts[:i], *opts[i + 1:])
-  at = next((i for i, o in enumerate(opts) if o.name in _LATER), len(opts))
-  for a in now.of_kind(AxisKind.GRID, AxisKind.LOOP):
-    kinds = ["unroll" if a.id in now.bound else "upcast", *(["lane"] if target.lanes > 1 else []), *(["local"] if target.locals else [])]
-    for name, n in itertools.product(kinds, (2, 4, 8)): yield (*opts[:at], Opt(name, a.id, n), *opts[at:])
-    for n in (4, 16) if a.kind is AxisKind.GRID else (): yield (*opts, Opt("tile", a.id, n))
+    if o.optional: yield (*opts[:i], *opts[i + 1:])
+  late = next((i for i, o in enumerate(opts) if o.late), len(opts))
+  known = [c for c in OPTS.values() if c.suits(target)]
+  for c in known: yield from c.more(kernel, target)
+  for a, s in itertools.product(kernel.of_kind(*PLAIN), [c for c in known if issubclass(c, Sized)]):
+    at = len(opts) if s.late else late
+    for n in s.tried if a.kind in s.along else (): yield (*opts[:at], s(a.id, n), *opts[at:])

@@ -15,7 +15,7 @@ from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opt import split
+from ntgrad.codegen.opts import Block
 from ntgrad.codegen.tiling import tile_axis
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine.compile import extent
@@ -58,7 +58,7 @@ def tiled(kernel: Kernel, draw: Any, sizes: list[int], room: int) -> Kernel:
     if amount == 1 or rounded > room: continue
     room //= rounded
     now = kernel.axis(axis.id)
-    if amount < now.size and now.size % amount == 0: kernel = split(kernel, now, amount, AxisKind.TILE)
+    if amount < now.size and now.size % amount == 0: kernel = Block(now.id, amount).apply(kernel)
     else: kernel = tile_axis(kernel, now, rounded if amount < now.size else 1 << (now.size - 1).bit_length())
   return kernel
 

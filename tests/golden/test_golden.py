@@ -4,20 +4,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Callable
 
-import pytest
-
+from support.golden import compare
 from support.linear import dot
 
-COMPARE = Callable[[Path, str, bool], "str | None"]
 
-
-@pytest.fixture
-def compare(request: pytest.FixtureRequest) -> COMPARE:
-  module = next(p for p in request.config.pluginmanager.get_plugins() if str(getattr(p, "__file__", "")).endswith("golden/conftest.py"))
-  return module.compare  # type: ignore[no-any-return]
-
-
-def test_missing_then_written_then_equal_then_different(compare: COMPARE, tmp_path: Path) -> None:
+def test_missing_then_written_then_equal_then_different(tmp_path: Path) -> None:
   path = tmp_path / "a.txt"
   assert "there is no a.txt" in (compare(path, "x\ny", False) or "")
   assert compare(path, "x\ny", True) is None

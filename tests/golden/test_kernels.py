@@ -10,6 +10,7 @@ from ntgrad import Tensor
 from ntgrad.backends import render
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.opts import Local, Opt, Pad, Serial, Unroll, Upcast, Vectorize
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, UOpList
 from ntgrad.engine.report import describe
@@ -18,7 +19,6 @@ from support.linear import Lines
 
 Golden = Callable[[str, str], None]
 E = Tensor.empty
-Steps = list[tuple[str, int, int]]          # (Opt, axis, amount)
 
 
 def adam() -> list[Tensor]:
@@ -39,14 +39,14 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "mixed": lambda: [E(8, dtype="float16").float().sum() + E(1)]}
 
 # name of the golden: (graph, Opts by hand on the last kernel)
-CASES: dict[str, tuple[str, Steps]] = {
+CASES: dict[str, tuple[str, list[Opt]]] = {
   **{name: (name, []) for name in GRAPHS},
-  "chain_lane": ("chain", [("lane", 0, 8)]), "chain_pad_lane": ("chain", [("pad", 0, 24), ("lane", 0, 8)]),
-  "row_sum_unroll": ("row_sum", [("unroll", 1, 4)]), "row_sum_lane": ("row_sum", [("lane", 1, 8)]), "row_sum_upcast": ("row_sum", [("upcast", 0, 2)]),
-  "column_sum_lane": ("column_sum", [("lane", 0, 8), ("tile", 1, 4)]), "softmax_lane": ("softmax", [("lane", 1, 8)]),
-  "matmul_tiled": ("matmul", [("upcast", 0, 4), ("lane", 1, 16), ("tile", 2, 4)]),
-  "matmul_unrolled": ("matmul", [("upcast", 0, 2), ("upcast", 1, 2), ("unroll", 2, 4)]), "matmul_local": ("matmul", [("local", 1, 8)]),
-  "conv2d_upcast": ("conv2d", [("upcast", 0, 4), ("unroll", 5, 3)]), "adam_lane": ("adam", [("lane", 0, 2)])}
+  "chain_lane": ("chain", [Vectorize(0, 8)]), "chain_pad_lane": ("chain", [Pad(0, 24), Vectorize(0, 8)]),
+  "row_sum_unroll": ("row_sum", [Unroll(1, 4)]), "row_sum_lane": ("row_sum", [Vectorize(1, 8)]), "row_sum_upcast": ("row_sum", [Upcast(0, 2)]),
+  "column_sum_lane": ("column_sum", [Vectorize(0, 8), Serial(1, 4)]), "softmax_lane": ("softmax", [Vectorize(1, 8)]),
+  "matmul_tiled": ("matmul", [Upcast(0, 4), Vectorize(1, 16), Serial(2, 4)]),
+  "matmul_unrolled": ("matmul", [Upcast(0, 2), Upcast(1, 2), Unroll(2, 4)]), "matmul_local": ("matmul", [Local(1, 8)]),
+  "conv2d_upcast": ("conv2d", [Upcast(0, 4), Unroll(5, 3)]), "adam_lane": ("adam", [Vectorize(0, 2)])}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -58,7 +58,7 @@ def test_kernel(name: str, golden: Golden) -> None:
     assert item.ast is not None
     k = Linearizer(item.ast)
     if i == len(items) - 1:
-      for opt, axis, amount in steps: k.apply(opt, axis, amount)
+      for opt in steps: k.apply(opt)
     k.linearize()
     head = f"kernel {i + 1} of {len(items)}: " if len(items) > 1 else ""
     parts += [f"# {head}arrangements and body", describe(k.kernel), ""]

@@ -13,7 +13,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.opts import TensorDescriptor
 from ntgrad.codegen.spec import verify_index, verify_linear
 from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.engine.compile import extent
@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 
 
 def marked(kernel: Kernel, *slots: int) -> Kernel:
-  """The kernel with ``descriptor`` Opts on params."""
-  for slot in slots: kernel = apply_opt(kernel, Opt("descriptor", slot))
+  """The kernel with a TensorDescriptor on params."""
+  for slot in slots: kernel = TensorDescriptor(slot).apply(kernel)
   return kernel
 
 

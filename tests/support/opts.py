@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from dataclasses import fields
 from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from ntgrad import Tensor
 from ntgrad.backends.base import Device
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, Sized, Unroll, Upcast, Vectorize
 from ntgrad.codegen.uop import prod
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
@@ -21,46 +22,38 @@ from . import triton
 from .kernels import Array, contents, kernels, launch, spec
 from .programs import Program
 
-NAMES = ["split", "upcast", "unroll", "lane", "local", "tile", "loop", "grid", "merge", "pad", "overlap", "first", "last"]
-BLOCKS = ["split", "upcast", "unroll", "tile", "loop", "grid", "merge", "pad", "first", "last", "block", "block", "block", "block", "group"]
 WIDTHS = (2, 3, 4, 8, 16)         # of OpenCL's vectors
 MOST_PROGRAMS = 50                # that the interpreter goes through, one by one
 Choose = Callable[[Sequence[Any]], Any]
 
 
-def opts(kernel: Kernel, choose: Choose, most: int = 5, blocks: bool = False) -> Kernel:
+def drawn(cls: type[Opt], kernel: Kernel, choose: Choose) -> Opt:
+  """An Opt of a class, each field drawn by what it stands for: axes and params of the kernel, numbers that mostly divide the axis."""
+  axis = choose(kernel.axes)
+  sizes = [None, 3, 8, *(n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0)]
+  if cls in (Vectorize, ShiftInwards): sizes = [n for n in sizes if (n or axis.size) in WIDTHS] or [2]
+  if not issubclass(cls, Sized): sizes = [1, 2, 4, 8]
+  among = {"axis": [axis.id], "other": [a.id for a in kernel.axes], "param": [p.slot for p in kernel.params], "n": sizes, "programs": [1, 2, 3, 7]}
+  return cls(*[choose(among.get(f.name, [False, True])) for f in fields(cls)])
+
+
+def opts(kernel: Kernel, choose: Choose, most: int = 7, blocks: bool = False) -> Kernel:
   """The kernel after some Opts; those that it does not take are left out, as long as the code stays small. ``blocks``: for targets that
   have them."""
+  known = [c for c in OPTS.values() if c.blocks in (None, blocks) or c in (Upcast, Unroll, Serial)]   # these all targets take
+  on_axes = [c for c in known if issubclass(c, OnAxis)]
+  if blocks: on_axes += [Block] * 3
+  def taken(cls: type[Opt]) -> Kernel:
+    try:
+      out = drawn(cls, kernel, choose).apply(kernel)
+      return out if _copies(out) <= max(64, _copies(kernel)) else kernel
+    except OptError: return kernel
   for _ in range(choose(range(most + 1))):
-    if not kernel.axes: break
-    axis = choose(kernel.axes)
-    name = choose(BLOCKS if blocks else NAMES)
-    if name == "merge": amount = choose([a.id for a in kernel.axes])
-    elif name in ("loop", "grid", "first", "last"): amount = 0
-    elif name in ("pad", "overlap"): amount = choose([2, 4, 8])
-    elif name == "block": amount = choose([2, 3, 8, 16, 32, axis.size])
-    else: amount = choose([n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0 and (name != "lane" or n in WIDTHS)] or [1])
-    if name in ("upcast", "unroll", "lane") and _copies(kernel) * amount > 64: continue
-    try: kernel = apply_opt(kernel, Opt(name, axis.id, amount))
-    except OptError: continue
-  if blocks: return finished(kernel, choose)
-  read = [p.slot for p in kernel.params if not p.written]
-  if kernel.axes and read and choose([0, 0, 1]):  # staging comes after every split
-    try: kernel = apply_opt(kernel, Opt(choose(["stage", "pack"]), choose(kernel.axes).id, choose(read)))
-    except OptError: pass
-  if choose([0, 0, 0, 1]):
-    try: kernel = apply_opt(kernel, Opt("stream", choose([p.slot for p in kernel.params if p.written])))
-    except OptError: pass
-  return kernel
-
-
-def finished(kernel: Kernel, choose: Choose) -> Kernel:
-  """Perhaps with programs that stay, descriptors, warps and stages."""
-  for name, among in (("descriptor", [p.slot for p in kernel.params]), ("descriptor", [p.slot for p in kernel.params]), ("persist", [1, 2, 3, 7]),
-                      ("warps", [1, 2, 4, 8]), ("stages", [1, 2, 3])):
-    if choose([0, 1]): continue
-    try: kernel = apply_opt(kernel, Opt(name, choose(among)))
-    except OptError: continue
+    if kernel.axes: kernel = taken(choose(on_axes))
+  # what comes after all that splits axes; programs that stay are the last step
+  late = sorted({*known} - {*on_axes, Persistent}, key=lambda c: c.name)
+  for cls in [*late, *late, *[Persistent] * blocks]:
+    if kernel.axes and choose([0, 0, 1]): kernel = taken(cls)
   return kernel
 
 

@@ -14,6 +14,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.opts import Pad, Unroll
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 from ntgrad.schedule import create_schedule
@@ -224,7 +225,7 @@ def test_tiled_by_hand(name: str) -> None:
 
 def test_padded_axis_is_where() -> None:
   k, = kernels("columns")
-  k = Linearizer(k).apply("pad", 1, 4).apply("unroll", 1, 4).kernel
+  k = Linearizer(k).apply(Pad(1, 4)).apply(Unroll(1, 4)).kernel
   assert check_accesses(k) == []
 
 

@@ -12,8 +12,8 @@ from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opt import Opt, apply_opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.opts import Block, Persistent, Serial, Stages, Swizzle, Warps
 from ntgrad.codegen.tiling import tile
 from ntgrad.codegen.uop import Ops
 from ntgrad.engine.compile import extent, options
@@ -43,13 +43,13 @@ def test_products() -> None:
   """The largest block with a program for every core; groups where the cache does not hold the factors; staying where there is much to do."""
   assert chosen(half(1024, 1024) @ half(1024, 1024)) == "a0.block(64) a1.block(128) a2.block(64)"
   assert chosen(half(2048, 2048) @ half(2048, 2048)) == "a0.block(128) a1.block(256) a2.block(64)"
-  large = "a0.block(128) a1.block(256) a2.block(64) a0.group(8)"
-  staying = " persist(128) data0.descriptor() data1.descriptor() data2.descriptor()"
+  large = "a0.block(128) a1.block(256) a2.block(64) a0.swizzle(8)"
+  staying = " persistent(128) data0.tensor_descriptor() data1.tensor_descriptor() data2.tensor_descriptor()"
   assert chosen(half(4096, 4096) @ half(4096, 4096)) == large + staying
   assert chosen(half(4096, 4096) @ half(4096, 4096), descriptors=False) == large
   assert chosen(half(16, 8192) @ half(8192, 8192)) == "a0.block(16) a1.block(64) a2.block(256)"
-  assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(64) a1.block(64) a2.block(32) a0.group(8)"
-  with config(allow_tf32=1): assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(128) a1.block(256) a2.block(32) a0.group(8)"
+  assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(64) a1.block(64) a2.block(32) a0.swizzle(8)"
+  with config(allow_tf32=1): assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(128) a1.block(256) a2.block(32) a0.swizzle(8)"
 
 
 def test_the_axes_of_a_convolution() -> None:
@@ -79,43 +79,43 @@ def test_long_sums_are_split_for_programs() -> None:
 # ---- the Opts
 
 def test_block_pads() -> None:
-  k = apply_opt(kernel(E(100) + 1), Opt("block", 0, 64))
+  k = Block(0, 64).apply(kernel(E(100) + 1))
   assert [str(a) for a in k.axes] == ["a0:2 GRID", "a1:64 TILE"] and len(k.body[0].src) == 4
 
 
-def test_group() -> None:
+def test_swizzle() -> None:
   """Neighbouring rows of programs run next to each other."""
   k = kernel(half(64, 32) + 1)
-  assert [str(a) for a in apply_opt(k, Opt("group", 0, 8)).axes] == ["a0:8 GRID", "a1:32 GRID", "a2:8 GRID"]
-  assert [str(a) for a in apply_opt(k, Opt("group", 0, 64)).axes] == ["a1:32 GRID", "a0:64 GRID"]
-  with pytest.raises(OptError, match="7 does not divide the axis a0:64 GRID"): apply_opt(k, Opt("group", 0, 7))
-  with pytest.raises(OptError, match="not an axis of programs"): apply_opt(apply_opt(k, Opt("loop", 0)), Opt("group", 0, 8))
+  assert [str(a) for a in Swizzle(0, 8).apply(k).axes] == ["a0:8 GRID", "a1:32 GRID", "a2:8 GRID"]
+  assert [str(a) for a in Swizzle(0, 64).apply(k).axes] == ["a1:32 GRID", "a0:64 GRID"]
+  with pytest.raises(OptError, match="7 does not divide the axis a0:64 GRID"): Swizzle(0, 7).apply(k)
+  with pytest.raises(OptError, match="not an axis of programs"): Swizzle(0, 8).apply(Serial(0).apply(k))
 
 
-def test_persist() -> None:
+def test_persistent() -> None:
   """As many programs as asked for, a loop with their number as its step."""
-  k = apply_opt(kernel(half(64, 32) + 1), Opt("persist", 12))
+  k = Persistent(12).apply(kernel(half(64, 32) + 1))
   assert [str(a) for a in k.axes] == ["a0:2048 LOOP/12"] and extent(k, AxisKind.GRID) == (12, 1, 1)
   loop, = [u for u in linearize(k) if u.op is Ops.LOOP]
   assert loop.src[0].op is Ops.SPECIAL and [s.arg for s in loop.src[1:]] == [2048, 12] and loop.arg == "flatten"
-  with pytest.raises(OptError, match="has 2048 programs; fewer than that"): apply_opt(kernel(half(64, 32) + 1), Opt("persist", 2048))
-  with pytest.raises(OptError, match="are the last step"): apply_opt(k, Opt("block", 0, 2))
+  with pytest.raises(OptError, match="has 2048 programs; fewer than that"): Persistent(2048).apply(kernel(half(64, 32) + 1))
+  with pytest.raises(OptError, match="are the last step"): Block(0, 2).apply(k)
 
 
 def test_what_the_compiler_is_told() -> None:
   k = kernel(E(100) + 1)
-  for o in (Opt("warps", 2), Opt("stages", 3), Opt("warps", 8)): k = apply_opt(k, o)
+  for o in (Warps(2), Stages(3), Warps(8)): k = o.apply(k)
   assert dict(options(k)) == {"num_warps": 8, "num_stages": 3} and " ".join(map(str, k.applied)) == "warps(2) stages(3) warps(8)"
 
 
 def test_estimates() -> None:
   """Idle cores, tiny blocks and blocks that do not fit all cost time. An axis of one program is none."""
-  one = apply_opt(kernel(E(64) + 1), Opt("block", 0, 64))
+  one = Block(0, 64).apply(kernel(E(64) + 1))
   assert 0 < estimate(one, TARGET) == estimate(one.with_(axes=(Axis(7, 1, AxisKind.GRID), *one.axes)), TARGET)
   k = kernel(half(2048, 2048) @ half(2048, 2048))
   def of(*blocks: int) -> float:
     out = k
-    for i, n in enumerate(blocks): out = apply_opt(out, Opt("block", i, n))
+    for i, n in enumerate(blocks): out = Block(i, n).apply(out)
     return estimate(out, TARGET)
   assert of(128, 256, 64) < of(64, 64, 64) < of(16, 16, 16) and of(128, 256, 64) < of(512, 512, 64) and of(128, 256, 64) < of(128, 256, 512)
 
@@ -123,7 +123,7 @@ def test_estimates() -> None:
 def test_a_factor_that_is_cast_gets_the_blocks_of_its_product() -> None:
   """What is multiplied counts, not what is read: float32 weights cast to bfloat16, a float32 bias."""
   def sizes(out: Tensor) -> list[int]:
-    return [o.amount for o in tile(create_schedule([out])[-1].ast, TARGET).applied if o.name == "block"]
+    return [o.n for o in tile(create_schedule([out])[-1].ast, TARGET).applied if isinstance(o, Block)]
   x, w, bias = Tensor.empty(4096, 768), Tensor.empty(768, 3072), Tensor.empty(3072)
   half, other = x.cast("bfloat16"), w.cast("bfloat16")
   stored = [Tensor.empty(*t.shape, dtype="bfloat16") for t in (x, w)]

@@ -22,7 +22,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.opts import Unroll, Upcast
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.symbol import Symbol, cdiv, evaluate
 from ntgrad.codegen.uop import Ops, UOp
@@ -186,7 +186,7 @@ def test_many_operations() -> None:
 def copies(what: str) -> Kernel:
   x = Tensor.empty(3, N)
   kernel = create_schedule([(x * Tensor.empty(3, N)).sum(1) if what == "unroll" else x * 2 + 1])[-1].ast
-  return apply_opt(kernel, Opt(what, 1, N))
+  return (Unroll if what == "unroll" else Upcast)(1, N).apply(kernel)
 
 
 def deep_kernel() -> Kernel:

@@ -19,7 +19,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError, OptError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opt import Opt, apply_opt
+from ntgrad.codegen.opts import Pad, TensorDescriptor
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.spec import verify_linear
 from ntgrad.codegen.uop import BinaryOps, Ops
@@ -54,10 +54,10 @@ def box(kernel: Kernel, slot: int = 1) -> Any:
 
 def test_marks_live_to_the_linear_form() -> None:
   k = marked(product(64, 64, 64, (32, 32, 32), BF16), 0, 1)
-  assert str(k.applied[0]) == "data0.descriptor()"
+  assert str(k.applied[0]) == "data0.tensor_descriptor()"
   assert [line.endswith(", by descriptor") for line in index_form(k).splitlines()[1:4]] == [True, True, False]
   assert [u.arg for u in linear(k) if u.op in (Ops.LOAD, Ops.STORE)] == ["tma", None, "tma"]
-  with pytest.raises(OptError, match="data7.descriptor.*neither reads nor writes data7"): apply_opt(k, Opt("descriptor", 7))
+  with pytest.raises(OptError, match="data7.tensor_descriptor.*neither reads nor writes data7"): TensorDescriptor(7).apply(k)
 
 
 def test_the_scheduler_s_kernels_and_other_backends() -> None:
@@ -65,7 +65,7 @@ def test_the_scheduler_s_kernels_and_other_backends() -> None:
   k = create_schedule([x.realize() @ y.realize()])[-1].ast
   assert k is not None
   rng = np.random.default_rng(0)
-  padded = apply_opt(marked(k, 0, 1, 2), Opt("pad", k.axes[0].id, 4))   # the mark stays on what is padded
+  padded = Pad(k.axes[0].id, 4).apply(marked(k, 0, 1, 2))   # the mark stays on what is padded
   for kernel in (marked(k, 0, 1, 2), padded):
     uops = linearize(kernel)
     assert {u.arg for u in uops if u.op in (Ops.LOAD, Ops.STORE)} == {"tma"}

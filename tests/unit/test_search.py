@@ -12,8 +12,8 @@ from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.errors import ArgumentError, DeviceError
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.opt import Opt
 from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.opts import Warps
 from ntgrad.codegen.uop import prod
 from ntgrad.device import default_device
 from ntgrad.engine import search, trials
@@ -67,7 +67,7 @@ def test_it_finds_what_is_fast_and_keeps_it() -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
   found = search.best(k, device)
-  assert Opt("warps", 16) in found.applied and extent(found, AxisKind.GRID) == (1, 1, 1)
+  assert Warps(16) in found.applied and extent(found, AxisKind.GRID) == (1, 1, 1)
   done = device.launches
   assert search.best(k, device).applied == found.applied and device.launches == done
   device.identity = "the same device after an update of its driver"
@@ -80,14 +80,14 @@ def test_wrong_and_broken_candidates_are_left_out() -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
   device.wrong, device.broken = {(("num_warps", 16),)}, {(("num_warps", 8),)}
-  assert not {Opt("warps", 16), Opt("warps", 8)} & set(search.best(k, device).applied)
+  assert not {Warps(16), Warps(8)} & set(search.best(k, device).applied)
 
 
 def test_a_damaged_entry_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
   found = search.best(k, device)
-  for damage in (b"[", b'[["block", 7, 64]]'):
+  for damage in (b"[", b"7", b'[["block", 7, 64]]', b'[["overlap", 0, 8]]', b'[["block", "0", 64]]', b"[{}]"):
     monkeypatch.setattr(search.cache, "load", lambda *a, damage=damage: damage if a[0] == "beam" else None)
     assert search.best(k, device).applied == found.applied
 
@@ -134,7 +134,7 @@ def test_every_step_is_legal_or_refused() -> None:
   data = [rng.integers(-3, 4, p.shape).astype(p.dtype.np) for p in k.params]
   want = launch(get_device("NUMPY"), [spec(k, "k")], k, data)[0][0]
   done = 0
-  for opts in search.neighbours(k, start, device):
+  for opts in search.neighbours(start, device.renderer.target):
     try: now = search.applied(k, opts)
     except search.NtgradError: continue
     np.testing.assert_array_equal(launch(device, [spec(now, "k")], k, data)[0][0], want, err_msg=str(opts))

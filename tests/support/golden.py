@@ -11,7 +11,7 @@ from typing import Callable
 
 import pytest
 
-EXPECTED = Path(__file__).parent / "expected"
+EXPECTED = Path(__file__).parents[1] / "golden" / "expected"
 Golden = Callable[[str, str], None]
 
 

@@ -1,0 +1,216 @@
+"""Opts that cut an axis and say how the parts are gone through, or that join, lengthen and move axes."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Iterable
+
+from .. import index as ix
+from ..errors import OptError
+from ..functions import identity
+from ..kernel import Axis, AxisKind, Kernel
+from ..rewrite import rewrite
+from ..target import Target
+from ..uop import BinaryOps, Ops, TernaryOps, UOp
+from .base import OnAxis, Opt, Sized
+
+__all__ = ["Block", "Fuse", "Local", "Pad", "Reorder", "Serial", "ShiftInwards", "Split", "Unroll", "Upcast", "Vectorize"]
+
+
+def new_id(kernel: Kernel) -> int:
+  """An id that no axis has."""
+  return max(a.id for a in kernel.axes) + 1
+
+
+def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
+  """The axes of a kernel with others where ``axis`` stood."""
+  return tuple([x for a in kernel.axes for x in (axes if a is axis else (a,))])
+
+
+def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
+  """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands after it."""
+  outer, inner = Axis(axis.id, axis.size // n, axis.kind), Axis(new_id(kernel), n, kind)
+  return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
+
+
+def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep: UOp | None = None) -> Kernel:
+  """The kernel with an axis expressed ``by`` other ``axes``, which are bound, copied and gone through in its place.
+
+  With ``keep``, a condition on these axes, reductions take the identity where it is false.
+  """
+  ids = [a.id for a in axes if a.size > 1]
+  def those(before: tuple[int, ...]) -> tuple[int, ...]: return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
+  def reduced(old: UOp, new: UOp) -> UOp | None:
+    fn, over = old.arg
+    if axis.id not in over: return None
+    if keep is not None: new = new.replace((kept(keep, new.src[0], old),))
+    return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
+  def stored(old: UOp, new: UOp) -> UOp | None:
+    return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
+  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.STAGE: lambda old, new: new.replace(new.src, arg=those(old.arg))}
+  return kernel.with_(axes=in_place_of(kernel, axis, *axes), body=rewrite(kernel.body, rules, {axis.rng: by}))
+
+
+def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
+  """``value``, or where ``keep`` is false what changes nothing when it is combined by ``fn``."""
+  out = UOp.alu(TernaryOps.WHERE, keep, value, UOp.const(value.dtype, identity(fn, value.dtype)))
+  return ix.fold(out) or out
+
+
+def kept(keep: UOp, value: UOp, reduce: UOp) -> UOp:
+  """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0 there."""
+  fn, was = reduce.arg[0], reduce.src[0]
+  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return where(keep, value, fn)
+  few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
+  return UOp.alu(BinaryOps.MUL, where(keep, few, fn), many)
+
+
+class Part(Sized, abstract=True):
+  """The inner ``n`` values of an axis get a kind of their own."""
+  kind: ClassVar[AxisKind | None] = None   # None: as the axis
+  reduced: ClassVar[bool | None] = None    # True: of reduced axes only, False: of others only; then ``rule`` says so
+  rule: ClassVar[str] = ""
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    n = self.n or axis.size
+    self.fits(kernel, axis)
+    if axis.size % n: raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
+    if n == axis.size: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
+    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)
+
+  def fits(self, kernel: Kernel, axis: Axis) -> None:
+    """Raises OptError where the axis cannot get this kind."""
+    self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
+    if self.kind is None: return
+    if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
+    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    if self.kind is AxisKind.LANE and kernel.of_kind(AxisKind.LANE): raise OptError(f"{self}: the kernel has a LANE axis already")
+
+
+class Split(Part):
+  """``a0:12 LOOP`` by 4 → ``a0:3 LOOP, a1:4 LOOP``; what was at a0 is at a0 * 4 + a1."""
+
+  def resized(self) -> Iterable[Opt]: return ()
+
+
+class Upcast(Part):
+  """``a0:12 GRID`` by 4 → ``a0:3 GRID, a1:4 UPCAST``: four register copies of what a program makes of an output axis."""
+  kind, tried = AxisKind.UPCAST, (2, 4, 8)
+  blocks, optional = False, True
+  reduced, rule = False, "a reduced axis is unrolled, not upcast"
+
+
+class Unroll(Part):
+  """``a0:12 LOOP`` by 4 → ``a0:3 LOOP, a1:4 UNROLL``: four copies in index order of what is reduced, the same bits."""
+  kind, tried = AxisKind.UNROLL, (2, 4, 8)
+  blocks, optional = False, True
+  reduced, rule = True, "only a reduced axis is unrolled; upcast an output axis"
+
+
+class Vectorize(Part):
+  """``a0:16 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: vector lanes. Those of a sum are added up after the loop, in another order."""
+  kind, tried = AxisKind.LANE, (2, 4, 8)
+  blocks, optional = False, True
+
+  @classmethod
+  def suits(cls, target: Target) -> bool: return target.lanes > 1 and not target.blocks
+
+
+class ShiftInwards(Part):
+  """``a0:10 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: lanes along an axis that they do not divide. The last vector starts earlier, at
+  min(a0 * 8, 2) + a1, and computes some elements again.
+
+  A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or added to:
+  there again is not the same.
+  """
+  kind = AxisKind.LANE
+  blocks, optional = False, True
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    n = self.n or axis.size
+    self.fits(kernel, axis)
+    if axis.size < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
+    if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
+    turns = -(-axis.size // n)
+    outer, inner = Axis(axis.id, turns, axis.kind), Axis(new_id(kernel), n, AxisKind.LANE, again=turns * n - axis.size)
+    at = ix.add(ix.least(ix.mul(outer.rng, n), axis.size - n), inner.rng)
+    return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
+
+
+class Local(Part):
+  """``a0:256 GRID`` by 64 → ``a0:4 GRID, a1:64 LOCAL``: work-items of a group."""
+  kind, tried = AxisKind.LOCAL, (2, 4, 8)
+  blocks = False
+  reduced, rule = False, "a reduced axis has no work-items"
+
+  @classmethod
+  def suits(cls, target: Target) -> bool: return target.locals and not target.blocks
+
+
+class Serial(Part):
+  """``a0:12 GRID`` by 4 → ``a0:3 GRID, a1:4 LOOP``: a loop in the program; of the whole axis → ``a0:12 LOOP``."""
+  kind, tried, along = AxisKind.LOOP, (4, 16), (AxisKind.GRID,)
+  blocks, late, optional = False, True, True
+
+
+class Block(Part):
+  """``a0:100 GRID`` by 64 → ``a0:2 GRID, a1:64 TILE``: part of a block, which the target makes at once. Pads where it must."""
+  kind, tried, along = AxisKind.TILE, (2, 8, 64), (AxisKind.GRID,)
+  blocks = late = True
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    kernel = Pad(axis.id, self.n or 1).on(kernel, axis)
+    return super().on(kernel, kernel.axis(axis.id))
+
+
+@dataclass(frozen=True)
+class Fuse(OnAxis):
+  """``a0:3 GRID, a1:4 GRID`` with a1 → ``a0:12 GRID``: every index sees a0 // 4 and a0 % 4."""
+  other: int
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    other = self.axis_of(kernel, self.other)
+    both = f"{self}: {axis} and {other}"
+    if other is axis: raise OptError(f"{self}: another axis of the kernel is fused with {axis}")
+    if axis.kind is not other.kind: raise OptError(f"{both} are not gone through alike")
+    for a in (axis, other): self.plain(kernel, a, a.kind is AxisKind.GRID)
+    if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces): raise OptError(f"{both}: a reduction binds one of them only")
+    if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
+      raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
+    if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
+    whole = Axis(axis.id, axis.size * other.size, axis.kind)
+    kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
+    return expressed(kernel, other, ix.mod(whole.rng, other.size), ())
+
+
+@dataclass(frozen=True)
+class Pad(OnAxis):
+  """``a0:10 GRID`` by 4 → ``a0:12 GRID``: up to a multiple of 4. The added values are not seen: reductions take the identity, LOADs and
+  STOREs have a gate."""
+  n: int
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    wide = replace(axis, size=-(-axis.size // self.n) * self.n)
+    if wide.size == axis.size: return kernel
+    if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
+    inside = ix.lt(wide.rng, axis.size)
+    def gated(old: UOp, new: UOp) -> UOp | None:
+      at = 2 if old.op is Ops.LOAD else 3
+      return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
+    def reduced(old: UOp, new: UOp) -> UOp | None:
+      return new.replace((where(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
+    rules = {Ops.LOAD: gated, Ops.STORE: gated, Ops.ATOMIC: gated, Ops.REDUCE: reduced}
+    body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
+    return kernel.with_(axes=in_place_of(kernel, axis, wide), body=body)
+
+
+@dataclass(frozen=True)
+class Reorder(OnAxis):
+  """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through fastest."""
+  first: bool
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    rest = in_place_of(kernel, axis)
+    moved = (axis, *rest) if self.first else (*rest, axis)
+    def ordered(axes: Iterable[Axis]) -> list[int]: return [a.id for a in axes if a.id in kernel.sequential]
+    if ordered(moved) != ordered(kernel.axes): raise OptError(f"{self}: axes that are gone through in order would change it")
+    return kernel.with_(axes=moved)

@@ -1,0 +1,135 @@
+"""What all Opts share: fields, text, JSON, the way they are applied, and how the search goes from one list of them to the next."""
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any, ClassVar, Iterable, Iterator
+
+from ..errors import OptError, shown
+from ..kernel import Axis, AxisKind, Kernel
+from ..target import Target
+from ..uop import Ops
+
+__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN", "Sized", "read"]
+
+OPTS: dict[str, type[Opt]] = {}   # every Opt by its name
+PLAIN = (AxisKind.GRID, AxisKind.LOOP)
+PREFIX = {"axis": "a", "other": "a", "param": "data"}   # fields that name something; all other ints are amounts, at least 1
+
+
+@dataclass(frozen=True)
+class Opt(ABC):
+  """A step on a kernel. Prints as a call, without fields that have their default: ``a0.vectorize(8)``, ``data1.cache_read(a2)``, ``warps(8)``.
+
+  ``axis`` is an axis's id, ``param`` a param's slot. Raises OptError where a field has a value that it does not take.
+
+  What a STORE leaves is the same however often and in whichever order its elements are stored. That is not so of effects that read their
+  place (``kernel.reads_its_place``: a STORE that adds, a scatter, an ATOMIC) nor of a kernel that reads what it writes:
+
+  - ``ShiftInwards`` computes elements twice: none of these kernels takes it, and the verifier refuses one that has it.
+  - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
+  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order stays. No other
+    Opt takes it.
+  - All others give every element to exactly one place of the new axes, and any effect takes them.
+  """
+  name: ClassVar[str] = ""
+  # for the search
+  blocks: ClassVar[bool | None] = None   # True: of use on targets with blocks only, False: on others only
+  late: ClassVar[bool] = False           # comes after all that makes copies and lanes
+  optional: ClassVar[bool] = False       # may be left out
+
+  def __init_subclass__(cls, abstract: bool = False) -> None:
+    cls.name = "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__)[1:]
+    if not abstract: OPTS[cls.name] = cls
+
+  def __post_init__(self) -> None:
+    for f in fields(self):
+      value = getattr(self, f.name)
+      if value is None and f.default is None: continue
+      if type(value).__name__ != str(f.type).split()[0]: raise OptError(f"{type(self).__name__}: {f.name} is {f.type}, got {shown(value)}")
+      least = 0 if f.name in PREFIX else 1
+      if f.type != "bool" and value < least: raise OptError(f"{self}: {f.name} is at least {least}, got {value}")
+
+  def __str__(self) -> str:
+    given = [(f.name, v) for f in fields(self) if (v := getattr(self, f.name)) != f.default]
+    args = [f"{k}={v}" if isinstance(v, bool) else f"{PREFIX.get(k, '')}{v}" for k, v in given]
+    on = f"{args.pop(0)}." if given[0][0] in PREFIX else ""
+    return f"{on}{self.name}({', '.join(args)})"
+
+  def json(self) -> list[Any]:
+    """Its name and its fields, for :func:`read`."""
+    return [self.name, *astuple(self)]
+
+  def apply(self, kernel: Kernel) -> Kernel:
+    """The kernel after this Opt. Raises OptError, saying why, where the kernel does not take it."""
+    return self.change(kernel).with_(applied=(*kernel.applied, self))
+
+  @abstractmethod
+  def change(self, kernel: Kernel) -> Kernel:
+    """What ``apply`` does, without a note that it has been done."""
+
+  def axis_of(self, kernel: Kernel, id: int) -> Axis:
+    """The axis with this id, of a kernel whose axes may still be changed."""
+    here = ", ".join(map(str, kernel.axes))
+    if any(a.programs for a in kernel.axes): raise OptError(f"{self}: programs that stay ({here}) are the last step")
+    found = next((a for a in kernel.axes if a.id == id), None)
+    if found is None: raise OptError(f"{self}: the kernel has axes {here}")
+    return found
+
+  # ---- for the search
+
+  def resized(self) -> Iterable[Opt]:
+    """The same step with other numbers."""
+    return ()
+
+  @classmethod
+  def suits(cls, target: Target) -> bool:
+    """Whether one may be added for a target."""
+    return cls.blocks in (None, target.blocks)
+
+  @classmethod
+  def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
+    """Other lists to try after those that led to a kernel."""
+    return iter(())
+
+
+Opts = tuple[Opt, ...]
+
+
+@dataclass(frozen=True)
+class OnAxis(Opt, abstract=True):
+  """A step on one axis."""
+  axis: int
+
+  def change(self, kernel: Kernel) -> Kernel:
+    axis = self.axis_of(kernel, self.axis)
+    if any(s.op is Ops.FOR and s.arg == axis.id for s in kernel.statements): raise OptError(f"{self}: a FOR goes through {axis}, as it is written")
+    return self.on(kernel, axis)
+
+  @abstractmethod
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    """What ``change`` does, to the axis that was found."""
+
+  def plain(self, kernel: Kernel, axis: Axis, loops: bool = False) -> None:
+    """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are laid out."""
+    if axis.kind not in PLAIN: raise OptError(f"{self}: axis {axis} is expanded already")
+    if not loops and any(u.op is Ops.STAGE for u in kernel.nodes):
+      raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
+
+
+@dataclass(frozen=True)
+class Sized(OnAxis, abstract=True):
+  """A step on ``n`` values of an axis, all of them where ``n`` is None."""
+  n: int | None = None
+  tried: ClassVar[tuple[int, ...]] = ()            # numbers that the search tries
+  along: ClassVar[tuple[AxisKind, ...]] = PLAIN    # axes along which it does
+
+  def resized(self) -> Iterable[Opt]: return [replace(self, n=m) for m in (self.n * 2, self.n // 2) if m >= 2] if self.n else []
+
+
+def read(entry: Any) -> Opt:
+  """The Opt that ``Opt.json`` gave. Raises OptError for what is none."""
+  try:
+    name, *values = entry
+    return OPTS[name](*values)
+  except (KeyError, TypeError, ValueError) as e: raise OptError(f"{shown(entry)} is no Opt: a name of {', '.join(OPTS)}, then its fields") from e
