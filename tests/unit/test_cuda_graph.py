@@ -31,7 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   """Found in the place of NVIDIA's modules; kernels want no shared memory to speak of."""
   f = Fake()
   monkeypatch.setattr(nvidia, "modules", lambda: (f.core, f.driver))
-  monkeypatch.setattr(compiler, "build", lambda source, name, types, target, warps, stages: binary(name, warps=warps))
+  monkeypatch.setattr(compiler, "build", lambda r: binary(r.name, warps=r.num_warps))
   monkeypatch.setattr(compiler, "kept", lambda *a: None)
   yield f
   runtime._here.__dict__.clear()
