@@ -76,7 +76,7 @@ def test_nodes_and_patches(fake: Fake) -> None:
 
 def test_launches_that_share_scratch_memory_come_one_after_another(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
   sizes = {"one": 256, "two": 256, "plain": 0}
-  monkeypatch.setattr(compiler, "build", lambda source, name, *a: binary(name, scratch=sizes[name]))
+  monkeypatch.setattr(compiler, "build", lambda r: binary(r.name, scratch=sizes[r.name]))
   d = CUDADevice("CUDA")
   one, two, plain = d.compile([replace(spec(), name=name) for name in sizes])
   graph = made(d, *[(p, [1, 2], ()) for p in (one, two, plain, one, two, plain, one)])
