@@ -6,7 +6,7 @@ program's position and the loops around it are SPECIAL nodes. Opts are chosen fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Union
+from typing import Any, Callable, Iterable, Iterator, Union
 
 from .kernel import Axis, Kernel
 from .uop import Ops, UOp
@@ -49,6 +49,21 @@ class Parts:
   def all(self) -> Iterator[Part]:
     """Every part, those of marks too."""
     for item in self.items: yield from (item,) if isinstance(item, Part) else item.values
+
+  @property
+  def opts(self) -> tuple[tuple[Any, ...], ...]:
+    """The Opts of each part."""
+    return tuple([p.kernel.applied for p in self.all()])
+
+  def after(self, opts: Iterable[Iterable[Any]]) -> Parts:
+    """With a list of Opts applied to each part, in the order of ``all``. Raises OptError where one does not apply."""
+    lists = iter(opts)
+    def one(part: Part) -> Part:
+      kernel = part.kernel
+      for o in next(lists): kernel = o.apply(kernel)
+      return replace(part, kernel=kernel)
+    out = self.map(one)
+    return Parts.of(next(out.all()).kernel) if self.kernel.plain else out
 
   def map(self, fn: Callable[[Part], Part]) -> Parts:
     """With every part replaced."""

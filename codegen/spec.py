@@ -173,7 +173,7 @@ LINEAR: dict[Ops, Callable[[UOp, _Place], str | None]] = {
   Ops.RANGE: lambda u, at: _range_rule(u), Ops.REDUCE: lambda u, at: _reduce_rule(u), Ops.SCAN: lambda u, at: _scan_rule(u),
   Ops.SORT: lambda u, at: _scan_rule(u), Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index", at)),
   Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index", at)), Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index", at)),
-  Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep, Ops.SINK: lambda u, at: None}
+  Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep}
 
 
 def _sources(u: UOp, at: _Place) -> str | None:
@@ -181,7 +181,7 @@ def _sources(u: UOp, at: _Place) -> str | None:
   here = tuple(at.open)
   for s in u.src:
     if s not in at.at: return f"reads a {s.op} that does not stand before it"
-    if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK, Ops.DEFINE_ACC): continue
+    if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.DEFINE_ACC): continue
     extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)   # LOOP and DEFINE_ACC may name what they come after
     if s.op in NO_VALUE and not extra: return f"reads line {at.at[s]}, a {s.op}, which has no value"
     if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and s is u.src[0]):

@@ -97,7 +97,6 @@ class Ops(Enum):
   IF = 68          # (condition); index form: (condition, statement..), arg: how many of them are for true
   ENDIF = 69       # (if)
   BARRIER = 70
-  SINK = 71        # the roots of a program
   ELSE = 72        # (if)
   BREAK = 73       # (condition): leaves the WHILE where it is false
   ENDWHILE = 74    # (while)
@@ -286,7 +285,7 @@ class UOpList(list[UOp]):
     print(self)
 
 
-_NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.SINK, Ops.FOR}
+_NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.FOR}
 
 
 def step_of(loop: UOp) -> UOp | None:

@@ -151,7 +151,6 @@ class Kernel:
     elif op is Ops.PHI:
       self.text[u] = self.text[u.src[0]]
       self.phis.append(u)
-    elif op is Ops.SINK: pass
     else:
       if any(s in self.phis for s in u.src): self.flush()
       if op is Ops.STORE: self.store(u)

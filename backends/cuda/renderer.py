@@ -138,7 +138,7 @@ class _Kernel(Variables):
   def node(self, u: UOp) -> None:
     o = u.op
     if self.ordered: self.order_memory(u)
-    if o in (Ops.CONST, Ops.SINK, Ops.SPECIAL, Ops.RANGE): return
+    if o in (Ops.CONST, Ops.SPECIAL, Ops.RANGE): return
     if o is Ops.DEFINE_GLOBAL: self.text[u] = (u.arg[1], ATOM)
     elif o is Ops.LOOP: self.loop(u)
     elif o is Ops.IF:

@@ -11,7 +11,6 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.uop import Ops, TernaryOps, UOp, UOpList, step_of
 
@@ -57,7 +56,7 @@ class Evaluator:
       if u.op in (Ops.STORE, Ops.ATOMIC): written.add(u.src[0])
       elif u.op is Ops.LOAD: read.add(u.src[0])
     self.written, self.read = written, read
-    self.current = self.uops[0] if self.uops else UOp(Ops.SINK, dtypes.bool)  # the line that runs
+    self.current: UOp | None = None   # the line that runs
     self.weight = max([u.dtype.count for u in self.uops] +
                       [u.arg[1] if u.arg[2] == "private" else -(-u.arg[1] // self.items) for u in self.uops if u.op is Ops.DEFINE_LOCAL])
     self.slot: dict[UOp, int] = {}
@@ -70,7 +69,9 @@ class Evaluator:
     """Raise VerifyError about a line of the listing."""
     raise VerifyError(f"kernel {self.name!r} {sentence}; line {self.uops.lines()[self.number[u]].strip()}")
 
-  def _fail_here(self, sentence: str) -> NoReturn: self.fail(self.current, sentence)
+  def _fail_here(self, sentence: str) -> NoReturn:
+    assert self.current is not None
+    self.fail(self.current, sentence)
 
   def _last_uses(self) -> dict[int, list[int]]:
     """After which line the value of a slot may be forgotten: its last use, or the end of the loop which has that use."""

@@ -32,10 +32,12 @@ def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence
   lines of comment in its source."""
   target, name = device.renderer.target, name or kernel_name(kernel)
   parts = pipeline.prepare(kernel, target, name)
-  if config.beam and not config.noopt and parts.kernel.plain and target.name != "numpy":
-    from .search import best
-    chosen = Parts.of(best(parts.kernel, device))
-  else: chosen = pipeline.run(parts, target, "opts", "opts", name)
+  if config.beam and not config.noopt:
+    from .search import best, measurable
+    if measurable(parts, target):
+      chosen = best(parts, device, name)
+      return rendered(parts.kernel, chosen, device, name, notes), chosen
+  chosen = pipeline.run(parts, target, "opts", "opts", name)
   return rendered(parts.kernel, chosen, device, name, notes), chosen
 
 

@@ -9,22 +9,23 @@ import itertools
 import json
 import time
 from dataclasses import replace
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
+from ntgrad.codegen.choose import choose
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError
 from ntgrad.codegen.estimate import estimate
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.opts import OPTS, PLAIN, Opt, Opts, Sized, read
-from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.opts import OPTS, PLAIN, Opts, Sized, read
+from ntgrad.codegen.parts import Mark, Parts
+from ntgrad.codegen.statements import chooses
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import prod
+from ntgrad.codegen.uop import Ops, prod
 
 from .buffer import Buffer
 from .trials import Bench, Memory, ready
@@ -35,24 +36,24 @@ STEP = 32                     # candidates of a round at most
 GAIN = 0.02                   # less than this is noise
 
 
-def best(kernel: Kernel, device: Device) -> Kernel:
-  """A plain kernel after the fastest Opts that ``config.beam`` lists a round lead to."""
+def measurable(parts: Parts, target: Target) -> bool:
+  """Whether ``BEAM`` searches Opts for a kernel: not where a loop's end is data, for it runs on made-up numbers."""
+  if target.name == "numpy" or any(isinstance(item, Mark) and item.op is Ops.WHILE for item in parts.items): return False
+  return parts.kernel.plain or chooses(target)
+
+
+def best(parts: Parts, device: Device, name: str) -> Parts:
+  """The parts of a kernel called ``name`` after the fastest Opts that ``config.beam`` lists a round lead to."""
   target = device.renderer.target
-  start = optimize(kernel, target)
-  name = cache.key("beam", cache.version(), text(kernel), device.identity, str(target), config.key())
-  raw = cache.load("beam", name)
+  start = choose(parts, target)
+  key = cache.key("beam", cache.version(), text(parts.kernel), device.identity, str(target), config.key())
+  raw = cache.load("beam", key)
   if raw is not None:
-    try: return applied(kernel, [read(o) for o in json.loads(raw)])
-    except (NtgradError, ValueError, TypeError): cache.remove("beam", name)
-  found = search(kernel, start, device)
-  cache.store("beam", name, json.dumps([o.json() for o in found.applied]).encode())
+    try: return parts.after([[read(o) for o in opts] for opts in json.loads(raw)])
+    except (NtgradError, ValueError, TypeError, StopIteration): cache.remove("beam", key)
+  found = search(parts, start, device, name)
+  cache.store("beam", key, json.dumps([[o.json() for o in opts] for opts in found.opts]).encode())
   return found
-
-
-def applied(kernel: Kernel, opts: Iterable[Opt]) -> Kernel:
-  """The kernel after a list of Opts. Raises OptError where one does not apply."""
-  for o in opts: kernel = o.apply(kernel)
-  return kernel
 
 
 def text(kernel: Kernel) -> str:
@@ -62,21 +63,22 @@ def text(kernel: Kernel) -> str:
   return repr((kernel.params, [str(a) for a in kernel.axes], nodes, [number[b] for b in kernel.body]))
 
 
-def search(kernel: Kernel, start: Kernel, device: Device) -> Kernel:
-  """The fastest kernel that was found within the budget."""
-  from .compile import kernel_name, rendered  # it calls this module
+def search(parts: Parts, start: Parts, device: Device, name: str) -> Parts:
+  """The parts after the fastest Opts that were found within the budget."""
+  from .compile import rendered  # it calls this module
+  kernel = parts.kernel
   buffers = [contents(device.name, p) for p in kernel.params]
   bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
-  name, target = kernel_name(kernel), device.renderer.target
+  target = device.renderer.target
   known: dict[Any, float] = {}
   started = time.perf_counter()
   def left() -> float: return BUDGET - (time.perf_counter() - started)
-  def measured(candidates: Sequence[Kernel]) -> list[tuple[float, Kernel]]:
-    specs: list[tuple[Kernel, ProgramSpec]] = []
+  def measured(candidates: Sequence[Parts]) -> list[tuple[float, Parts]]:
+    specs: list[tuple[Parts, ProgramSpec]] = []
     for k in candidates:
-      try: specs.append((k, replace(rendered(kernel, Parts.of(k), device, name), uops=())))
+      try: specs.append((k, replace(rendered(kernel, k, device, name), uops=())))
       except NtgradError: continue
-    new: dict[Any, tuple[Kernel, ProgramSpec]] = {}
+    new: dict[Any, tuple[Parts, ProgramSpec]] = {}
     for k, s in specs:
       key = (s.source, s.grid, s.local, s.options)
       if key not in known: new.setdefault(key, (k, s))
@@ -98,20 +100,20 @@ def search(kernel: Kernel, start: Kernel, device: Device) -> Kernel:
     first = front[0][0] if front else 0.0
     for _ in range(ROUNDS):
       if not front or left() < 0: break
-      steps: dict[Opts, Kernel] = {}
+      steps: dict[tuple[Opts, ...], Parts] = {}
       for opts in (o for _, k in front for o in neighbours(k, target)):
         if opts in steps: continue
-        try: steps[opts] = applied(kernel, opts)
+        try: steps[opts] = parts.after(opts)
         except NtgradError: continue
       likely = list(steps.values())
-      if target.blocks: likely.sort(key=lambda k: estimate(k, target))
+      if target.blocks: likely.sort(key=lambda k: estimate(k.kernel, target))
       before = front[0][0]
       front = sorted([*front, *measured(likely[:STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
       if front[0][0] > before * (1 - GAIN): break
   if not front: return start
   if config.debug >= 2:
     print(f"BEAM {name}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, {time.perf_counter() - started:.1f} s: "
-          f"{' '.join(map(str, front[0][1].applied))}")
+          f"{' | '.join(' '.join(map(str, opts)) for opts in front[0][1].opts if opts)}")
   return front[0][1]
 
 
@@ -124,7 +126,14 @@ def contents(device: str, p: Any) -> Buffer:
   return b
 
 
-def neighbours(kernel: Kernel, target: Target) -> Iterator[Opts]:
+def neighbours(parts: Parts, target: Target) -> Iterator[tuple[Opts, ...]]:
+  """The Opts of all parts one step from those that they have: one part's changed. Not all can be applied."""
+  every = parts.opts
+  for i, part in enumerate(parts.all()):
+    if part.kernel.body[0].op is Ops.STORE: yield from ((*every[:i], opts, *every[i + 1:]) for opts in changed(part.kernel, target))
+
+
+def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
   """The lists of Opts one step from those that led to a kernel: one with another number, one left out, one more, each as its class has it.
   Not all can be applied."""
   opts: Opts = kernel.applied

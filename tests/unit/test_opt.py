@@ -7,7 +7,7 @@ import random
 import traceback
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 import numpy as np
 import pytest
@@ -42,13 +42,14 @@ from ntgrad.codegen.opts import (
   Warps,
   read,
 )
+from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.spec import verify_index
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops
 from ntgrad.engine.compile import options
 from ntgrad.engine.device import get_device
-from ntgrad.engine.search import applied, neighbours
+from ntgrad.engine.search import changed
 from ntgrad.schedule import create_schedule
 from support.kernels import GRAPHS, kernels, launch, spec
 from support.opts import drawn
@@ -62,6 +63,9 @@ def kernel(t: Tensor) -> Kernel:
   k = create_schedule([t])[-1].ast
   assert k is not None
   return k
+
+
+def after(k: Kernel, steps: Iterable[Opt]) -> Kernel: return Parts.of(k).after([steps]).kernel
 
 
 def elements() -> Kernel: return kernel(E(6, 10).T + 1)            # a0:10 GRID, a1:6 GRID
@@ -266,10 +270,10 @@ def test_neighbours_apply_or_are_refused(target: Target) -> None:
     start = optimize(k, target)
     front, rng = [start], random.Random(0)
     for _ in range(2):
-      steps = [o for now in front for o in neighbours(now, target)]
+      steps = [o for now in front for o in changed(now, target)]
       done = []
       for step in rng.sample(steps, min(len(steps), 60)):
-        try: done.append(applied(k, step))
+        try: done.append(after(k, step))
         except OptError: continue
         verify_index(done[-1].body, done[-1].axes, done[-1].params, "k")
         added.update(map(type, set(step) - set(start.applied)))
@@ -328,7 +332,7 @@ def same(k: Kernel, *steps: Opt) -> Kernel:
   """The kernel after Opts, once it has computed what the plain one does."""
   rng = np.random.default_rng(0)
   data: list[Any] = [rng.integers(-3, 4, p.shape).astype(p.dtype.np) for p in k.params]
-  now = applied(k, steps)
+  now = after(k, steps)
   device = get_device("NUMPY")
   got, want = (launch(device, [spec(x, "k")], x, data)[0] for x in (now, k))
   for g, w in zip(got, want): np.testing.assert_array_equal(g, w)

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, config
-from ntgrad.backends.base import KernelSource, Program, ProgramSpec
+from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
+from ntgrad.codegen import pipeline
 from ntgrad.codegen.errors import ArgumentError, DeviceError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import Warps
+from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import prod
 from ntgrad.device import default_device
 from ntgrad.engine import search, trials
@@ -22,6 +25,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.kernels import launch, spec
+from support.statements import Builder, while_
 
 E = Tensor.empty
 
@@ -30,6 +34,9 @@ def kernel(t: Tensor) -> Kernel:
   k = create_schedule([t])[-1].ast
   assert k is not None
   return k
+
+
+def best(k: Kernel, device: Device) -> Kernel: return search.best(Parts.of(k), device, "k").kernel
 
 
 class Timed(Program):
@@ -66,30 +73,31 @@ def _kept(tmp_path: Path) -> Any:
 def test_it_finds_what_is_fast_and_keeps_it() -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
-  found = search.best(k, device)
+  found = best(k, device)
   assert Warps(16) in found.applied and extent(found, AxisKind.GRID) == (1, 1, 1)
   done = device.launches
-  assert search.best(k, device).applied == found.applied and device.launches == done
+  assert best(k, device).applied == found.applied and device.launches == done
   device.identity = "the same device after an update of its driver"
-  assert search.best(k, device).applied == found.applied and device.launches > done
+  assert best(k, device).applied == found.applied and device.launches > done
   done = device.launches
-  assert search.best(kernel(E(64, 512, device="NUMPY") + 2), device).applied and device.launches > done
+  assert best(kernel(E(64, 512, device="NUMPY") + 2), device).applied and device.launches > done
 
 
 def test_wrong_and_broken_candidates_are_left_out() -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
   device.wrong, device.broken = {(("num_warps", 16),)}, {(("num_warps", 8),)}
-  assert not {Warps(16), Warps(8)} & set(search.best(k, device).applied)
+  assert not {Warps(16), Warps(8)} & set(best(k, device).applied)
 
 
 def test_a_damaged_entry_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
-  found = search.best(k, device)
-  for damage in (b"[", b"7", b'[["block", 7, 64]]', b'[["overlap", 0, 8]]', b'[["block", "0", 64]]', b"[{}]"):
+  found = best(k, device)
+  for damage in (b"[", b"7", b"[]", b"[[{}]]", b'[[["Block", 7, 64]]]', b'[[["overlap", 0, 8]]]',
+                 b'[[["Block", "0", 64]]]'):
     monkeypatch.setattr(search.cache, "load", lambda *a, damage=damage: damage if a[0] == "beam" else None)
-    assert search.best(k, device).applied == found.applied
+    assert best(k, device).applied == found.applied
 
 
 def test_no_time() -> None:
@@ -97,7 +105,7 @@ def test_no_time() -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
   device.broken = {()}
-  assert search.best(k, device).applied == optimize(k, device.renderer.target).applied
+  assert best(k, device).applied == optimize(k, device.renderer.target).applied
 
 
 def test_a_trial_compares() -> None:
@@ -115,13 +123,13 @@ def test_a_trial_compares() -> None:
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
 def test_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(search, "BUDGET", 3.0)
-  found: list[Kernel] = []
+  found: list[Parts] = []
   real = search.search
   monkeypatch.setattr(search, "search", lambda *a: found.append(real(*a)) or found[-1])
   rng = np.random.default_rng(0)
   a, b = rng.random((40, 48), np.float32), rng.random((48, 56), np.float32)
   np.testing.assert_allclose((Tensor(a, device="CPU") @ Tensor(b, device="CPU")).numpy(), a @ b, rtol=1e-5)
-  assert len(found) == 1 and found[0].applied
+  assert len(found) == 1 and found[0].kernel.applied
 
 
 @triton.needs_triton
@@ -134,9 +142,57 @@ def test_every_step_is_legal_or_refused() -> None:
   data = [rng.integers(-3, 4, p.shape).astype(p.dtype.np) for p in k.params]
   want = launch(get_device("NUMPY"), [spec(k, "k")], k, data)[0][0]
   done = 0
-  for opts in search.neighbours(start, device.renderer.target):
-    try: now = search.applied(k, opts)
+  for opts in search.neighbours(Parts.of(start), device.renderer.target):
+    try: now = Parts.of(k).after(opts).kernel
     except search.NtgradError: continue
     np.testing.assert_array_equal(launch(device, [spec(now, "k")], k, data)[0][0], want, err_msg=str(opts))
     done += 1
   assert done > 10
+
+
+def statements() -> Kernel:
+  """t = x summed over rows of 8, then y = x - t: two statements, over a grid of 3."""
+  b = Builder()
+  g, i, j = b.grid(3), b.tile(16), b.tile(8)
+  out, x, t = b.param((3, 16, 8), written=True), b.param((3, 16, 8)), b.variable((16,))
+  return b.kernel(t.set(i, x[g, i, j].sum(j)), out.set((g, i, j), x[g, i, j] - t[i]))
+
+
+def test_statements_have_opts_of_their_own() -> None:
+  """One step changes the Opts of one statement; all that apply compute the same."""
+  k, target = statements(), Target("lanes", lanes=8, cores=2, local_memory=1 << 20)
+  parts = pipeline.prepare(k, target)
+  start = pipeline.run(parts, target, "opts", "opts")
+  assert search.measurable(parts, target) and sum(map(bool, start.opts)) == 2
+  data = [np.zeros((3, 16, 8), np.float32), np.random.default_rng(0).integers(-4, 5, (3, 16, 8)).astype(np.float32)]
+  want = data[1] - data[1].sum(2, keepdims=True)
+  done = set()
+  for opts in search.neighbours(start, target):
+    assert sum(a != b for a, b in zip(opts, start.opts)) == 1
+    try: now = parts.after(opts)
+    except search.NtgradError: continue
+    uops = pipeline.finish(now, target)
+    program, = NumpyDevice().compile([ProgramSpec("k", KernelSource(""), (3, 1, 1), (1, 1, 1), 2, tuple(uops))])
+    raws = [a.copy().reshape(-1).view(np.uint8) for a in data]
+    program(raws)
+    np.testing.assert_array_equal(raws[0].view(np.float32).reshape(want.shape), want, err_msg=str(opts))
+    done.add(next(i for i, (a, b) in enumerate(zip(opts, start.opts)) if a != b))
+  assert done == {0, 1}
+
+
+def test_a_loop_that_data_ends_is_not_run_on_made_up_numbers() -> None:
+  b = Builder()
+  g = b.grid(2)
+  out, x, n = b.param((2,), written=True), b.param((2,)), b.variable()
+  k = b.kernel(n.set((), x[g]), while_(n[()] > 1, n.set((), n[()] * 0.5)), out.set(g, n[()]))
+  target = Target("lanes", lanes=8, cores=2)
+  assert not search.measurable(pipeline.prepare(k, target), target)
+
+
+@pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
+def test_statements_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+  monkeypatch.setattr(search, "BUDGET", 3.0)
+  k, device = statements(), get_device("CPU")
+  parts = pipeline.prepare(k, device.renderer.target)
+  found = search.best(parts, device, "k")
+  assert len(found.opts) == len(parts.opts) and search.best(parts, device, "k").opts == found.opts
