@@ -62,7 +62,7 @@ class Job:
     return 1.0
 
   @property
-  def ripe(self) -> bool:
+  def worth_building(self) -> bool:
     """Whether a worker may take it; else it waits for company."""
     return True
 
@@ -87,7 +87,7 @@ class Queue:
     """Put a job at the end."""
     with changed:
       self._todo[weakref.ref(job, self._forget)] = None
-      if job.ripe: changed.notify_all()
+      if job.worth_building: changed.notify_all()
 
   def serve(self) -> None:
     """Start workers, or as many as are missing, if what waits is worth it."""
@@ -102,7 +102,7 @@ class Queue:
           threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
 
   @contextmanager
-  def turn(self, job: Job) -> Iterator[bool]:
+  def claim(self, job: Job) -> Iterator[bool]:
     """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it is."""
     mine = False
     try:   # around all of it: an interrupt must not leave a job that nobody is at and nobody may take
@@ -176,7 +176,7 @@ def _end(worker: Worker) -> None:
 def _next(worker: Worker) -> Job | None:
   """The job that is needed last, or None when none has come for so long, or when the worker is not wanted any more."""
   def last() -> tuple[Queue, Job] | None:
-    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.ripe and not j.here), None)
+    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None)
   with changed:
     changed.wait_for(lambda: worker not in _workers or last() is not None, IDLE)
     found = last() if worker in _workers else None

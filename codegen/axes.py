@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 
-from .costs import Access, profile
+from .costs import MemoryAccess, profile
 from .kernel import Kernel
 from .opts import Fuse, Split
 from .uop import BinaryOps, Ops
@@ -40,6 +40,6 @@ def merge_axes(kernel: Kernel) -> Kernel:
   return kernel
 
 
-def _as_one(x: Access, a: int, b: int, size: int) -> bool:
+def _as_one(x: MemoryAccess, a: int, b: int, size: int) -> bool:
   sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
   return sa is not None and sb is not None and sa == sb * size

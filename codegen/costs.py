@@ -11,7 +11,7 @@ from .view import strides_of
 
 
 @dataclass
-class Access:
+class MemoryAccess:
   """A LOAD or STORE: the elements that its flat index moves by, axis by axis (None: not linear in it)."""
   node: UOp
   steps: dict[int, int | None]
@@ -31,7 +31,7 @@ class Work:
 @dataclass
 class Profile:
   """A kernel as the cost model sees it."""
-  accesses: list[Access] = field(default_factory=list)
+  accesses: list[MemoryAccess] = field(default_factory=list)
   work: list[Work] = field(default_factory=list)
   reduces: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)  # (axes of the operand, bound axes)
 
@@ -68,7 +68,7 @@ def profile(kernel: Kernel) -> Profile:
     ids = frozenset(r.arg[0] for r in u.ranges)
     if u.op in (Ops.LOAD, Ops.STORE):
       gate = u.src[2:3] if u.op is Ops.LOAD else u.src[3:4]
-      out.accesses.append(Access(u, steps_of(flat_index(kernel, u)), ids if u.op is Ops.LOAD else frozenset(r.arg[0] for r in u.ranges),
+      out.accesses.append(MemoryAccess(u, steps_of(flat_index(kernel, u)), ids if u.op is Ops.LOAD else frozenset(r.arg[0] for r in u.ranges),
                                  bool(gate), u.op is Ops.STORE, u.src[0].dtype.itemsize))
     elif u.op is Ops.REDUCE:
       operand = frozenset(r.arg[0] for r in u.src[0].ranges)

@@ -25,6 +25,6 @@ def estimate(kernel: Kernel, target: Target) -> float:
       live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
   waves = -(-programs // cores) * cores / max(programs, 1)
   crowded = max(1.0, STAGES * staged / target.local_memory) if target.blocks and target.local_memory else 1.0
-  turns = programs * rounds / cores * target.turn if target.blocks else 0.0
+  iterations = programs * rounds / cores * target.iteration if target.blocks else 0.0
   crowded *= crowded * max(1.0, live / target.accumulators)
-  return (traffic / target.bandwidth + turns) * waves * crowded + programs * target.start_bytes / target.bandwidth
+  return (traffic / target.bandwidth + iterations) * waves * crowded + programs * target.start_bytes / target.bandwidth

@@ -224,7 +224,7 @@ class Expander:
     found = self.staged.get(u)
     if found is None:
       load = u.src[0]
-      local = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
+      local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
       plain = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
       if not vector or self.step_of(self.flat(load.src[0], load.src[1], ())) == 1:
         fills = []

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Any, Mapping
 
 from .dtype import dtypes
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
@@ -29,7 +29,7 @@ def vmin(u: UOp) -> int: return bounds(u)[0]
 def vmax(u: UOp) -> int: return bounds(u)[1]
 
 
-@kept
+@memoized
 def bounds(u: UOp) -> tuple[int, int]:
   """The least and greatest value that an integer or bool node can have."""
   if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
@@ -75,7 +75,7 @@ def linear(u: UOp) -> Linear:
   return (((u, 1),), 0) if found is None else found
 
 
-@kept
+@memoized
 def _sum(u: UOp) -> Linear | None:
   """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a collector."""
   if u.op is Ops.CONST: return ((), u.arg)
@@ -93,7 +93,7 @@ def _sum(u: UOp) -> Linear | None:
 _LEVELS = 6   # of a node's sources that its place in an order is seen by; what lies deeper counts by a digest
 
 
-@kept
+@memoized
 def _keys(u: UOp) -> list[Any]:
   """Sort keys of a node, the first a digest, each of the others with one more level of its sources spelled out."""
   text, below = str(u.arg), [_keys(s) for s in u.src]

@@ -143,7 +143,7 @@ class Kernel:
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
     done: set[UOp] = set()
     for s in self.body:
-      if s.lone:
+      if s.is_unique:
         if s.src[0] in done: return False   # perhaps the same elements again
         for u in s.toposort():
           if u.op is Ops.LOAD and (u.src[0] in done or u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False

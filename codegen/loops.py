@@ -71,7 +71,7 @@ class LoopNest:
       end = ix.const(self.size[axis])
       bounds = (UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, n)), end, ix.const(n)) if n else (ix.const(0), end)
       for b in bounds: self._track(b)
-      found = self.loops[key] = UOp.fresh(Ops.LOOP, dtypes.index, bounds, "flatten" if n else None)
+      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if n else None)
       self.inside[found] = self.outside[found] = around | {found}
       # surrounding loops come first
       self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))
@@ -154,7 +154,7 @@ class LoopNest:
       whole = parts[0]
       for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))
       return whole
-    acc = UOp.fresh(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
+    acc = UOp.unique(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
     self.inside[acc] = around
     self.outside[acc] = around.union(nest)
     total = acc
@@ -163,7 +163,7 @@ class LoopNest:
       # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
       for n in toposort((total,), stop=self.step.__contains__): self.step.setdefault(n, j)
       self.inside[total] = self.outside[total] = self.outside[p] | self.outside[acc]
-    phi = UOp.fresh(Ops.PHI, u.dtype, (acc, total, *nest))
+    phi = UOp.unique(Ops.PHI, u.dtype, (acc, total, *nest))
     self.inside[phi] = around.union(nest)
     self.outside[phi] = around
     return phi

@@ -9,7 +9,7 @@ import itertools
 from typing import Any, Iterator
 
 from .axes import merge_axes, split_axes
-from .costs import Access, Profile, profile
+from .costs import MemoryAccess, Profile, profile
 from .kernel import AxisKind, Kernel
 from .opts import CacheRead, Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, Unroll, Upcast, Vectorize
 from .target import Target
@@ -32,13 +32,13 @@ SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
 NEAR = 256                       # bytes between two turns up to which the next line has been fetched
-FAR_LOAD = 4.0                   # of a load that goes to another page with each turn, more than another
+FAR_LOAD = 4.0                   # of a load that goes to another page with each iteration, more than another
 GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
 STAGED = 1.3                     # of a load from a panel in local memory
 GATE = 2.0                       # of a lane's mask
 STORE = 1.5                      # of a store
 CHAIN = 4                        # cycles from an addition to the next one that needs it
-TURN = 2                         # of a turn of a loop
+ITERATION = 2                         # of an iteration of a loop
 JOIN = 12                        # of an accumulator's lanes, after the loop
 KEPT = 8                         # loaded vectors that are in registers at once, at most
 SPILL = 0.3                      # of all arithmetic, for each register too few
@@ -153,7 +153,7 @@ class Search:
       for c, d in itertools.product(options[a], options[b]):
         if c * d <= MOST_COPIES: yield {a: c, b: d}
 
-  def stageable(self, x: Access, lane: int, width: int, copies: dict[int, int]) -> bool:
+  def stageable(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
     """Whether :func:`stage_panel` would copy this gather to local memory."""
     if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound: return False
     key = (id(x), lane)
@@ -162,7 +162,7 @@ class Search:
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
     return not self._overlap[key] and rows >= MANY_USES and size <= panel(self.target)
 
-  def _long_step(self, x: Access, lane: int | None) -> bool:
+  def _long_step(self, x: MemoryAccess, lane: int | None) -> bool:
     """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read together."""
     return lane is not None and x.steps.get(lane) == 1 and not any((x.steps.get(b) or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
 
@@ -209,7 +209,7 @@ class Search:
       for a in self.out: outer *= self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1))
       chain += CHAIN * inner * outer
       loops = inner / prod(unroll.get(a, 1) for a in bound)
-      alu += TURN * loops * outer
+      alu += ITERATION * loops * outer
       if lane in bound: alu += JOIN * outer * prod(copies.values())
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
@@ -282,7 +282,7 @@ def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
       kernel = Serial(r.id, r.size // split if split > 1 else None).apply(kernel)
     slot = x.node.src[0].arg[0]
     kernel = CacheRead(slot, lane.id).apply(kernel)
-    for y in profile(kernel).accesses:  # the other side, where each step goes to another line: pack the rows of one turn
+    for y in profile(kernel).accesses:  # the other side, where each step goes to another line: pack the rows of one iteration
       again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in y.axes)
       size = y.itemsize * prod(a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
       other = y.node.src[0].arg[0]
@@ -292,7 +292,7 @@ def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
   return None
 
 
-def overlapping(kernel: Kernel, x: Access) -> bool:
+def overlapping(kernel: Kernel, x: MemoryAccess) -> bool:
   """Whether different axis values reach the same element (a window): a staged copy would hold it many times."""
   steps = sorted((abs(s), kernel.axis(a).size) for a, s in x.steps.items() if s)
   reach = 1

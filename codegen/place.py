@@ -105,7 +105,7 @@ class Sorter:
       self.out.append(u)
       if u.op is Ops.LOOP:
         self.emit(u)
-        self.out.append(UOp.fresh(Ops.ENDLOOP, u.dtype, (u,)))
+        self.out.append(UOp.unique(Ops.ENDLOOP, u.dtype, (u,)))
       for v in users[u]:
         waits[v].discard(u)
         if not waits[v]: heapq.heappush(heap, (*priority(v), number[v]))
@@ -135,14 +135,14 @@ class Writer:
     like = UOp(u.op, u.dtype, src, u.arg)
     for table in reversed(self.again):
       if like in table: return table[like]
-    new = UOp.fresh(u.op, u.dtype, src, u.arg) if like in self.home else like
+    new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.home else like
     depth = max((self.home[s] for s in src), default=0) if hoist else self.depth
     self.again[depth][like] = new
     return self._place(new, depth)
 
   def fresh(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A node that stands here and is no other's equal."""
-    return self._place(UOp.fresh(u.op, u.dtype, src, u.arg), self.depth)
+    return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
     block = self.blocks[depth]
@@ -164,8 +164,8 @@ class Writer:
       elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       else:
         src = tuple([new[s] for s in u.src])
-        if u.op is Ops.LOOP: new[u] = self.open(UOp.fresh(u.op, u.dtype, src, u.arg))
-        elif u.op is Ops.ENDLOOP: self.close(UOp.fresh(u.op, u.dtype, src))
+        if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
+        elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
         elif u.op in EFFECTS or u.op in (Ops.DEFINE_ACC, Ops.PHI): new[u] = self.fresh(u, src)
         elif u.op is Ops.LOAD:
           changes = u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL
@@ -178,14 +178,14 @@ class Writer:
     values = tuple([v for v in map(self.part, mark.values) if v is not None])
     dtype = dtypes.index if mark.op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
     if mark.op in (Ops.LOOP, Ops.WHILE, Ops.IF):
-      opener = self.open(UOp.fresh(mark.op, dtype, values))
+      opener = self.open(UOp.unique(mark.op, dtype, values))
       if mark.axis is not None: self.values[UOp(Ops.SPECIAL, dtypes.index, (), ("for", mark.axis.id, mark.axis.size))] = opener
     elif mark.op is Ops.BREAK: self.fresh(UOp(Ops.BREAK, dtype), values)
     elif mark.op is Ops.ELSE:
       self.blocks.pop()
       self.again.pop()
-      self._begin(UOp.fresh(Ops.ELSE, dtype, (self.openers[-1],)))
-    else: self.close(UOp.fresh(mark.op, dtype, (self.openers[-1],)))
+      self._begin(UOp.unique(Ops.ELSE, dtype, (self.openers[-1],)))
+    else: self.close(UOp.unique(mark.op, dtype, (self.openers[-1],)))
 
   def array(self, u: UOp) -> UOp:
     """A variable, or a staged array, as it stands at the top of the list."""
@@ -198,7 +198,7 @@ class Writer:
       else:
         name = next(n for i in itertools.count() if (n := f"stage{i}") not in self.names)
         self.names.add(name)
-      found = self.arrays[u] = UOp.fresh(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
+      found = self.arrays[u] = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
       self._place(found, 0)
     return found
 

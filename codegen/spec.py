@@ -18,7 +18,7 @@ from .view import TRANSFORMS
 
 # ---- the linear form
 
-class _Place:
+class _Scope:
   """Where each node stands: the LOOPs and IFs that are open there."""
 
   def __init__(self, widths: bool = True) -> None:
@@ -35,14 +35,14 @@ class _Place:
     return u
 
 
-def _scalar_int(what: str, at: _Place) -> Callable[[UOp], str | None]:
+def _scalar_int(what: str, at: _Scope) -> Callable[[UOp], str | None]:
   def rule(i: UOp) -> str | None:
     fits = i.dtype.kind in "iu" and i.dtype.count == 1 and (i.dtype is not dtypes.index or not at.widths)
     return None if fits else f"{what} is a scalar int, got {i.dtype}"
   return rule
 
 
-def _once(u: UOp, at: _Place, what: str, key: Any) -> str | None:
+def _once(u: UOp, at: _Scope, what: str, key: Any) -> str | None:
   if (what, key) in at.named: return f"{what} {key} is defined twice"
   at.named[(what, key)] = u
   return None
@@ -51,27 +51,27 @@ def _once(u: UOp, at: _Place, what: str, key: Any) -> str | None:
 def _no_sources(u: UOp) -> str | None: return f"{u.op.name} has no sources" if u.src else None
 
 
-def _lin_global(u: UOp, at: _Place) -> str | None: return global_rule(u) or _no_sources(u) or _once(u, at, "slot", u.arg[0])
+def _lin_global(u: UOp, at: _Scope) -> str | None: return global_rule(u) or _no_sources(u) or _once(u, at, "slot", u.arg[0])
 
 
-def _lin_local(u: UOp, at: _Place) -> str | None: return local_rule(u) or _once(u, at, "local name", u.arg[0])
+def _lin_local(u: UOp, at: _Scope) -> str | None: return local_rule(u) or _once(u, at, "local name", u.arg[0])
 
 
-def _lin_acc(u: UOp, at: _Place) -> str | None:
+def _lin_acc(u: UOp, at: _Scope) -> str | None:
   want = {"f": float, "b": bool}.get(u.dtype.kind, int)
   if not isinstance(u.arg, (int, float)) or (want is not float and isinstance(u.arg, float)):
     return f"the arg of DEFINE_ACC is its start value, a Python {want.__name__}, got {u.arg!r}"
   return None
 
 
-def _lin_special(u: UOp, at: _Place) -> str | None:
+def _lin_special(u: UOp, at: _Scope) -> str | None:
   a = u.arg
   if not (isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and isinstance(a[2], int) and a[2] >= 1):
     return f"the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1), got {a!r}"
   return _no_sources(u) or _scalar_int("the value of SPECIAL", at)(u) or _once(u, at, "SPECIAL", (a[0], a[1]))
 
 
-def _lin_loop(u: UOp, at: _Place) -> str | None:
+def _lin_loop(u: UOp, at: _Scope) -> str | None:
   if len(u.src) < 2: return f"LOOP has a start and an end, got {len(u.src)} sources"
   wrong = _scalar_int("a LOOP", at)(u)
   if wrong: return wrong
@@ -85,23 +85,23 @@ def _lin_loop(u: UOp, at: _Place) -> str | None:
   return None
 
 
-def _lin_if(u: UOp, at: _Place) -> str | None:
+def _lin_if(u: UOp, at: _Scope) -> str | None:
   if not u.src or u.src[0].dtype is not dtypes.bool: return f"IF has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
   at.open.append(u)
   return None
 
 
-def _lin_while(u: UOp, at: _Place) -> str | None:
+def _lin_while(u: UOp, at: _Scope) -> str | None:
   at.open.append(u)
   return _no_sources(u)
 
 
-def _lin_break(u: UOp, at: _Place) -> str | None:
+def _lin_break(u: UOp, at: _Scope) -> str | None:
   if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool: return f"BREAK has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
   return None if at.open and at.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
 
 
-def _lin_else(u: UOp, at: _Place) -> str | None:
+def _lin_else(u: UOp, at: _Scope) -> str | None:
   if len(u.src) != 1 or u.src[0].op is not Ops.IF or not at.open or at.open[-1] is not u.src[0]: return "ELSE belongs to the IF that is open"
   at.open[-1] = u
   return None
@@ -110,7 +110,7 @@ def _lin_else(u: UOp, at: _Place) -> str | None:
 _OPENERS = {Ops.ENDLOOP: Ops.LOOP, Ops.ENDIF: Ops.IF, Ops.ENDWHILE: Ops.WHILE}
 
 
-def _lin_end(u: UOp, at: _Place) -> str | None:
+def _lin_end(u: UOp, at: _Scope) -> str | None:
   opener = _OPENERS[u.op]
   if not u.src or u.src[0].op is not opener: return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
   if not at.open or (at.open[-1].src[0] if at.open[-1].op is Ops.ELSE else at.open[-1]) is not u.src[0]:
@@ -120,7 +120,7 @@ def _lin_end(u: UOp, at: _Place) -> str | None:
   return None
 
 
-def _lin_phi(u: UOp, at: _Place) -> str | None:
+def _lin_phi(u: UOp, at: _Scope) -> str | None:
   if len(u.src) < 3: return f"PHI has an accumulator, a value and its loops, got {len(u.src)} sources"
   acc = at.accumulator(u.src[0])
   if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
@@ -142,7 +142,7 @@ def _lin_phi(u: UOp, at: _Place) -> str | None:
   return None
 
 
-def _lin_barrier(u: UOp, at: _Place) -> str | None:
+def _lin_barrier(u: UOp, at: _Scope) -> str | None:
   for x in at.open:
     if x.op is Ops.WHILE: return f"BARRIER inside line {at.at[x]}, a WHILE, whose rounds differ between work-items"
     conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
@@ -152,20 +152,20 @@ def _lin_barrier(u: UOp, at: _Place) -> str | None:
   return None
 
 
-def _lin_vectorize(u: UOp, at: _Place) -> str | None:
+def _lin_vectorize(u: UOp, at: _Scope) -> str | None:
   if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
   if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
   return None
 
 
-def _lin_gep(u: UOp, at: _Place) -> str | None:
+def _lin_gep(u: UOp, at: _Scope) -> str | None:
   if len(u.src) != 1: return f"GEP takes one vector, got {len(u.src)} sources"
   v = u.src[0].dtype
   if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
-LINEAR: dict[Ops, Callable[[UOp, _Place], str | None]] = {
+LINEAR: dict[Ops, Callable[[UOp, _Scope], str | None]] = {
   Ops.CONST: lambda u, at: const_rule(u), Ops.ALU: lambda u, at: alu_rule(u), Ops.CAST: lambda u, at: cast_rule(u),
   Ops.BITCAST: lambda u, at: cast_rule(u), Ops.DEFINE_GLOBAL: _lin_global, Ops.DEFINE_LOCAL: _lin_local, Ops.DEFINE_ACC: _lin_acc,
   Ops.SPECIAL: _lin_special, Ops.LOOP: _lin_loop, Ops.ENDLOOP: _lin_end, Ops.IF: _lin_if, Ops.ELSE: _lin_else, Ops.ENDIF: _lin_end,
@@ -176,7 +176,7 @@ LINEAR: dict[Ops, Callable[[UOp, _Place], str | None]] = {
   Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep}
 
 
-def _sources(u: UOp, at: _Place) -> str | None:
+def _sources(u: UOp, at: _Scope) -> str | None:
   """Sources stand before, have values, and are in scope here."""
   here = tuple(at.open)
   for s in u.src:
@@ -199,7 +199,7 @@ def _sources(u: UOp, at: _Place) -> str | None:
 
 def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> None:
   """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError with the rule broken and the line."""
-  at = _Place(widths)
+  at = _Scope(widths)
   for i, u in enumerate(uops):
     rule = LINEAR.get(u.op)
     if rule is None: wrong: str | None = f"{u.op} does not belong in a linear program"

@@ -140,7 +140,7 @@ class _Statements:
     axes = [self.axes[i] for i in self.order if i in ids]
     v = self.variable(value.dtype, tuple(a.size for a in axes))
     at = UOp(Ops.INDEX, dtypes.index, tuple(a.rng for a in axes))
-    self.store(UOp.fresh(Ops.STORE, value.dtype, (v, at, value)))
+    self.store(UOp.unique(Ops.STORE, value.dtype, (v, at, value)))
     return UOp(Ops.LOAD, value.dtype, (v, at))
 
   def variable(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
@@ -165,10 +165,10 @@ class _Statements:
     run = self.variable(value.dtype, tuple(o.size for o in others))
     at = UOp(Ops.INDEX, dtypes.index, tuple(o.rng for o in others))
     now = UOp(Ops.LOAD, value.dtype, (run, at))
-    self.effect(UOp.fresh(Ops.STORE, value.dtype, (run, at, UOp.const(value.dtype, identity(fn, value.dtype)))))
-    step = UOp.fresh(Ops.STORE, value.dtype, (run, at, UOp.alu(fn, now, value)))
-    out = UOp.fresh(Ops.STORE, s.dtype, (s.src[0], rest[0], now, *rest[1:]))
-    self.body([UOp.fresh(Ops.FOR, dtypes.index, (ix.const(a.size), step, out), axis)])
+    self.effect(UOp.unique(Ops.STORE, value.dtype, (run, at, UOp.const(value.dtype, identity(fn, value.dtype)))))
+    step = UOp.unique(Ops.STORE, value.dtype, (run, at, UOp.alu(fn, now, value)))
+    out = UOp.unique(Ops.STORE, s.dtype, (s.src[0], rest[0], now, *rest[1:]))
+    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.const(a.size), step, out), axis)])
 
   def sort(self, s: UOp) -> None:
     """Each element goes to its rank: how many stand before it."""
@@ -188,7 +188,7 @@ class _Statements:
     one = UOp.alu(TernaryOps.WHERE, first, UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0))
     rank = self.keep(UOp(Ops.REDUCE, dtypes.int32, (one,), (BinaryOps.ADD, (other.id,))))
     rest = substitute((s.src[1], *s.src[3:]), {a.rng: UOp(Ops.CAST, dtypes.index, (rank,))})
-    self.effect(UOp.fresh(Ops.STORE, s.dtype, (s.src[0], rest[0], x, *rest[1:])))
+    self.effect(UOp.unique(Ops.STORE, s.dtype, (s.src[0], rest[0], x, *rest[1:])))
 
   def axis(self, size: int) -> Axis:
     """A new axis of a statement."""
@@ -236,4 +236,4 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
 def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort((u,)))
 
 
-def with_value(s: UOp, value: UOp) -> UOp: return UOp.fresh(s.op, s.dtype, (*s.src[:2], value, *s.src[3:]), s.arg)
+def with_value(s: UOp, value: UOp) -> UOp: return UOp.unique(s.op, s.dtype, (*s.src[:2], value, *s.src[3:]), s.arg)

@@ -19,7 +19,7 @@ class Target:
   cores: int = 1                         # GRID values that run at the same time
   start_cycles: int = 60_000             # a CPU's program shorter than this is not worth its start
   start_bytes: int = 2000                # that could have been moved while a program starts
-  turn: float = 1e-7                     # seconds that a turn of a loop takes on a chip with blocks, whatever it loads
+  iteration: float = 1e-7                    # seconds that an iteration of a loop takes on a chip with blocks, whatever it loads
   # ---- vectors, in a CPU's registers
   lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
   registers: int = 16                    # vector registers
@@ -45,4 +45,4 @@ class Target:
   exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
   row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
   group: int = 8                         # rows of blocks whose programs run together: what they share of the other factor stays in the cache
-  waves: int = 3                         # from so many programs a core on, programs that stay and go on to the next block win
+  waves: int = 3                         # from so many programs a core on, persistent programs and go on to the next block win

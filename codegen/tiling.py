@@ -9,7 +9,7 @@ from typing import Iterable
 
 from .axes import merge_axes, split_axes
 from .config import config
-from .costs import Access, profile
+from .costs import MemoryAccess, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, even
@@ -32,7 +32,7 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
     else: kernel = reduction(kernel, target) if kernel.reduces else elementwise(kernel, target.mapped)
-  return staying(grouped(kernel, target), target)
+  return persistent(grouped(kernel, target), target)
 
 
 def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int, int, int]:
@@ -64,7 +64,7 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].size > 1 else kernel
 
 
-def staying(kernel: Kernel, target: Target) -> Kernel:
+def persistent(kernel: Kernel, target: Target) -> Kernel:
   """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the chip has them.
 
   As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
@@ -164,10 +164,10 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   return kernel, (chosen[0], chosen[1], chosen[2])
 
 
-def contiguous(i: int, side: list[Access]) -> bool: return any(x.steps.get(i) == 1 for x in side)
+def contiguous(i: int, side: list[MemoryAccess]) -> bool: return any(x.steps.get(i) == 1 for x in side)
 
 
-def inner(kernel: Kernel, ids: list[int], sides: list[list[Access]]) -> int:
+def inner(kernel: Kernel, ids: list[int], sides: list[list[MemoryAccess]]) -> int:
   """The summed axis to make blocks of: a long one that the memory of both factors goes along, else the longest."""
   def rank(i: int) -> tuple[bool, int, int]:
     size = kernel.axis(i).size
@@ -175,13 +175,13 @@ def inner(kernel: Kernel, ids: list[int], sides: list[list[Access]]) -> int:
   return max(ids, key=rank)
 
 
-def outer(kernel: Kernel, ids: list[int], side: list[Access], k: int) -> int:
+def outer(kernel: Kernel, ids: list[int], side: list[MemoryAccess], k: int) -> int:
   """A factor's own axis to make blocks of: the longest, if its memory goes along axis ``k``; else the one that it goes along."""
   if kernel.axis(k).size >= LEAST_DOT and contiguous(k, side): return max(ids, key=lambda i: (kernel.axis(i).size, i))
   return max(ids, key=lambda i: (kernel.axis(i).size >= 4 and contiguous(i, side), kernel.axis(i).size, i))
 
 
-def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[Access]) -> tuple[Kernel, int]:
+def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[MemoryAccess]) -> tuple[Kernel, int]:
   """The axis ``i`` made one with those of ``ids`` beside it in memory, the nearest first, until it is long enough for a block; its new number."""
   def distance(j: int) -> float: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=math.inf)
   near = sorted(ids, key=distance)

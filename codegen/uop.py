@@ -145,7 +145,7 @@ class UOp:
   dtype: DType
   src: tuple[UOp, ...]
   arg: Any
-  lone = False  # made fresh: it equals no other
+  is_unique = False  # not interned: it equals no other
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
@@ -164,14 +164,14 @@ class UOp:
     return self
 
   @staticmethod
-  def fresh(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+  def unique(op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     """A node that equals no other: a loop or an accumulator of the linear form."""
     self = object.__new__(UOp)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
-    self.lone = True
+    self.is_unique = True
     return self
 
-  def __reduce__(self) -> Any: return (UOp.fresh if self.lone else UOp, (self.op, self.dtype, self.src, self.arg))
+  def __reduce__(self) -> Any: return (UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg))
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 
@@ -194,7 +194,7 @@ class UOp:
     """This node with other sources (and ``arg=``, ``dtype=``); one that equals no other becomes one that equals no other."""
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
     if src == self.src and dtype is self.dtype and arg == self.arg: return self
-    return (UOp.fresh if self.lone else UOp)(self.op, dtype, src, arg)
+    return (UOp.unique if self.is_unique else UOp)(self.op, dtype, src, arg)
 
   # ---- the tensor graph's shape and device
   @cached_property
@@ -233,7 +233,7 @@ class UOp:
 T = TypeVar("T")
 
 
-def kept(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
+def memoized(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
   """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that graphs may be
   deeper than Python's stack."""
   name = fn.__name__

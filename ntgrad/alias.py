@@ -80,7 +80,7 @@ class Alias:
       for t in attached: t.lazydata  # noqa: B018 - known from here on
       history = self.history
       if memory is not None and history.__dict__.get("_realized") is not node:   # the value lies elsewhere too, and may change there
-        history = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))
+        history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
     for t in self.seen(): t._node = None
     for t in attached: t._node = onto(history, t._view)
@@ -95,7 +95,7 @@ class Alias:
   def renew(self) -> None:
     """The same value, to be computed into memory of its own."""
     history = self.history
-    self.node = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))
+    self.node = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
     self.memory = None
     for t in self.seen(): t._node = None
 

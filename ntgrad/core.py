@@ -96,7 +96,7 @@ class Base(Valued):
     base, view = self._alias.node, self._view
     if self._state == 2:   # gradients stop here, and no other tensor has the same node
       below = onto(base, view)
-      node = UOp.fresh(Ops.DETACH, below.dtype, (below,))
+      node = UOp.unique(Ops.DETACH, below.dtype, (below,))
       node.__dict__.update(shape=below.shape, device=below.device, leaf=ref(self))
     else:
       if self._state == 1:   # a view of a leaf leads to the leaf

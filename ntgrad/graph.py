@@ -153,7 +153,7 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
 
 def detach(u: UOp) -> UOp:
   """No gradient passes."""
-  return u if u.op is Ops.DETACH and not u.lone else _one(Ops.DETACH, u, None, u.shape)
+  return u if u.op is Ops.DETACH and not u.is_unique else _one(Ops.DETACH, u, None, u.shape)
 
 
 def contiguous(u: UOp) -> UOp:

@@ -345,7 +345,7 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
     if copy is False:
       raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its own to show without "
                              "a copy; leave out copy=False, or give .contiguous() of it")
-    t = t._from_node(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))).realize()
+    t = t._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))).realize()
     at = (0, _contiguous(t.shape))
   alias = t._alias
   if alias.memory is None and rebased(t.lazydata).device is not None:   # it lies in memory that another tensor writes

@@ -7,7 +7,7 @@ from typing import Sequence
 
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import bounds
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, kept
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
@@ -33,7 +33,7 @@ def overflows(u: UOp) -> bool:
   return not ends or min(ends) < dtypes.min(d) or max(ends) > dtypes.max(d)
 
 
-@kept
+@memoized
 def factor(u: UOp) -> int:
   """A number that an int is certainly a multiple of, as great as is known; 0 for the constant 0."""
   if u.dtype.kind not in "iu": return 1

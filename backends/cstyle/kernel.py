@@ -38,15 +38,15 @@ class CStyleRenderer(Renderer):
     Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays larger
     than the target's local memory.
     """
-    return Kernel(self.language, name, uops).source(notes)
+    return CKernel(self.language, name, uops).source(notes)
 
 
 def uops_to_cstyle(language: Language, name: str, uops: Sequence[UOp]) -> str:
   """The text that :meth:`CStyleRenderer.render` gives."""
-  return Kernel(language, name, uops).source().text
+  return CKernel(language, name, uops).source().text
 
 
-class Kernel:
+class CKernel:
   """One rendering: the lines so far and the C text of every value."""
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):

@@ -139,12 +139,12 @@ class Request:
 def build(r: Request) -> Binary:
   """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with what Triton
   said."""
-  found = kept(r)
+  found = cached(r)
   if found is None: cache.store(_TABLE, r.key, (found := _compile(_triton(), r)).pack())
   return found
 
 
-def kept(r: Request) -> Binary | None:
+def cached(r: Request) -> Binary | None:
   """What :func:`build` would find in the disk cache."""
   found = cache.load(_TABLE, r.key)
   if found is None: return None
@@ -193,7 +193,7 @@ def ahead(requests: Sequence[Request]) -> list[Unit]:
   for r in requests:
     unit = _units.get(r)
     if unit is None:
-      unit = _units[r] = Unit(r, binary=r.fitting(kept))
+      unit = _units[r] = Unit(r, binary=r.fitting(cached))
       unit.done = unit.binary is not None
       if not unit.done: _queue.add(unit)
     out.append(unit)
@@ -204,7 +204,7 @@ def ahead(requests: Sequence[Request]) -> list[Unit]:
 def finished(r: Request) -> Binary:
   """A kernel compiled, by a worker or here; one that does not fit with one stage is given as it is. Raises CompileError."""
   unit = _units.get(r) or Unit(r)
-  with _queue.turn(unit) as mine:
+  with _queue.claim(unit) as mine:
     if mine and unit.refused: raise CompileError(unit.refused)
     if mine: unit.binary, unit.answer = unit.answer or r.fitting(build), None
   assert unit.binary is not None

@@ -189,13 +189,13 @@ class Boxes:
       if u.op in (Ops.LOOP, Ops.WHILE): around.append(u)
       elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): around.pop()
       src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
-      n = u if src == u.src else (UOp.fresh if u.lone or u.op in MADE_FRESH else UOp)(u.op, u.dtype, src, u.arg)
+      n = u if src == u.src else (UOp.unique if u.is_unique or u.op in MADE_FRESH else UOp)(u.op, u.dtype, src, u.arg)
       if u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
         try:
           if u.src[0] in loaded and u.src[0] in stored: raise Pointers("it is read and written")
           box, atoms = find(u, self.dims, self.padded)
           if u.op is Ops.STORE: _in_order(atoms, stored.count(u.src[0]), around)
-          n = UOp.fresh(u.op, u.dtype, (src[0], *(src[2:3] if u.op is Ops.STORE else ()), *(new.get(x, x) for x in atoms)), box)
+          n = UOp.unique(u.op, u.dtype, (src[0], *(src[2:3] if u.op is Ops.STORE else ()), *(new.get(x, x) for x in atoms)), box)
         except Pointers as e: self.pointers.setdefault(u.src[0].arg[1], str(e))
       new[u] = n
       if u in self.dims: self.dims[n] = self.dims[u]

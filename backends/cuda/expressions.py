@@ -6,7 +6,7 @@ from typing import Any, Iterable
 
 import numpy as np
 
-from ntgrad.backends.cuda.facts import Facts, triton_type
+from ntgrad.backends.cuda.facts import TritonFacts, triton_type
 from ntgrad.backends.cuda.legalise import FP8, NARROW
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
@@ -53,7 +53,7 @@ def sizes(ns: Iterable[int]) -> str:
 _ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "tl.rsqrt"}
 
 
-class Expressions(Facts):
+class Expressions(TritonFacts):
   """The text of every value so far, and what it draws on."""
   text: dict[UOp, Text]
   used: dict[str, None]      # helpers, and the element numbers and masks of axes

@@ -22,7 +22,7 @@ def triton_type(dtype: DType) -> str:
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
-class Facts:
+class TritonFacts:
   """A program after its passes, and what is true of it."""
 
   def __init__(self, name: str, uops: Sequence[UOp], fp8_products: bool, descriptors: bool = False):

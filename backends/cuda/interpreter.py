@@ -105,7 +105,7 @@ def _plain_scan(scanner: Any, values: Any) -> Any:
   return [scanner.to_tensor(np.flip(data, scanner.axis) if scanner.reverse else data, x.dtype)]
 
 
-class Memory:
+class PointerMemory:
   """What a kernel was given, as ranges of addresses. Every access that a mask lets through must lie in one of them."""
 
   def __init__(self, buffers: Sequence[Array]):
@@ -155,7 +155,7 @@ def interpreting(module: Any, buffers: Sequence[Array] | None = None) -> Iterato
   def scan(self: Any, values: Any) -> Any:
     found = _plain_scan(self, values)
     return was_scan(self, values) if found is None else found
-  memory = Memory(buffers) if buffers is not None else None
+  memory = PointerMemory(buffers) if buffers is not None else None
   def checked(method: str, what: str, pointers: int, mask: int) -> None:
     """The builder's method, which looks at its addresses and its mask first."""
     was = getattr(builder, method)

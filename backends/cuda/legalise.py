@@ -25,7 +25,7 @@ def rebuilt(u: UOp, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
   """``u`` with other sources."""
   arg = u.arg if arg is None else arg
   if dtype is u.dtype and src == u.src and arg == u.arg: return u
-  return (UOp.fresh if u.op in MADE_FRESH else UOp)(u.op, dtype, src, arg)
+  return (UOp.unique if u.op in MADE_FRESH else UOp)(u.op, dtype, src, arg)
 
 
 def widen(uops: Iterable[UOp]) -> list[UOp]:
@@ -50,7 +50,7 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
     """The value of a source as memory of its dtype keeps it."""
     n = new[u]
     if n.dtype is u.dtype: return n
-    c = UOp.fresh(Ops.CAST, u.dtype, (n,))
+    c = UOp.unique(Ops.CAST, u.dtype, (n,))
     out.append(c)
     return c
 
@@ -80,7 +80,7 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
 
 def new_cast(x: UOp, out: list[UOp]) -> UOp:
   """A number as float32, on its way to a narrower float."""
-  c = UOp.fresh(Ops.CAST, F32, (x,))
+  c = UOp.unique(Ops.CAST, F32, (x,))
   out.append(c)
   return c
 
@@ -198,7 +198,7 @@ class Dots:
         factors = []
         for x, where in found:
           f = new[x]
-          if where is not None: out.append(f := UOp.fresh(Ops.ALU, x.dtype, (new[where], f, UOp.const(x.dtype, 0)), TernaryOps.WHERE))
+          if where is not None: out.append(f := UOp.unique(Ops.ALU, x.dtype, (new[where], f, UOp.const(x.dtype, 0)), TernaryOps.WHERE))
           factors.append(f)
         n = UOp(Ops.REDUCE, u.dtype, tuple(factors), (DOT, u.arg[1][0]))
       elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)

@@ -45,7 +45,7 @@ class TritonRenderer(Renderer):
 
     Raises CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself.
     """
-    return _Kernel(self, name, uops).source(notes)
+    return _TritonKernel(self, name, uops).source(notes)
 
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def launch_grid(grid: Sequence[int]) -> tuple[int, int, int]:
   return (x, y, z) if y <= GRID_LIMIT and z <= GRID_LIMIT else (x * y * z, 1, 1)
 
 
-class _Kernel(Variables):
+class _TritonKernel(Variables):
   """One rendering: the lines so far and the Python text of every value."""
 
   def __init__(self, renderer: TritonRenderer, name: str, uops: Sequence[UOp]):

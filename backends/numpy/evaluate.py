@@ -63,7 +63,7 @@ class Evaluator:
     for i, u in enumerate(self.uops):  # a PHI is its accumulator's current value
       self.slot[u] = self.slot[u.src[0]] if u.op is Ops.PHI else i
     self.drops = self._last_uses()
-    self.steps = _Compiler(self).steps
+    self.steps = _Planner(self).steps
 
   def fail(self, u: UOp, sentence: str) -> NoReturn:
     """Raise VerifyError about a line of the listing."""
@@ -145,7 +145,7 @@ class Evaluator:
     for step in self.steps: step(st)
 
 
-class _Compiler:
+class _Planner:
   """Turns the list into closures; LOOP and IF take the closures up to their end."""
 
   def __init__(self, ev: Evaluator):

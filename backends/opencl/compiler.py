@@ -75,7 +75,7 @@ class Unit(pool.Job):
   def count(self) -> int: return len(self.specs)
 
   @property
-  def ripe(self) -> bool: return len(self.specs) >= min(GROUP, 2)
+  def worth_building(self) -> bool: return len(self.specs) >= min(GROUP, 2)
 
   def work(self) -> pool.Work:
     """See :func:`ntgrad.backends.opencl.worker.build`; the answer is a packed program."""
@@ -165,7 +165,7 @@ class Compiler:
     of its own where another of the group does not compile. Raises CompileError."""
     if unit.done and unit.program is not None: return unit
     self.last = time.monotonic()
-    with self.queue.turn(unit) as mine:
+    with self.queue.claim(unit) as mine:
       if mine:
         if not self.take_answer(unit): self.build(unit)
         self.built += len(unit.specs)

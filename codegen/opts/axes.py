@@ -42,7 +42,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
-    if keep is not None: new = new.replace((kept(keep, new.src[0], old),))
+    if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp | None:
     return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
@@ -56,7 +56,7 @@ def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
   return ix.fold(out) or out
 
 
-def kept(keep: UOp, value: UOp, reduce: UOp) -> UOp:
+def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
   """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0 there."""
   fn, was = reduce.arg[0], reduce.src[0]
   if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return where(keep, value, fn)
@@ -64,7 +64,7 @@ def kept(keep: UOp, value: UOp, reduce: UOp) -> UOp:
   return UOp.alu(BinaryOps.MUL, where(keep, few, fn), many)
 
 
-class Part(Sized, abstract=True):
+class SplitOpt(Sized, abstract=True):
   """The inner ``n`` values of an axis get a kind of their own."""
   kind: ClassVar[AxisKind | None] = None   # None: as the axis
   reduced: ClassVar[bool | None] = None    # True: of reduced axes only, False: of others only; then ``rule`` says so
@@ -86,27 +86,27 @@ class Part(Sized, abstract=True):
     if self.kind is AxisKind.LANE and kernel.of_kind(AxisKind.LANE): raise OptError(f"{self}: the kernel has a LANE axis already")
 
 
-class Split(Part):
+class Split(SplitOpt):
   """``a0:12 LOOP`` by 4 → ``a0:3 LOOP, a1:4 LOOP``; what was at a0 is at a0 * 4 + a1."""
 
   def resized(self) -> Iterable[Opt]: return ()
 
 
-class Upcast(Part):
+class Upcast(SplitOpt):
   """``a0:12 GRID`` by 4 → ``a0:3 GRID, a1:4 UPCAST``: four register copies of what a program makes of an output axis."""
   kind, tried = AxisKind.UPCAST, (2, 4, 8)
   blocks, optional = False, True
   reduced, rule = False, "a reduced axis is unrolled, not upcast"
 
 
-class Unroll(Part):
+class Unroll(SplitOpt):
   """``a0:12 LOOP`` by 4 → ``a0:3 LOOP, a1:4 UNROLL``: four copies in index order of what is reduced, the same bits."""
   kind, tried = AxisKind.UNROLL, (2, 4, 8)
   blocks, optional = False, True
   reduced, rule = True, "only a reduced axis is unrolled; upcast an output axis"
 
 
-class Vectorize(Part):
+class Vectorize(SplitOpt):
   """``a0:16 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: vector lanes. Those of a sum are added up after the loop, in another order."""
   kind, tried = AxisKind.LANE, (2, 4, 8)
   blocks, optional = False, True
@@ -115,7 +115,7 @@ class Vectorize(Part):
   def suits(cls, target: Target) -> bool: return target.lanes > 1 and not target.blocks
 
 
-class ShiftInwards(Part):
+class ShiftInwards(SplitOpt):
   """``a0:10 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: lanes along an axis that they do not divide. The last vector starts earlier, at
   min(a0 * 8, 2) + a1, and computes some elements again.
 
@@ -136,7 +136,7 @@ class ShiftInwards(Part):
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 
 
-class Local(Part):
+class Local(SplitOpt):
   """``a0:256 GRID`` by 64 → ``a0:4 GRID, a1:64 LOCAL``: work-items of a group."""
   kind, tried = AxisKind.LOCAL, (2, 4, 8)
   blocks = False
@@ -146,13 +146,13 @@ class Local(Part):
   def suits(cls, target: Target) -> bool: return target.locals and not target.blocks
 
 
-class Serial(Part):
+class Serial(SplitOpt):
   """``a0:12 GRID`` by 4 → ``a0:3 GRID, a1:4 LOOP``: a loop in the program; of the whole axis → ``a0:12 LOOP``."""
   kind, tried, along = AxisKind.LOOP, (4, 16), (AxisKind.GRID,)
   blocks, late, optional = False, True, True
 
 
-class Block(Part):
+class Block(SplitOpt):
   """``a0:100 GRID`` by 64 → ``a0:2 GRID, a1:64 TILE``: part of a block, which the target makes at once. Pads where it must."""
   kind, tried, along = AxisKind.TILE, (2, 8, 64), (AxisKind.GRID,)
   blocks = late = True

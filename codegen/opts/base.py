@@ -71,7 +71,7 @@ class Opt(ABC):
   def axis_of(self, kernel: Kernel, id: int) -> Axis:
     """The axis with this id, of a kernel whose axes may still be changed."""
     here = ", ".join(map(str, kernel.axes))
-    if any(a.programs for a in kernel.axes): raise OptError(f"{self}: programs that stay ({here}) are the last step")
+    if any(a.programs for a in kernel.axes): raise OptError(f"{self}: persistent programs ({here}) are the last step")
     found = next((a for a in kernel.axes if a.id == id), None)
     if found is None: raise OptError(f"{self}: the kernel has axes {here}")
     return found

@@ -19,7 +19,7 @@ LAYOUT = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LAN
 class CacheRead(Opt):
   """``data1[a0, a2]`` along a2 → ``stage[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to local memory first.
 
-  All that the program reads (a panel), or with ``each_round`` what one turn of the output loops reads (a few rows). The copy is laid out
+  All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy is laid out
   loops, copies, lanes; so it comes after all that makes these.
   """
   param: int

@@ -55,15 +55,15 @@ class Persistent(Opt):
     grid = kernel.of_kind(AxisKind.GRID)
     total = prod(a.size for a in grid)
     if not kernel.plain: raise OptError(f"{self}: the kernel's statements are in an order, each program goes through them once")
-    if self.programs >= total: raise OptError(f"{self}: the kernel has {total} programs; fewer than that, and at least one, can stay")
-    if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{self}: programs with work-items do not stay")
+    if self.programs >= total: raise OptError(f"{self}: the kernel has {total} programs; at least one and fewer than that can be persistent")
+    if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{self}: programs with work-items cannot be persistent")
     for a in grid[1:]: kernel = Fuse(grid[0].id, a.id).change(kernel)
     whole = kernel.axis(grid[0].id)
     return kernel.with_(axes=(Axis(whole.id, whole.size, AxisKind.LOOP, self.programs), *in_place_of(kernel, whole)))
 
   @classmethod
   def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
-    """Programs that stay, and descriptors, which pay with them: neither, or both, or descriptors alone."""
+    """Persistent programs, and descriptors, which pay with them: neither, or both, or descriptors alone."""
     opts: Opts = kernel.applied
     others = tuple([o for o in opts if not isinstance(o, (Persistent, TensorDescriptor))])
     if others != opts: return (yield others)

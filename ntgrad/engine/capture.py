@@ -194,7 +194,7 @@ def nothing_known() -> Iterator[None]:
     engine.settle(a)
     history = a.history
     if history is a.node or "_realized" not in history.__dict__: continue
-    own = UOp.fresh(Ops.CONTIGUOUS, history.dtype, (history,))
+    own = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
     own.__dict__["shape"], own.__dict__["device"] = history.shape, history.device
     base_of(a.node).arg.is_value_of(own, a.node)
     for t in a.seen():

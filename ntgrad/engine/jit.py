@@ -388,7 +388,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
     u = t.lazydata
     while u.op is not Ops.BUFFER and ((r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH):
       u = r if r is not u else u.src[0]
-    out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.fresh(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
+    out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 

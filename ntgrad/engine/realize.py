@@ -265,7 +265,7 @@ def _to_compute(u: UOp) -> UOp:
 
 def _known_by_node(u: UOp) -> bool:
   """Whether whoever asks for a node finds its value once it is computed: not so for memory itself, and for numbers, which are everybody's."""
-  return (u.lone or u.device is not None) and not is_view(u)
+  return (u.is_unique or u.device is not None) and not is_view(u)
 
 
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
@@ -369,7 +369,7 @@ def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: lis
       continue
     if u in clean: continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
-    if u.lone and u.op is Ops.CONTIGUOUS: clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))   # equal ones stay two
+    if u.is_unique and u.op is Ops.CONTIGUOUS: clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))   # equal ones stay two
   device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
   target = get_device(device).renderer.target
   asked = [(clean[resolved(s)], t) for s, t in sinks]

@@ -290,7 +290,7 @@ class Interpreter:
         raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
       out[name] = each(a, b, chosen)
     then, other = sides
-    t.statements.append(UOp.fresh(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
+    t.statements.append(UOp.unique(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out
 
   def condition(self, test: ast.expr, scope: Scope, what: str) -> Any:
@@ -341,7 +341,7 @@ class Interpreter:
         t.inside.append(k.arg[0])
         t.update([(variables[n], updates[n]) for n in carried])
         t.inside.pop()
-      t.statements.append(UOp.fresh(Ops.FOR, dtypes.int32, (t.refer(ix.const(end) if isinstance(end, int) else end), *inner), k.arg[0]))
+      t.statements.append(UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.const(end) if isinstance(end, int) else end), *inner), k.arg[0]))
     for n in assigned(s.target):
       if not self.stores(n, scope): scope.names[n] = Unbound(f"it counts the loop at line {s.lineno}")
     return None
@@ -377,7 +377,7 @@ class Interpreter:
       if stated:
         t.known = known
         t.assign(going, truth(self.value(s.test, scope)).value)
-    t.statements.append(UOp.fresh(Ops.WHILE, dtypes.bool, (c.value, *inner)))
+    t.statements.append(UOp.unique(Ops.WHILE, dtypes.bool, (c.value, *inner)))
     return None
 
   def no_jumps(self, s: ast.For | ast.While) -> None:

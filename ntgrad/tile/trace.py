@@ -114,7 +114,7 @@ class Tracer:
     value, valid = self.refer(value), self.refer(valid)
     where = UOp(Ops.INDEX, dtypes.index, tuple(self.refer(i) for i in at))
     src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
-    self.statements.append(UOp.fresh(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic))
+    self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic))
     self.lines[self.line] = None
 
   def pin(self, p: Parameter) -> None:
@@ -157,7 +157,7 @@ class Tracer:
 
   def assign(self, v: Variable, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
-    self.statements.append(UOp.fresh(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
+    self.statements.append(UOp.unique(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
     self.lines[self.line] = None
 
   def keep(self, b: Block) -> Block:
@@ -265,7 +265,7 @@ class Tracer:
     for u in toposort(statements):
       src = tuple(new[s] for s in u.src)
       new[u] = table[u] if u in table else u if src == u.src else \
-        (UOp.fresh if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
+        (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     return Kernel(params, axes, tuple(new[s] for s in statements))
 
@@ -316,7 +316,7 @@ def needed(statements: Sequence[UOp]) -> list[UOp]:
     body = [new.get(s, s) for s in u.src[1:] if s not in dead]
     if not body: dead.add(u)
     elif body != list(u.src[1:]):
-      new[u] = UOp.fresh(u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1:u.arg + 1]) if u.op is Ops.IF else u.arg)
+      new[u] = UOp.unique(u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1:u.arg + 1]) if u.op is Ops.IF else u.arg)
   return [new.get(s, s) for s in statements if s not in dead]
 
 

@@ -98,7 +98,7 @@ def attention(n: int) -> Lines:
   f = dtypes.float32
   out, scores, values = p.buf(0, f, True), p.buf(1, f), p.buf(2, f)
   m, l = p.acc(f, float("-inf")), p.acc(f, 0.0)
-  p.uops.append(acc := UOp.fresh(Ops.DEFINE_ACC, f, (), 0.0))   # another accumulator that starts like l
+  p.uops.append(acc := UOp.unique(Ops.DEFINE_ACC, f, (), 0.0))   # another accumulator that starts like l
   i = p.loop(0, n)
   s, v = p.load(scores, i), p.load(values, i)
   new = p.alu(BinaryOps.MAX, m, s)

@@ -50,7 +50,7 @@ def opts(kernel: Kernel, choose: Choose, most: int = 7, blocks: bool = False) ->
     except OptError: return kernel
   for _ in range(choose(range(most + 1))):
     if kernel.axes: kernel = taken(choose(on_axes))
-  # what comes after all that splits axes; programs that stay are the last step
+  # what comes after all that splits axes; persistent programs are the last step
   late = sorted({*known} - {*on_axes, Persistent}, key=lambda c: c.name)
   for cls in [*late, *late, *[Persistent] * blocks]:
     if kernel.axes and choose([0, 0, 1]): kernel = taken(cls)

@@ -62,9 +62,9 @@ class Place:
   def __getitem__(self, at: Any) -> E: return E(UOp(Ops.LOAD, self.uop.dtype, (self.uop, self._at(at))))
   def load(self, at: Any, gate: UOp) -> E: return E(UOp(Ops.LOAD, self.uop.dtype, (self.uop, self._at(at), gate)))
   def set(self, at: Any, value: Any, *gate: UOp) -> UOp:
-    return UOp.fresh(Ops.STORE, self.uop.dtype, (self.uop, self._at(at), self._value(value), *gate))
+    return UOp.unique(Ops.STORE, self.uop.dtype, (self.uop, self._at(at), self._value(value), *gate))
   def atomic(self, how: str, at: Any, value: Any, *gate: UOp) -> UOp:
-    return UOp.fresh(Ops.ATOMIC, self.uop.dtype, (self.uop, self._at(at), self._value(value), *gate), how)
+    return UOp.unique(Ops.ATOMIC, self.uop.dtype, (self.uop, self._at(at), self._value(value), *gate), how)
   def _value(self, value: Any) -> UOp: return value.u if isinstance(value, E) else UOp.const(self.uop.dtype, value)
 
 
@@ -98,14 +98,14 @@ class Builder:
 
 
 def for_(axis: Axis, *body: UOp, end: Any = None) -> UOp:
-  return UOp.fresh(Ops.FOR, INDEX, (_index(axis.size if end is None else end), *body), axis.id)
+  return UOp.unique(Ops.FOR, INDEX, (_index(axis.size if end is None else end), *body), axis.id)
 
 
-def while_(condition: E, *body: UOp) -> UOp: return UOp.fresh(Ops.WHILE, dtypes.bool, (condition.u, *body))
+def while_(condition: E, *body: UOp) -> UOp: return UOp.unique(Ops.WHILE, dtypes.bool, (condition.u, *body))
 
 
 def if_(condition: E, then: Sequence[UOp], otherwise: Sequence[UOp] = ()) -> UOp:
-  return UOp.fresh(Ops.IF, dtypes.bool, (condition.u, *then, *otherwise), len(then))
+  return UOp.unique(Ops.IF, dtypes.bool, (condition.u, *then, *otherwise), len(then))
 
 
 def at(axis: Axis, by: int = 1, plus: Any = 0) -> UOp:

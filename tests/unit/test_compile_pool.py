@@ -79,13 +79,13 @@ def test_order(two: None) -> None:
   for j in jobs: queue.add(j)
   del jobs[3], j
   assert [j.call[1] for j in queue.waiting()] == [0, 1, 2, 4]  # type: ignore[attr-defined]
-  with queue.turn(jobs[0]) as mine: assert mine and jobs[0].taken
-  with queue.turn(jobs[0]) as mine: assert not mine
+  with queue.claim(jobs[0]) as mine: assert mine and jobs[0].taken
+  with queue.claim(jobs[0]) as mine: assert not mine
   queue.many = 0.0
   queue.serve()
   until(lambda: all(j.answer for j in jobs[1:]))
   assert [j.answer for j in jobs] == [None, 2, 3, 5] and not queue.waiting()
-  with queue.turn(jobs[1]) as mine: assert mine and not jobs[1].done
+  with queue.claim(jobs[1]) as mine: assert mine and not jobs[1].done
   assert jobs[1].done
 
 
@@ -95,9 +95,9 @@ def test_failing_here_is_no_end() -> None:
   queue.add(job)
   for _ in range(2):
     with pytest.raises(KeyError):
-      with queue.turn(job): raise KeyError
+      with queue.claim(job): raise KeyError
     assert not job.taken and not job.done
-  with queue.turn(job) as mine: assert mine
+  with queue.claim(job) as mine: assert mine
 
 
 def test_few_jobs_start_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,8 +125,8 @@ def test_a_worker_dies(two: None) -> None:
     queue.serve()
     assert pool.alive()
     until(lambda: jobs[1].here)   # noqa: B023
-    with queue.turn(jobs[1]) as mine: assert mine and jobs[1].answer is None
-    with queue.turn(jobs[0]): pass
+    with queue.claim(jobs[1]) as mine: assert mine and jobs[1].answer is None
+    with queue.claim(jobs[0]): pass
     assert pool._lost == n
   queue.add(jobs[0])
   queue.serve()
@@ -231,7 +231,7 @@ def build_slowly(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, n: int = 
   jobs = [Call() for _ in range(n)]
   for j in jobs: queue.add(j)
   for j in jobs:
-    with queue.turn(j): time.sleep(0.07)
+    with queue.claim(j): time.sleep(0.07)
   until(lambda: pool._watcher is None)
   return stream.getvalue()
 

@@ -132,7 +132,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   monkeypatch.setattr(nvidia, "modules", lambda: (f.core, f.driver))
   def build(r: compiler.Request) -> Binary: return Binary(r.name, r.target, b"cubin", "ptx", r.num_warps, 1, 100_000 * r.num_stages, 0, 1)
   monkeypatch.setattr(compiler, "build", build)
-  monkeypatch.setattr(compiler, "kept", lambda *a: None)
+  monkeypatch.setattr(compiler, "cached", lambda *a: None)
   yield f
   runtime._here.__dict__.clear()
 

@@ -32,7 +32,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   f = Fake()
   monkeypatch.setattr(nvidia, "modules", lambda: (f.core, f.driver))
   monkeypatch.setattr(compiler, "build", lambda r: binary(r.name, warps=r.num_warps))
-  monkeypatch.setattr(compiler, "kept", lambda *a: None)
+  monkeypatch.setattr(compiler, "cached", lambda *a: None)
   yield f
   runtime._here.__dict__.clear()
 

@@ -241,10 +241,10 @@ def test_regions_in_regions() -> None:
   axis = Axis(0, 8, AxisKind.GRID)
   p = Param(0, (8,), dtypes.float32, True)
   where = UOp(Ops.INDEX, dtypes.index, (axis.rng,))
-  body: tuple[UOp, ...] = (UOp.fresh(Ops.STORE, dtypes.float32, (p.uop, where, UOp.const(dtypes.float32, 1.0))),)
+  body: tuple[UOp, ...] = (UOp.unique(Ops.STORE, dtypes.float32, (p.uop, where, UOp.const(dtypes.float32, 1.0))),)
   for i in range(N):
-    body = (UOp.fresh(Ops.IF, dtypes.bool, (ix.lt(axis.rng, 1 + i % 7), *body), 1),) if i % 2 else \
-           (UOp.fresh(Ops.FOR, dtypes.int32, (ix.const(2), *body), i + 1),)
+    body = (UOp.unique(Ops.IF, dtypes.bool, (ix.lt(axis.rng, 1 + i % 7), *body), 1),) if i % 2 else \
+           (UOp.unique(Ops.FOR, dtypes.int32, (ix.const(2), *body), i + 1),)
   kernel = Kernel((p,), (axis, *(Axis(i + 1, 2, AxisKind.LOOP) for i in range(0, N, 2))), body)
   with shallow():
     assert len(kernel.statements) == N + 1 and kernel.flops == 0

@@ -77,7 +77,7 @@ def test_the_scheduler_s_kernels_and_other_backends() -> None:
 def test_statements_keep_their_marks() -> None:
   k = marked(online_softmax(), 0, 1, 2, 3)
   assert not k.plain and all(isinstance(b, Box) for b in boxes(k).values()) and len(boxes(k)) == 4
-  assert [u.lone for u in k.body] == [u.lone for u in online_softmax().body]
+  assert [u.is_unique for u in k.body] == [u.is_unique for u in online_softmax().body]
   text = body(k)
   assert text.count(".load([") == 3 and text.count(".store([") == 1 and "data" not in text[text.index("gidx"):]
 

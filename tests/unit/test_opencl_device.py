@@ -391,7 +391,7 @@ def test_kernels_of_one_program_share_what_they_use(device: OpenCLDevice) -> Non
     out, data = param(0, dtypes.float64, True), param(1, dtypes.float64)
     value = load(data, const(0), 2) if vectors else load(data, const(0))
     scaled = UOp.alu(BinaryOps.MUL, const(factor, dtypes.float64), UOp(Ops.GEP, dtypes.float64, (value,), 1) if vectors else value)
-    return toposort([UOp.fresh(Ops.ATOMIC, dtypes.float64, (out, const(0), scaled), "add")])
+    return toposort([UOp.unique(Ops.ATOMIC, dtypes.float64, (out, const(0), scaled), "add")])
   specs = [spec_of(device, "data0", adds(2, False)), spec_of(device, "data0", adds(3, True)), spec_of(device, "data0", adds(5, True))]
   text = join(specs)
   lines = [line for line in text.splitlines() if line.startswith(("typedef ", "#pragma ", "static "))]

@@ -150,7 +150,7 @@ def blocks() -> Kernel: return Block(0, 4).apply(product())
 REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   # any Opt on axes
   (rows, lambda k: Upcast(7, 2), r"a7\.upcast\(2\): the kernel has axes a0:3 GRID, a1:10 LOOP"),
-  (lambda: Persistent(2).apply(elements()), lambda k: Block(0, 2), r"programs that stay \(a0:60 LOOP/2\) are the last step"),
+  (lambda: Persistent(2).apply(elements()), lambda k: Block(0, 2), r"persistent programs \(a0:60 LOOP/2\) are the last step"),
   (lambda: Persistent(2).apply(elements()), lambda k: CacheRead(1, 0), "are the last step"),
   (program, lambda k: Split(1, 2), "a FOR goes through a1:6 LOOP, as it is written"),
   *[(lambda o=o: o.apply(elements()), lambda k, again=again: again, f"axis a0:10 {kind} is expanded already")   # type: ignore[misc]
@@ -189,8 +189,8 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (rows, lambda k: Swizzle(1, 2), "a1:10 LOOP is not an axis of programs"),
   (elements, lambda k: Swizzle(0, 4), "4 does not divide the axis a0:10 GRID"),
   (program, lambda k: Persistent(2), "the kernel's statements are in an order, each program goes through them once"),
-  (elements, lambda k: Persistent(60), "the kernel has 60 programs; fewer than that, and at least one, can stay"),
-  (lambda: Local(0, 2).apply(elements()), lambda k: Persistent(2), "programs with work-items do not stay"),
+  (elements, lambda k: Persistent(60), "the kernel has 60 programs; at least one and fewer than that can be persistent"),
+  (lambda: Local(0, 2).apply(elements()), lambda k: Persistent(2), "programs with work-items cannot be persistent"),
   # memory
   (lambda: Local(0, 2).apply(product()), lambda k: CacheRead(1, 2), "with work-items needs barriers, which are not made yet"),
   (blocks, lambda k: CacheRead(1, 2), "the kernel has blocks, which are read at once"),
@@ -288,14 +288,14 @@ def test_any_opt_applies_or_is_refused(name: str) -> None:
   """Random Opts of every class on random kernels raise nothing but OptError, keep STOREs that equal no other, and leave a kernel that is legal."""
   rng = random.Random(name)
   for k in kernels(name):
-    lone = replace(k, body=tuple([type(s).fresh(s.op, s.dtype, s.src, s.arg) for s in k.body]))
+    lone = replace(k, body=tuple([type(s).unique(s.op, s.dtype, s.src, s.arg) for s in k.body]))
     for start in (k, lone):
       now = start
       for _ in range(24):
         if not now.axes: break
         try: now = drawn(rng.choice(list(OPTS.values())), now, rng.choice).apply(now)
         except OptError: continue
-      assert all(s.lone == start.body[0].lone for s in now.body)
+      assert all(s.is_unique == start.body[0].is_unique for s in now.body)
       verify_index(now.body, now.axes, now.params, "k")
 
 

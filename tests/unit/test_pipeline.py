@@ -76,7 +76,7 @@ def test_what_equals_no_other_stays_so() -> None:
   x = b.param((4,), written=True)
   first, second = x.set(i, 1.0), x.set(i, 1.0)
   new = substitute((first, second), {i.rng: ix.const(0)})
-  assert first is not second and new[0] is not new[1] and new[0].lone and new[1].lone
+  assert first is not second and new[0] is not new[1] and new[0].is_unique and new[1].is_unique
   assert UOp.const(F32, 1.0).replace(()) is UOp.const(F32, 1.0)
 
 

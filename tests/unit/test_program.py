@@ -304,7 +304,7 @@ def test_what_the_verifier_refuses() -> None:
                              ("binds that axis", for_(k, v.set(0, value(k).sum(k)))), ("condition of IF is a bool", if_(v[0], [])),
                              ("STOREs? of a value|depends on axis 1 of 4", v.set(0, value(i)))]:
     with pytest.raises(VerifyError, match=message): lines(b.kernel(statement))
-  lone = UOp.fresh(Ops.BREAK, dtypes.bool, (E(UOp.const(dtypes.bool, True)).u,))
+  lone = UOp.unique(Ops.BREAK, dtypes.bool, (E(UOp.const(dtypes.bool, True)).u,))
   with pytest.raises(VerifyError, match="body of a kernel is statements|does not belong"): lines(b.kernel(lone))
 
 

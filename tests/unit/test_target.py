@@ -78,7 +78,8 @@ def test_choices_follow_the_target() -> None:
 def test_estimates_follow_the_target() -> None:
   k = optimize(kernel(Tensor.empty(4096, 512) @ Tensor.empty(512, 4096)), TARGET)
   before = estimate(k, TARGET)
-  for worse in ({"bandwidth": 1e12}, {"cores": 16}, {"turn": 1e-6}, {"start_bytes": 1 << 20}, {"accumulators": 1 << 10}, {"local_memory": 8 << 10}):
+  for worse in ({"bandwidth": 1e12}, {"cores": 16}, {"iteration": 1e-6}, {"start_bytes": 1 << 20},
+      {"accumulators": 1 << 10}, {"local_memory": 8 << 10}):
     assert estimate(k, replace(TARGET, **worse)) > before, worse   # type: ignore[arg-type]
 
 

@@ -142,7 +142,7 @@ def test_refusals() -> None:
   p.store(out, p.lid(4), p.const(F, 1.0))
   with pytest.raises(CompileError, match="work-items are Triton's own"): body(p)
   p, out, (x,) = stored(dtypes.int8, dtypes.int8)
-  p.uops.append(UOp.fresh(Ops.ATOMIC, dtypes.int8, (out, p.const(INT, 0), x), "add"))
+  p.uops.append(UOp.unique(Ops.ATOMIC, dtypes.int8, (out, p.const(INT, 0), x), "add"))
   with pytest.raises(CompileError, match="CUDA has no atomic add of dtypes.char; a wider dtype has"): body(p)
   p, out, (x,) = stored(F, dtypes.float16)
   p.store(out, 0, p.bitcast(x, F))
