@@ -16,11 +16,15 @@ from ntgrad.codegen.uop import UOp
 
 @dataclass(frozen=True)
 class KernelSource:
-  """A kernel as a renderer wrote it, with all that its compiler must know of it: nobody reads the text but people and compilers."""
+  """A kernel as a renderer wrote it, with all that its compiler must know of it: nobody reads the text but people and
+  compilers."""
   text: str                                     # the whole source
-  signature: tuple[tuple[str, str], ...] = ()   # name and type of each parameter in slot order, as the target's compiler takes them
-  options: tuple[tuple[str, int], ...] = ()     # for the compiler, from what the kernel does; those of a ProgramSpec come before them
-  helpers: tuple[str, ...] = ()                 # declarations and functions that the kernel uses, each after those that it uses itself
+  # name and type of each parameter in slot order, as the target's compiler takes them
+  signature: tuple[tuple[str, str], ...] = ()
+  # for the compiler, from what the kernel does; those of a ProgramSpec come before them
+  options: tuple[tuple[str, int], ...] = ()
+  # declarations and functions that the kernel uses, each after those that it uses itself
+  helpers: tuple[str, ...] = ()
   kernel: tuple[str, str] = ("", "")            # the text without them: what stands before the kernel's name, and what after it
   weight: float = 1.0                           # about how many small kernels it is worth to a compiler
 
@@ -36,7 +40,8 @@ class ProgramSpec:
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
   flops: int = 0
   bytes: int = 0                         # least traffic: each param once
-  options: tuple[tuple[str, int], ...] = ()   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
+  # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
+  options: tuple[tuple[str, int], ...] = ()
 
 
 class Renderer:
@@ -44,7 +49,8 @@ class Renderer:
   target: Target
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
-    """The source of a kernel called ``name``, with ``notes`` as lines of comment. Raises CompileError for what the target cannot express."""
+    """The source of a kernel called ``name``, with ``notes`` as lines of comment. Raises CompileError for what the target cannot
+    express."""
     raise NotImplementedError
 
 
@@ -59,20 +65,23 @@ class Program:
     """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
 
   def clone(self) -> Program:
-    """The same kernel with arguments of its own: a place in a captured schedule, whose buffers hardly change from launch to launch."""
+    """The same kernel with arguments of its own: a place in a captured schedule, whose buffers hardly change from launch to
+    launch."""
     return self
 
 
 @dataclass(frozen=True)
 class Node:
-  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the earlier launches that it has to come after."""
+  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the earlier launches that it has to
+  come after."""
   program: Program
   args: Sequence[Any]
   after: tuple[int, ...] = ()
 
 
 class Graph:
-  """Launches that a device takes all at once: calling it launches them. What does not come after one another may run side by side."""
+  """Launches that a device takes all at once: calling it launches them. What does not come after one another may run side by
+  side."""
 
   def __call__(self) -> None:
     """Launch everything and return. Raises DeviceError when the device refuses."""
@@ -86,7 +95,8 @@ class Graph:
 class Device:
   """One device: memory, compiler, launches. Raw allocations are opaque to the engine.
 
-  ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of ``memory``.
+  ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of
+  ``memory``.
   """
   name: str
   identity: str             # the hardware and its driver: what was measured here is kept for them alone
@@ -146,8 +156,8 @@ class Device:
     raise NotImplementedError
 
   def forked(self) -> None:
-    """Called in a process that was forked from the one that opened the device. One that cannot be used there is ``lost``: its methods raise
-    DeviceError, but for ``free``."""
+    """Called in a process that was forked from the one that opened the device. One that cannot be used there is ``lost``: its
+    methods raise DeviceError, but for ``free``."""
 
   # ---- memory that other libraries have too; what is said here is right for memory of the host
   dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives
@@ -160,7 +170,8 @@ class Device:
     return None
 
   def address(self, raw: Any, nbytes: int) -> int:
-    """Where an allocation lies for other libraries; on the host all that was launched has ended. 0: nowhere that they could use."""
+    """Where an allocation lies for other libraries; on the host all that was launched has ended. 0: nowhere that they could
+    use."""
     return 0
 
   def stream_handle(self) -> int | None:
@@ -171,7 +182,8 @@ class Device:
     """What is launched from now on comes after everything in another library's stream."""
 
   def precede(self, stream: int | None) -> None:
-    """What another library puts into a stream from now on comes after everything launched here. None: whatever it does, in any stream."""
+    """What another library puts into a stream from now on comes after everything launched here. None: whatever it does, in any
+    stream."""
     self.synchronize()
 
   def let_go(self, owner: Any) -> None:

@@ -2,9 +2,9 @@
 
   void name(<elements>* data0, const <elements>* data1, …, const int* grid)
 
-takes a buffer for each parameter, in slot order, and the number of programs in each of the three dimensions of the grid. Values are
-single numbers; float16, bfloat16 and the fp8 dtypes are kept in memory as integers of their size, bool as a byte. Compile it without
-options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
+takes a buffer for each parameter, in slot order, and the number of programs in each of the three dimensions of the grid. Values
+are single numbers; float16, bfloat16 and the fp8 dtypes are kept in memory as integers of their size, bool as a byte. Compile it
+without options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
 """
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ FUNCTIONS = frozenset("sqrt exp exp2 log log2 sin cos tan tanh erf pow fmod copy
 
 class CType(Type):
   """A type of C: integers of a known size are called as <stdint.h> has them."""
-  names = {f"{u}{name}": f"{u}int{bits}_t" for name, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64)) for u in ("", "u")}
+
+  names = {
+    f"{u}{name}": f"{u}int{bits}_t" for name, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64)) for u in ("", "u")
+  }
 
   def bits(self, base: str, x: str) -> str:
     """See :meth:`Type.bits`; between an integer and a float."""
@@ -72,7 +75,9 @@ class CLanguage(Language):
     types = {u.arg[1]: u.dtype for u in uops if u.op is Ops.SPECIAL and u.arg[0] == "g"}
     # programs that differ in nothing do the same: how many there are counts where they add up
     if any(u.op is Ops.ATOMIC for u in uops): types = {**dict.fromkeys(range(3), dtypes.int32), **types}
-    return [f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)]
+    return [
+      f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)
+    ]
 
   def position(self, kind: str, dim: int, size: int) -> str:
     """See :meth:`Language.position`. Raises CompileError for groups of several work-items."""

@@ -1,11 +1,12 @@
 """The disk cache: bytes under a key, safe against damage, against other processes, and against being killed.
 
-Every entry is one file: a checksum, then the bytes. It is written in ``.writing`` and moved to its place in one step, so a reader sees the
-whole of it or nothing; an entry whose checksum fails is removed and counts as absent. A disk that refuses is a cache that keeps nothing.
+Every entry is one file: a checksum, then the bytes. It is written in ``.writing`` and moved to its place in one step, so a reader
+sees the whole of it or nothing; an entry whose checksum fails is removed and counts as absent. A disk that refuses is a cache
+that keeps nothing.
 
-What is kept stays below ``config.cache_bytes``: those that were not read for longest go first. Nobody adds up the files at each write: the
-file ``.size`` has a byte for each block that was ever written, so its length is what the cache takes at most, whoever wrote, and appending to
-it is one step. Only when that is too much are the files looked at, and ``.size`` is made anew.
+What is kept stays below ``config.cache_bytes``: those that were not read for longest go first. Nobody adds up the files at each
+write: the file ``.size`` has a byte for each block that was ever written, so its length is what the cache takes at most, whoever
+wrote, and appending to it is one step. Only when that is too much are the files looked at, and ``.size`` is made anew.
 """
 from __future__ import annotations
 
@@ -52,7 +53,11 @@ def folder() -> Path:
 
 def settings() -> dict[str, Any]:
   """The settings that say where something is kept: for whoever keeps it later, in another thread or process."""
-  return {"cache": config.cache, "cache_dir": config.cache_dir and os.path.abspath(config.cache_dir), "cache_bytes": config.cache_bytes}
+  return {
+    "cache": config.cache,
+    "cache_dir": config.cache_dir and os.path.abspath(config.cache_dir),
+    "cache_bytes": config.cache_bytes,
+  }
 
 
 def key(*parts: object) -> str:
@@ -81,7 +86,8 @@ def load(table: str, name: str) -> bytes | None:
 
 
 def store(table: str, name: str, data: bytes) -> bool:
-  """Keep ``data`` under ``name``. False where the cache is off, the disk refuses (which is said once), or it is more than the cache may take."""
+  """Keep ``data`` under ``name``. False where the cache is off, the disk refuses (which is said once), or it is more than the
+  cache may take."""
   if not config.cache or (config.cache_bytes and len(data) > config.cache_bytes): return False
   root, path, temp = folder(), _path(table, name), ""
   try:
@@ -118,8 +124,12 @@ def _unlink(path: str | Path) -> None:
 
 def _say(root: Path, e: OSError) -> None:
   if not _refused:
-    print(f"ntgrad: {root} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that can be written, "
-          "CACHE=0 is no cache", file=sys.stderr)
+    print(
+      f"ntgrad: {root} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that can be "
+      "written, "
+      "CACHE=0 is no cache",
+      file=sys.stderr,
+    )
   _refused[:] = [str(e)]
 
 

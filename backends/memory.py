@@ -10,11 +10,13 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
 
 reclaimers: list[Callable[[], None]] = []   # asked for what they still hold before a pool grows
-relievers: list[Callable[[], object]] = [gc.collect]   # asked to forget what they could make again, when a device has no memory left
+# asked to forget what they could make again, when a device has no memory left
+relievers: list[Callable[[], object]] = [gc.collect]
 
 
 class Pooled(Device):
-  """A device whose freed memory waits in a pool by size. Its queue or stream is in order, so what is freed may be handed out again at once."""
+  """A device whose freed memory waits in a pool by size. Its queue or stream is in order, so what is freed may be handed out
+  again at once."""
   unit = 4096        # sizes are multiples of it
   most_pooled = 0    # bytes that may lie unused
 
@@ -67,8 +69,8 @@ class Pooled(Device):
 
 
 def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Any]) -> Any:
-  """What ``new`` gives, ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left (or ``config.memory`` allows no more), it is
-  tried again once unused memory is given back, and once what could be made again is. Raises OutOfMemoryError."""
+  """What ``new`` gives, ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left (or ``config.memory`` allows
+  no more), it is tried again once unused memory is given back, and once what could be made again is. Raises OutOfMemoryError."""
   def attempt() -> Any:
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
     room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"

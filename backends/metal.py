@@ -1,7 +1,8 @@
-"""Metal, text only, laid out as tinygrad's renderer does. Compile it with safe math: fast math takes NaN and infinity for impossible.
+"""Metal, text only, laid out as tinygrad's renderer does. Compile it with safe math: fast math takes NaN and infinity for
+impossible.
 
-Metal has no ``double``, and atomic operations on 32 bits only. Values are single numbers; float16 is ``half`` in memory, bfloat16 and the fp8
-dtypes are integers of their size.
+Metal has no ``double``, and atomic operations on 32 bits only. Values are single numbers; float16 is ``half`` in memory, bfloat16
+and the fp8 dtypes are integers of their size.
 """
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.target import Target
 
 # what Metal calls a function of floats; a conversion is a type's name
-FUNCTIONS = {**{f: f for f in "sqrt exp exp2 log log2 sin cos tan tanh pow fmod copysign floor ceil trunc rint".split()}, "abs": "fabs",
-             "half_to_float": "float", "float_to_half": "half"}
+FUNCTIONS = {
+  **{f: f for f in "sqrt exp exp2 log log2 sin cos tan tanh pow fmod copysign floor ceil trunc rint".split()},
+  "abs": "fabs",
+  "half_to_float": "float",
+  "float_to_half": "half",
+}
 
 
 class MetalType(Type):

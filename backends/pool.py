@@ -1,7 +1,8 @@
 """The worker processes of this process, for every backend that compiles: started when much is new, gone when they have idled.
 
-What is to be built waits in a Queue, in the order in which it will be needed. This process builds what it needs next, workers take from the
-other end. They are plain subprocesses with a module of their own, so a script needs no ``if __name__ == "__main__"``.
+What is to be built waits in a Queue, in the order in which it will be needed. This process builds what it needs next, workers
+take from the other end. They are plain subprocesses with a module of their own, so a script needs no ``if __name__ ==
+"__main__"``.
 """
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ class Job:
     return True
 
   def work(self) -> Work:
-    """What a worker is to call: a function of a module and its arguments; its result is the answer, and both are sent as pickles."""
+    """What a worker is to call: a function of a module and its arguments; its result is the answer, and both are sent as
+    pickles."""
     raise NotImplementedError
 
 
@@ -103,7 +105,8 @@ class Queue:
 
   @contextmanager
   def claim(self, job: Job) -> Iterator[bool]:
-    """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it is."""
+    """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it
+    is."""
     mine = False
     try:   # around all of it: an interrupt must not leave a job that nobody is at and nobody may take
       with changed:
@@ -155,7 +158,8 @@ def _start() -> Worker:
 
 
 def _ask(worker: Worker, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
-  """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it is gone."""
+  """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it
+  is gone."""
   assert worker.stdin is not None and worker.stdout is not None
   try:
     send(worker.stdin, (settings, *work))
@@ -176,7 +180,10 @@ def _end(worker: Worker) -> None:
 def _next(worker: Worker) -> Job | None:
   """The job that is needed last, or None when none has come for so long, or when the worker is not wanted any more."""
   def last() -> tuple[Queue, Job] | None:
-    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None)
+    return next(
+      ((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None
+    )
+
   with changed:
     changed.wait_for(lambda: worker not in _workers or last() is not None, IDLE)
     found = last() if worker in _workers else None
@@ -264,7 +271,8 @@ def _draw(before: int) -> None:
 
 
 def _after_fork() -> None:
-  """In a forked process: the workers and the threads that talk to them are the parent's, and what they were at is nobody's here."""
+  """In a forked process: the workers and the threads that talk to them are the parent's, and what they were at is nobody's
+  here."""
   global changed, _watcher
   changed, _watcher = threading.Condition(), None
   for w in _workers:

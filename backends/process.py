@@ -1,4 +1,5 @@
-"""What belongs to one process: drivers, which a forked process has no use of, temporary files, and work that Ctrl-C must not cut in two."""
+"""What belongs to one process: drivers, which a forked process has no use of, temporary files, and work that Ctrl-C must not cut
+in two."""
 from __future__ import annotations
 
 import atexit
@@ -23,7 +24,8 @@ _signal: Any = import_module("_signal")   # signal's own functions look their ar
 
 
 class Driver:
-  """A driver with threads and state of its own: it works in the process that started it, and in none that is forked from that one."""
+  """A driver with threads and state of its own: it works in the process that started it, and in none that is forked from that
+  one."""
 
   def __init__(self, name: str):
     self.name = name
@@ -48,7 +50,8 @@ _locks: list[IO[bytes]] = []  # held as long as the process lives
 
 @cache
 def temporary() -> Path:
-  """A folder for files of this process, gone at exit. Those of processes that were killed are removed: nobody holds their locks."""
+  """A folder for files of this process, gone at exit. Those of processes that were killed are removed: nobody holds their
+  locks."""
   for other in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
     try: abandoned = time.time() - other.stat().st_mtime > YOUNG and _lock(other) is not None
     except OSError: continue   # another user's, or gone
@@ -69,7 +72,8 @@ def _remove(path: Path, process: int) -> None:
 
 
 def _lock(path: Path) -> IO[bytes] | None:
-  """The lock of a folder, which the system gives back when the process ends, however; None where another process has it. Raises OSError."""
+  """The lock of a folder, which the system gives back when the process ends, however; None where another process has it. Raises
+  OSError."""
   if fcntl is None: return None   # on Windows they stay
   file = open(path / LOCK, "r+b")
   try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,8 +84,8 @@ def _lock(path: Path) -> IO[bytes] | None:
 
 
 class uninterrupted:
-  """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For work that would leave half of its effects, and that does not
-  wait for long. Other threads than the main one are not interrupted anyway."""
+  """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For work that would leave half of its effects, and
+  that does not wait for long. Other threads than the main one are not interrupted anyway."""
   __slots__ = ("handler", "caught")
   handler: Any
   caught: list[tuple[Any, ...]]

@@ -1,8 +1,8 @@
 """A process that builds kernels for another: ``python -m ntgrad.backends.worker PARENT``, the parent's process id.
 
-Jobs come on stdin and answers go to stdout, each a length and a pickle. A job is the settings of the disk cache, a function and its
-arguments; the answer is "made" with the result, "refused" with the text of a CompileError, or "failed" with that of another error. It ends
-when stdin does, or when the parent has.
+Jobs come on stdin and answers go to stdout, each a length and a pickle. A job is the settings of the disk cache, a function and
+its arguments; the answer is "made" with the result, "refused" with the text of a CompileError, or "failed" with that of another
+error. It ends when stdin does, or when the parent has.
 """
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ GRACE = 3.0                   # seconds to leave, with what lies in temporary fo
 
 
 def watch(parent: int) -> None:
-  """Leave when the parent has ended, whatever is being built: a pipe tells of it only between jobs, and not while a fork has it too."""
+  """Leave when the parent has ended, whatever is being built: a pipe tells of it only between jobs, and not while a fork has it
+  too."""
   while os.getppid() == parent: time.sleep(LOOK)
   os.kill(os.getpid(), signal.SIGTERM)
   time.sleep(GRACE)

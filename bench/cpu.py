@@ -197,7 +197,10 @@ def torch_training(model: Any) -> Callable[[], float]:
   linear.weight.data, linear.bias.data = (torch.from_numpy(t.numpy()) for t in (model.linear.weight, model.linear.bias))
   def block(first: Any, second: Any, norm: Any) -> list[Any]:
     return [conv(first), nets.ReLU(), conv(second), nets.BatchNorm2d(norm.sz), nets.ReLU(), nets.MaxPool2d(2)]
-  net = nets.Sequential(*block(model.conv1, model.conv2, model.norm1), *block(model.conv3, model.conv4, model.norm2), nets.Flatten(), linear)
+
+  net = nets.Sequential(
+    *block(model.conv1, model.conv2, model.norm1), *block(model.conv3, model.conv4, model.norm2), nets.Flatten(), linear
+  )
   opt = torch.optim.Adam(net.parameters(), lr=1e-3)
   images, labels = batch()
   x, y = torch.from_numpy(images), torch.from_numpy(labels).long()
@@ -334,7 +337,11 @@ def machine() -> str:
   if Path("/proc/cpuinfo").exists():
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
-  versions = [f"Python {platform.python_version()}", f"numpy {np.__version__}", f"torch {torch.__version__}" if torch is not None else "no torch"]
+  versions = [
+    f"Python {platform.python_version()}",
+    f"numpy {np.__version__}",
+    f"torch {torch.__version__}" if torch is not None else "no torch",
+  ]
   return f"{datetime.date.today()}, {cpu}, {cores()} cores, device {Device.DEFAULT}, {', '.join(versions)}"
 
 
@@ -342,7 +349,10 @@ def busy() -> str:
   """A warning if something else runs here: torch's threads wait for one another and lose far more by it than ntgrad's."""
   load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
   if load < 0.5: return ""
-  return f"\n\n**The machine was busy before the run (load {load:.1f}): the ratios, those against torch above all, are not to be relied on.**"
+  return (
+    f"\n\n**The machine was busy before the run (load {load:.1f}): "
+    "the ratios, those against torch above all, are not to be relied on.**"
+  )
 
 
 def main() -> None:

@@ -5,8 +5,9 @@
     python bench/cuda.py --only matmul,step   # the rows whose name has one of these words
     python bench/cuda.py --write              # also replaces bench/RESULTS-cuda.md
 
-Without torch the rows against it are marked, those against the copy are measured. Data are random; times are medians of the device's clock
-after warm-up, the L2 cache written over before each call, both sides in turns; every result is compared before it is timed.
+Without torch the rows against it are marked, those against the copy are measured. Data are random; times are medians of the
+device's clock after warm-up, the L2 cache written over before each call, both sides in turns; every result is compared before it
+is timed.
 """
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
-sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]   # this file's name is that of NVIDIA's package
+# this file's name is that of NVIDIA's package
+sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]
 
 import ntgrad  # noqa: E402
 from ntgrad import Device, Tensor, config, dtypes  # noqa: E402
@@ -136,7 +138,9 @@ def random(*shape: int, dtype: Any = dtypes.bfloat16) -> Tensor:
 def to_torch(t: Tensor) -> Any:
   """A copy of a tensor in torch."""
   x = t.numpy()
-  return torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) if t.dtype is dtypes.bfloat16 else torch.from_numpy(x).cuda()
+  return (
+    torch.from_numpy(x.view(np.int16)).cuda().view(torch.bfloat16) if t.dtype is dtypes.bfloat16 else torch.from_numpy(x).cuda()
+  )
 
 
 def note(row: Row) -> None:
@@ -195,8 +199,14 @@ def streams(flush: Flush, wanted: Callable[[str], bool]) -> None:
     mine, copied = versus(ours(calls, flush), copy)
     _, other = versus(copy, theirs(want)) if torch is not None else (0.0, float("nan"))
     device.free(to, size)
-    text = f"copy {2 * size / copied / 1e12:.2f} TB/s" + (f", torch {passes * size / other / 1e12:.2f}" if torch is not None else "")
-    note(Row(work, f"{passes * size / mine / 1e12:.2f} TB/s", text, passes / mine / (2 / copied), FAST, limit, "× copy", names(calls)))
+    text = f"copy {2 * size / copied / 1e12:.2f} TB/s" + (
+      f", torch {passes * size / other / 1e12:.2f}" if torch is not None else ""
+    )
+    note(
+      Row(
+        work, f"{passes * size / mine / 1e12:.2f} TB/s", text, passes / mine / (2 / copied), FAST, limit, "× copy", names(calls)
+      )
+    )
     kept.clear()
   if any(map(wanted, ("x + 1.25, 268 MB fp32", "gelu(2x + 1)·x, 268 MB fp32"))):
     x = random(8192, 8192, dtype=dtypes.float32)
@@ -233,7 +243,17 @@ def network(flush: Flush, wanted: Callable[[str], bool]) -> None:
   x, y = versus(mine, torch_step() if torch is not None else None, 12)
   calls = f.kernels
   Tensor.training = False
-  note(Row(work, f"{x * 1e3:.2f} ms, {calls} kernels", f"torch eager {y * 1e3:.2f} ms", None if torch is None else x / y, SLOW, 0.5, "× time"))
+  note(
+    Row(
+      work,
+      f"{x * 1e3:.2f} ms, {calls} kernels",
+      f"torch eager {y * 1e3:.2f} ms",
+      None if torch is None else x / y,
+      SLOW,
+      0.5,
+      "× time",
+    )
+  )
 
 
 def torch_step() -> Callable[[], float]:
@@ -312,12 +332,14 @@ def main() -> None:
       except Exception as e:   # the others are still worth having
         failed.append(part.__name__)
         print(f"FAILED {part.__name__}: {type(e).__name__}: {e}"[:2000], flush=True)
-  versions = f"Python {sys.version.split()[0]}, numpy {np.__version__}, {'torch ' + torch.__version__ if torch is not None else 'no torch'}"
+  with_torch = f"torch {torch.__version__}" if torch is not None else "no torch"
+  versions = f"Python {sys.version.split()[0]}, numpy {np.__version__}, {with_torch}"
   text = f"{datetime.date.today()}, {name}, default device {Device.DEFAULT}, {versions}\n\n{table(rows)}\n"
   print("\n" + text)
   if args.write:
     file = HERE / "RESULTS-cuda.md"
-    _, mark, notes = (file.read_text() if file.exists() else "").partition("## Predictions and outcomes")   # written by hand, and kept
+    # written by hand, and kept
+    _, mark, notes = (file.read_text() if file.exists() else "").partition("## Predictions and outcomes")
     file.write_text(f"# What `bench/cuda.py` measured\n\n{text}" + (f"\n{mark}{notes}" if mark else ""))
   sys.exit(1 if failed or any(r.ok is False for r in rows) else 0)
 

@@ -1,4 +1,5 @@
-"""A line of a table of measurements, and the table as markdown; and the examples that are measured: for ``bench/cpu.py`` and ``bench/cuda.py``."""
+"""A line of a table of measurements, and the table as markdown; and the examples that are measured: for ``bench/cpu.py`` and
+``bench/cuda.py``."""
 from __future__ import annotations
 
 import importlib.util

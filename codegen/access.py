@@ -1,7 +1,7 @@
 """The arrangements of a kernel: from the index expressions of its LOADs and STOREs to the meta-operations that make them.
 
-Every derivation is checked by pulling the axes back through the arrangement it found: what comes out must be the kernel's own index
-expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
+Every derivation is checked by pulling the axes back through the arrangement it found: what comes out must be the kernel's own
+index expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
 """
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Access:
     return at, ix.both(valid, *self.where)
 
   def chain(self) -> str:
-    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index as it is; a long part of that is ``…``: the body has it."""
+    """``data1(64, 32).tile((8, 32))…``, or ``data1(64, 32).at(…)`` with the index as it is; a long part of that is ``…``: the
+    body has it."""
     name, printer = f"data{self.param.slot}", Printer(lambda text: "…")
     if self.arrangement is None:
       text = f"{name}({', '.join(map(str, self.param.shape))}).at({', '.join(printer.text(i) for i in self.index.src)})"
@@ -129,7 +130,8 @@ class _Derivation:
   # ---- first: every index a sum of axes
 
   def flip_and_flatten(self) -> None:
-    """Turn dimensions that are gone through backwards, and join those that one axis goes through together: (x // 3, x % 3) is x."""
+    """Turn dimensions that are gone through backwards, and join those that one axis goes through together: (x // 3, x % 3) is
+    x."""
     backwards = []
     for d, i in enumerate(self.index):
       ts, c = ix.linear(i)
@@ -173,7 +175,8 @@ class _Derivation:
     back = max(most + hi + 1 - self.arr.shape[d], 0)
     if front or back: self.arr = self.arr.pad(tuple((front, back) if e == d else (0, 0) for e in range(n)))
     whole = (begin, begin + most + size)
-    if whole != (0, self.arr.shape[d]): self.arr = self.arr.shrink(tuple(whole if e == d else (0, m) for e, m in enumerate(self.arr.shape)))
+    if whole != (0, self.arr.shape[d]):
+      self.arr = self.arr.shrink(tuple(whole if e == d else (0, m) for e, m in enumerate(self.arr.shape)))
     stride = math.gcd(*(k for _, k in terms))
     ones = (1,) * n
     self.arr = self.arr.tile((*ones[:d], size, *ones[d + 1:]), (*ones[:d], stride, *ones[d + 1:]), moved=True).ravel()
@@ -188,7 +191,9 @@ class _Derivation:
     i = self.index[d]
     if _of_axes(i, BinaryOps.MIN): return
     terms, c = ix.linear(i)
-    elsewhere = {r for e, j in enumerate(self.index) if e != d for r in j.ranges} | {r for t, _ in terms if t.op is not Ops.RANGE for r in t.ranges}
+    elsewhere = {r for e, j in enumerate(self.index) if e != d for r in j.ranges} | {
+      r for t, _ in terms if t.op is not Ops.RANGE for r in t.ranges
+    }
     alone = [(t, k) for t, k in terms if t.op is Ops.RANGE and t not in elsewhere]
     shared = [(t, k) for t, k in terms if (t, k) not in alone]
     stride = math.gcd(*(k for _, k in shared))
@@ -205,7 +210,8 @@ class _Derivation:
     if ix.vmax(self.index[d]) + 1 != self.arr.shape[d]: raise _NoArrangement
 
   def repeat(self, d: int) -> list[int]:
-    """x // n alone is every element n times, x % n alone the whole again and again: an expanded dimension beside it makes x of both."""
+    """x // n alone is every element n times, x % n alone the whole again and again: an expanded dimension beside it makes x of
+    both."""
     i = self.index[d]
     if i.op is not Ops.ALU or i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise _NoArrangement
     x, n = i.src[0], i.src[1].arg
@@ -244,7 +250,8 @@ class _Derivation:
     return steps
 
   def windows(self, plan: list[Row], s: int, d: int) -> tuple[int, int, int, int]:
-    """(count, size, stride, dilation) of the ``tile`` that splits step ``s`` off dimension ``d``. The dilations of earlier steps are out."""
+    """(count, size, stride, dilation) of the ``tile`` that splits step ``s`` off dimension ``d``. The dilations of earlier steps
+    are out."""
     factor = 1
     for e in range(s): factor *= self.gaps[e][d]
     rest = [(self.sizes[a], k // factor) for a, k in (t for t in (row[d] for row in plan[s + 1:]) if t is not None)]
@@ -253,7 +260,8 @@ class _Derivation:
     if any(k % factor for _, k in (t for t in (row[d] for row in plan[s:]) if t is not None)): raise _NoArrangement
     reach = sum((n - 1) * k for n, k in rest)
     gap = 1
-    if rest and min(k for _, k in rest) > 1 and all(k % min(k for _, k in rest) == 0 for _, k in rest): gap = min(k for _, k in rest)
+    if rest and min(k for _, k in rest) > 1 and all(k % min(k for _, k in rest) == 0 for _, k in rest):
+      gap = min(k for _, k in rest)
     return count, reach // gap + 1, stride, gap
 
   def fit(self, plan: list[Row], least: list[int]) -> None:
@@ -297,7 +305,9 @@ class _Derivation:
       strides = tuple(w[1] if w[2] == -1 or w[0] == 1 else w[2] for w in spec)
       dilation = tuple(w[3] for w in spec)
       floor = self.floor and s == 0
-      self.arr = self.arr.tile(sizes, None if strides == sizes else strides, None if set(dilation) == {1} else dilation, floor, level=s)
+      self.arr = self.arr.tile(
+        sizes, None if strides == sizes else strides, None if set(dilation) == {1} else dilation, floor, level=s
+      )
       if last == 0: self.arr = self.arr.ravel()
 
   # ---- last: each level has its axes, in the kernel's order

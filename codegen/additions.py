@@ -2,7 +2,8 @@
 
     REDUCE(x, ADD, (a0:100000,))   ->   REDUCE(REDUCE(x, ADD, (a1:4000,)), ADD, (a0:25,))
 
-A rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have accumulators of their own.
+A rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have accumulators
+of their own.
 """
 from __future__ import annotations
 
@@ -19,11 +20,15 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
   An axis that no useful number divides is padded first.
   """
-  while (long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)) is not None:
+  while (
+    long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)
+  ) is not None:
     size = kernel.axis(long).size
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
-    if size % inner: kernel = Pad(long, inner).apply(kernel)
+    if size % inner:
+      kernel = Pad(long, inner).apply(kernel)
     kernel = Split(long, inner).apply(kernel)
+
   def nested(old: UOp, u: UOp) -> UOp:
     groups = together(kernel, old) if is_float_sum(old) else []
     if len(groups) < 2: return u
@@ -58,7 +63,8 @@ def additions(kernel: Kernel, u: UOp) -> int:
 
 
 def together(kernel: Kernel, u: UOp) -> list[list[int]]:
-  """The sequential axes of a REDUCE in groups of at most 4,096 additions, the innermost first, which has the copies of a round."""
+  """The sequential axes of a REDUCE in groups of at most 4,096 additions, the innermost first, which has the copies of a
+  round."""
   groups: list[list[int]] = [[]]
   n = copies(kernel, u)
   for i in reversed(sequential(kernel, u)):

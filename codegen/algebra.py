@@ -1,7 +1,7 @@
 """The algebra of Symbols: sympy adds and multiplies, divisions are nodes of our own, and nothing searches for a simplification.
 
-Three things are made of a sympy expression: its *key*, which says what it equals; its *form*, a list of steps that are quick to walk; and its
-text.
+Three things are made of a sympy expression: its *key*, which says what it equals; its *form*, a list of steps that are quick to
+walk; and its text.
 """
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any, Callable, Mapping, Sequence
 import sympy
 
 Key = Any   # a sympy expression
-Form = tuple[Any, ...]  # steps: an int, a name, or (operator, the numbers of the steps that are its operands…); the last is the value
+# steps: an int, a name, or (operator, the numbers of the steps that are its operands…); the last is the value
+Form = tuple[Any, ...]
 
 
 class Function(sympy.Function):  # type: ignore[misc]
@@ -76,13 +77,15 @@ def floor(a: Key, b: Key) -> Key:
     constant, others = rest.as_coeff_Add()
     if others == 0: return whole
     shared = math.gcd(int(b), *(int(t.as_coeff_Mul()[0]) for t in sympy.Add.make_args(others)))
-    if shared > 1: return whole + floor(expanded(others / shared) + constant // shared, b / shared)  # (g*A + c) // (g*B), 0 <= c < g
+    # (g*A + c) // (g*B), 0 <= c < g
+    if shared > 1: return whole + floor(expanded(others / shared) + constant // shared, b / shared)
     if isinstance(rest, FloorDiv) and rest.args[1].is_Integer: return whole + FloorDiv(rest.args[0], rest.args[1] * b)
   return whole + FloorDiv(rest, b)
 
 
 def sources_first(e: Key, operands: Callable[[Key], Sequence[Key]]) -> dict[Key, Sequence[Key]]:
-  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's stack."""
+  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
+  stack."""
   found: dict[Key, Sequence[Key]] = {}
   out: dict[Key, Sequence[Key]] = {}
   stack = [e]
@@ -128,7 +131,9 @@ def form_of(e: Key) -> Form:
   """An expression as steps."""
   number: dict[Key, int] = {}
   for n in (parts := sources_first(e, _operands)): number[n] = len(number)
-  return tuple([int(n) if n.is_Integer else n.name if n.is_Symbol else (_operator(n), *[number[o] for o in os]) for n, os in parts.items()])
+  return tuple(
+    [int(n) if n.is_Integer else n.name if n.is_Symbol else (_operator(n), *[number[o] for o in os]) for n, os in parts.items()]
+  )
 
 
 def _operands(e: Key) -> Sequence[Key]:
@@ -183,7 +188,9 @@ def _written(op: str, operands: list[tuple[Text, Any]]) -> Text:
     plain = strength > mine or (strength == mine and "//" not in rest and "%" not in rest)  # -x // 2 would be (-x) // 2
     return f"-{rest}" if plain else f"-({rest})", mine
   if op == "*":  # a // b * c is read from the left: a quotient stands first or in parentheses
-    parts = [t if s > mine or (s == mine and (n == 0 or step[0] == "*")) else f"({t})" for n, ((t, s), step) in enumerate(operands)]
+    parts = [
+      t if s > mine or (s == mine and (n == 0 or step[0] == "*")) else f"({t})" for n, ((t, s), step) in enumerate(operands)
+    ]
     return " * ".join(parts), mine
   ((a, sa), _), ((b, sb), _) = operands
   left = a if sa > mine or (sa == mine and op != "**" and not a.startswith("-")) else f"({a})"  # y - x // 2 is not y + (-x) // 2

@@ -1,8 +1,8 @@
 """Arrangements: a parameter's source tensor seen as nested levels.
 
-The outermost level is the grid, the innermost the tile, levels between are looped over. Every meta-operation gives a new Arrangement
-and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).tile((8, 32))``) is what computes the indices.
-``access.py`` goes the other way: from the index expressions of a kernel to the meta-operations that make them.
+The outermost level is the grid, the innermost the tile, levels between are looped over. Every meta-operation gives a new
+Arrangement and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).tile((8, 32))``) is what computes the
+indices. ``access.py`` goes the other way: from the index expressions of a kernel to the meta-operations that make them.
 """
 from __future__ import annotations
 
@@ -22,8 +22,15 @@ Key = int | slice | None | Any  # or an Ellipsis
 
 
 _NUMPY: dict[Any, Any] = {
-  BinaryOps.ADD: np.add, BinaryOps.MUL: np.multiply, BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod, BinaryOps.MIN: np.minimum,
-  BinaryOps.CMPLT: np.less, BinaryOps.CMPEQ: np.equal, BinaryOps.AND: np.logical_and}
+  BinaryOps.ADD: np.add,
+  BinaryOps.MUL: np.multiply,
+  BinaryOps.IDIV: np.floor_divide,
+  BinaryOps.MOD: np.mod,
+  BinaryOps.MIN: np.minimum,
+  BinaryOps.CMPLT: np.less,
+  BinaryOps.CMPEQ: np.equal,
+  BinaryOps.AND: np.logical_and,
+}
 
 
 def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
@@ -35,7 +42,8 @@ def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
 
 
 def full_key(key: Any, n: int) -> tuple[Any, ...]:
-  """An indexing key with one entry for each of ``n`` dimensions (and each None): the Ellipsis filled in, whole dimensions at the end."""
+  """An indexing key with one entry for each of ``n`` dimensions (and each None): the Ellipsis filled in, whole dimensions at the
+  end."""
   keys = key if isinstance(key, tuple) else (key,)
   dots = sum(k is Ellipsis for k in keys)
   given = sum(k is not None and k is not Ellipsis for k in keys)
@@ -65,8 +73,8 @@ def entry_text(key: Any, called: bool) -> str:
 class Arrangement:
   """A source of shape ``source`` through ``view``, whose output dimensions are those of ``levels``, outermost first.
 
-  ``Arrangement.of((64, 32)).tile((8, 32))`` has levels ``((8, 1), (8, 32))``. The meta-operations work on the outermost level, or on
-  the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit.
+  ``Arrangement.of((64, 32)).tile((8, 32))`` has levels ``((8, 1), (8, 32))``. The meta-operations work on the outermost level, or
+  on the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit.
   """
   source: Shape
   view: View
@@ -122,7 +130,8 @@ class Arrangement:
     return np.broadcast_to(np.where(valid, index, -1), self.view.shape).copy()
 
   def offsets(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-    """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a dimension."""
+    """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a
+    dimension."""
     return tuple(np.broadcast_to(i, self.view.shape).copy() for i in self._points()[0])
 
   def _points(self) -> tuple[list[Any], Any]:
@@ -156,14 +165,18 @@ class Arrangement:
   def _step(self, view: View, level: int, shape: Shape, text: str) -> Arrangement:
     """The next arrangement: ``level`` has a new shape."""
     suffix = "" if level == 0 else f", level={level}"
-    return Arrangement(self.source, view, (*self.levels[:level], shape, *self.levels[level + 1:]), (*self.chain, f".{text}{suffix})"))
+    return Arrangement(
+      self.source, view, (*self.levels[:level], shape, *self.levels[level + 1 :]), (*self.chain, f".{text}{suffix})")
+    )
 
   def _reshaped(self, level: int, shape: Shape, text: str, runs: Sequence[tuple[int, int]]) -> Arrangement:
     """``level`` in another shape; ``runs`` says how many of its dimensions become how many."""
     start, dims = self._span("reshape", level)
     levels = (*self.levels[:level], shape, *self.levels[level + 1:])
     all_runs = (*((1, 1),) * start, *runs, *((1, 1),) * (len(self.view.shape) - start - len(dims)))
-    return self._step(self.view.then(Ops.RESHAPE, Regrouped.of(tuple(n for dims in levels for n in dims), all_runs)), level, shape, text)
+    return self._step(
+      self.view.then(Ops.RESHAPE, Regrouped.of(tuple(n for dims in levels for n in dims), all_runs)), level, shape, text
+    )
 
   # ---- meta-operations
 
@@ -171,9 +184,10 @@ class Arrangement:
            moved: bool = False, level: int = 0) -> Arrangement:
     """(d, …) -> (tiles, …) and within it (shape, …): a new level of windows.
 
-    ``shape`` -1 takes a whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation`` from an
-    element to the next (default 1). A partial last window counts, its outside elements not being valid. With ``floor_mode`` it does not
-    count; with ``moved`` it is moved back until it lies inside, over elements that the window before it has too.
+    ``shape`` -1 takes a whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation``
+    from an element to the next (default 1). A partial last window counts, its outside elements not being valid. With
+    ``floor_mode`` it does not count; with ``moved`` it is moved back until it lies inside, over elements that the window before
+    it has too.
     """
     start, dims = self._span("tile", level)
     n = len(dims)
@@ -182,7 +196,8 @@ class Arrangement:
     gaps = (1,) * n if dilation is None else _ints("tile", dilation, n, "dilation")
     if any(v < 1 for v in (*sizes, *steps, *gaps)):
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {sizes}, {steps}, {gaps}")
-    if floor_mode and moved: raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (moved), not both")
+    if floor_mode and moved:
+      raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (moved), not both")
     counts: list[int] = []
     pads: list[int] = []
     specs: list[tuple[int, ...]] = []
@@ -190,7 +205,8 @@ class Arrangement:
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       rest = d - (size - 1) * gap - 1
       count = rest // stride + 1 if floor_mode else max(-(-rest // stride) + 1, 1) if d else 0
-      if count < 1 and (d or floor_mode): raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
+      if count < 1 and (d or floor_mode):
+        raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       counts.append(count)
       if moved and rest < 0: raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       over = max((count - 1) * stride - rest, 0)
@@ -229,13 +245,17 @@ class Arrangement:
     gone = self._axes("squeeze", axes, len(dims))
     if any(dims[a] != 1 for a in gone): raise ShapeError(f"squeeze: axes {gone} of a level {dims}; only a dimension of 1 can go")
     text = f"squeeze({gone[0] if len(gone) == 1 else gone}"
-    return self._reshaped(level, tuple(d for i, d in enumerate(dims) if i not in gone), text, [(1, int(i not in gone)) for i in range(len(dims))])
+    return self._reshaped(
+      level, tuple(d for i, d in enumerate(dims) if i not in gone), text, [(1, int(i not in gone)) for i in range(len(dims))]
+    )
 
   def unsqueeze(self, axis: int, level: int = 0) -> Arrangement:
     """(n) -> (1, n): a dimension of 1 comes before ``axis``."""
     _, dims = self._span("unsqueeze", level)
     at, = self._axes("unsqueeze", axis, len(dims) + 1)
-    return self._reshaped(level, (*dims[:at], 1, *dims[at:]), f"unsqueeze({at}", [*((1, 1),) * at, (0, 1), *((1, 1),) * (len(dims) - at)])
+    return self._reshaped(
+      level, (*dims[:at], 1, *dims[at:]), f"unsqueeze({at}", [*((1, 1),) * at, (0, 1), *((1, 1),) * (len(dims) - at)]
+    )
 
   def permute(self, order: Sequence[int], level: int = 0) -> Arrangement:
     """(m, n) -> (n, m): dimension i of the result is dimension ``order[i]``."""
@@ -263,10 +283,12 @@ class Arrangement:
     at, = self._axes("unflatten", axis, len(dims))
     got = tuple(sizes)
     if not all(isinstance(v, int) for v in got): raise ArgumentError(f"unflatten: sizes are ints, got {got}")
-    if got.count(-1) > 1 or any(v < -1 for v in got): raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {got}")
+    if got.count(-1) > 1 or any(v < -1 for v in got):
+      raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {got}")
     rest = prod(v for v in got if v != -1)
     if -1 in got and rest and dims[at] % rest == 0: got = tuple(dims[at] // rest if v == -1 else v for v in got)
-    if -1 in got or prod(got) != dims[at]: raise ShapeError(f"unflatten: dimension {at} of {dims} has {dims[at]} elements, which is no {got}")
+    if -1 in got or prod(got) != dims[at]:
+      raise ShapeError(f"unflatten: dimension {at} of {dims} has {dims[at]} elements, which is no {got}")
     runs = [*((1, 1),) * at, (1, len(got)), *((1, 1),) * (len(dims) - at - 1)]
     return self._reshaped(level, (*dims[:at], *got, *dims[at + 1:]), f"unflatten({at}, {got}", runs)
 
@@ -274,11 +296,17 @@ class Arrangement:
     """((a), (b)) -> ((a, b)): ``levels`` levels (default: all) become one, from ``level`` on."""
     self._span("ravel", level)
     n = len(self.levels) - level if levels is None else levels
-    if n < 1 or level + n > len(self.levels): raise AxisError(f"ravel: {n} levels from level {level}; there are {len(self.levels)}")
+    if n < 1 or level + n > len(self.levels):
+      raise AxisError(f"ravel: {n} levels from level {level}; there are {len(self.levels)}")
     joined = tuple(d for dims in self.levels[level:level + n] for d in dims)
     args = [f"levels={n}"] if n < len(self.levels) - level else []
     if level: args.append(f"level={level}")
-    return Arrangement(self.source, self.view, (*self.levels[:level], joined, *self.levels[level + n:]), (*self.chain, f".ravel({', '.join(args)})"))
+    return Arrangement(
+      self.source,
+      self.view,
+      (*self.levels[:level], joined, *self.levels[level + n :]),
+      (*self.chain, f".ravel({', '.join(args)})"),
+    )
 
   def pad(self, amounts: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
     """(n) -> (lo + n + hi): elements before and behind that are not valid."""
@@ -287,7 +315,9 @@ class Arrangement:
     if len(pairs) != len(dims): raise ShapeError(f"pad: a pair for each of {len(dims)} dimensions, got {pairs}")
     if any(v < 0 for p in pairs for v in p): raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
     full = ((0, 0),) * start + pairs + ((0, 0),) * (len(self.view.shape) - start - len(dims))
-    return self._step(self.view.then(Ops.PAD, full), level, tuple(lo + d + hi for d, (lo, hi) in zip(dims, pairs)), f"pad({pairs}")
+    return self._step(
+      self.view.then(Ops.PAD, full), level, tuple(lo + d + hi for d, (lo, hi) in zip(dims, pairs)), f"pad({pairs}"
+    )
 
   def shrink(self, ranges: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
     """(n) -> (end - begin): what lies outside [begin, end) goes."""
@@ -302,7 +332,9 @@ class Arrangement:
     """(n) -> (n), last element first."""
     start, dims = self._span("flip", level)
     got = self._axes("flip", axes, len(dims))
-    return self._step(self.view.then(Ops.FLIP, tuple(start + a for a in got)), level, dims, f"flip({got[0] if len(got) == 1 else got}")
+    return self._step(
+      self.view.then(Ops.FLIP, tuple(start + a for a in got)), level, dims, f"flip({got[0] if len(got) == 1 else got}"
+    )
 
   def index(self, key: Key | tuple[Key, ...], level: int = 0) -> Arrangement:
     """(m, n) -> (n): indices, slices with steps, None and ... as numpy has them: ``a[0]``, ``a[1:, ::-2]``.

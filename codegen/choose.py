@@ -27,7 +27,8 @@ def choose(parts: Parts, target: Target | None) -> Parts:
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
-  """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one program."""
+  """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one
+  program."""
   if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
@@ -41,13 +42,15 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
 
 
 def panel(kernel: Kernel, target: Target, room: list[int]) -> Kernel:
-  """What a product reads again for each of its rows, in long strides, is copied to local memory first, while there is ``room`` (in bytes)."""
+  """What a product reads again for each of its rows, in long strides, is copied to local memory first, while there is ``room``
+  (in bytes)."""
   lanes = kernel.of_kind(AxisKind.LANE)
   loops = [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return kernel
   lane, last = lanes[0].id, loops[-1].id
   for x in profile(kernel).accesses:
-    if x.write or x.gated or x.node.src[0].op is not Ops.DEFINE_GLOBAL or lane not in x.axes or not x.axes & kernel.bound: continue
+    if x.write or x.gated or x.node.src[0].op is not Ops.DEFINE_GLOBAL or lane not in x.axes or not x.axes & kernel.bound:
+      continue
     if x.steps.get(lane) == 1 and (x.steps.get(last) or 0) * x.itemsize < PANEL_STEP: continue
     again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in x.axes)
     size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes)
@@ -60,6 +63,10 @@ def panel(kernel: Kernel, target: Target, room: list[int]) -> Kernel:
 def whole_axis(kernel: Kernel) -> Kernel:
   """For an evaluator with arrays: an axis that is contiguous wherever it is seen, as one vector."""
   accesses = profile(kernel).accesses
-  fits = [a for a in kernel.axes if a.id not in kernel.bound and 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)]
+  fits = [
+    a
+    for a in kernel.axes
+    if a.id not in kernel.bound and 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
+  ]
   best = max(fits, key=lambda a: a.size, default=None)
   return kernel if best is None else Vectorize(best.id).apply(kernel)

@@ -1,8 +1,7 @@
 """One typed object for every setting. Each field names its environment variable.
 
-``with config(debug=4): ...`` sets fields for the block, in the thread (or asyncio task) that it is in; an assignment outside of such a block
-sets them for the process. Fields marked ``key`` change the code that is
-generated and so belong to every cache key.
+``with config(debug=4): ...`` sets fields for the block, in the thread (or asyncio task) that it is in; an assignment outside of
+such a block sets them for the process. Fields marked ``key`` change the code that is generated and so belong to every cache key.
 """
 from __future__ import annotations
 
@@ -42,36 +41,66 @@ def _either(values: Sequence[Any]) -> str:
   return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
 
-_here: ContextVar[Mapping[str, Any]] = ContextVar("ntgrad settings", default=MappingProxyType({}))   # what the with blocks around say
+# what the with blocks around say
+_here: ContextVar[Mapping[str, Any]] = ContextVar("ntgrad settings", default=MappingProxyType({}))
 _lock = threading.Lock()
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)   # type: ignore[attr-defined]
 
 
 @dataclass
 class Config:
-  """The settings in force. Assign a field, or use ``with config(field=value):``. Raises ConfigError for what a setting does not take."""
-  debug: int = _setting("DEBUG", 0, "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly",
-                        values=range(7))
+  """The settings in force. Assign a field, or use ``with config(field=value):``. Raises ConfigError for what a setting does not
+  take."""
+
+  debug: int = _setting(
+    "DEBUG",
+    0,
+    "1 devices and schedules, 2 a line per kernel, 3 axes and arrangements, 4 source, 5 linear UOps, 6 assembly",
+    values=range(7),
+  )
   noopt: int = _setting("NOOPT", 0, "1 leaves every kernel as plain loops", key=True, values=(0, 1))
-  allow_tf32: int = _setting("ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True,
-                             values=(0, 1))
+  allow_tf32: int = _setting(
+    "ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True, values=(0, 1)
+  )
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some", values=(0, 1))
-  beam: int = _setting("BEAM", 0, "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's", key=True,
-                       values=range(1025))
+  beam: int = _setting(
+    "BEAM",
+    0,
+    "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's",
+    key=True,
+    values=range(1025),
+  )
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
   cache: int = _setting("CACHE", 1, "0 keeps nothing on disk", values=(0, 1))
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
-  cache_bytes: int = _setting("CACHE_BYTES", 2 << 30, "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
-                              values=range(1 << 62))
-  memory: int = _setting("MEMORY", 0, "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
-                         values=range(1 << 62))
-  show: str = _setting("SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names")
+  cache_bytes: int = _setting(
+    "CACHE_BYTES",
+    2 << 30,
+    "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
+    values=range(1 << 62),
+  )
+  memory: int = _setting(
+    "MEMORY",
+    0,
+    "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
+    values=range(1 << 62),
+  )
+  show: str = _setting(
+    "SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names"
+  )
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass", values=(0, 1))
-  vector_bits: int = _setting("VECTOR_BITS", 0, "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
-                              key=True, values=(0, 128, 256, 512))
+  vector_bits: int = _setting(
+    "VECTOR_BITS",
+    0,
+    "bits of a vector register of the CPU to make code for: 128, 256, 512; 0 is the machine's",
+    key=True,
+    values=(0, 128, 256, 512),
+  )
   cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True, values=range(1025))
-  workers: int = _setting("WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core", values=range(1025))
+  workers: int = _setting(
+    "WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core", values=range(1025)
+  )
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 
   @contextmanager
@@ -130,8 +159,8 @@ class Config:
 
 
 class _Within(Config):
-  """The settings while some thread is in a with block. The fields that such blocks have are no attributes of the object meanwhile, so who asks
-  comes to ``__getattr__``; all others, and all when there is no block, are as quick as attributes are."""
+  """The settings while some thread is in a with block. The fields that such blocks have are no attributes of the object
+  meanwhile, so who asks comes to ``__getattr__``; all others, and all when there is no block, are as quick as attributes are."""
 
   def __getattr__(self, name: str) -> Any:
     here = _here.get()

@@ -68,14 +68,24 @@ def profile(kernel: Kernel) -> Profile:
     ids = frozenset(r.arg[0] for r in u.ranges)
     if u.op in (Ops.LOAD, Ops.STORE):
       gate = u.src[2:3] if u.op is Ops.LOAD else u.src[3:4]
-      out.accesses.append(MemoryAccess(u, steps_of(flat_index(kernel, u)), ids if u.op is Ops.LOAD else frozenset(r.arg[0] for r in u.ranges),
-                                 bool(gate), u.op is Ops.STORE, u.src[0].dtype.itemsize))
+      out.accesses.append(
+        MemoryAccess(
+          u,
+          steps_of(flat_index(kernel, u)),
+          ids if u.op is Ops.LOAD else frozenset(r.arg[0] for r in u.ranges),
+          bool(gate),
+          u.op is Ops.STORE,
+          u.src[0].dtype.itemsize,
+        )
+      )
     elif u.op is Ops.REDUCE:
       operand = frozenset(r.arg[0] for r in u.src[0].ranges)
       out.reduces.append((operand | frozenset(u.arg[1]), frozenset(u.arg[1])))
       work[operand] = work.get(operand, 0) + FUNCTIONS[u.arg[0]].cost
     elif u.op is Ops.ALU and u not in in_index:
-      fused = u.arg is BinaryOps.MUL and users.get(u) == 1 and any(r.src[0] is u for r in kernel.reduces if r.arg[0] is BinaryOps.ADD)
+      fused = (
+        u.arg is BinaryOps.MUL and users.get(u) == 1 and any(r.src[0] is u for r in kernel.reduces if r.arg[0] is BinaryOps.ADD)
+      )
       if not fused: work[ids] = work.get(ids, 0) + FUNCTIONS[u.arg].cost
   out.work = [Work(a, c) for a, c in work.items()]
   return out

@@ -88,7 +88,8 @@ class dtypes:
     if x is __builtins_int__: return dtypes.default_int
     if x is __builtins_float__: return dtypes.default_float
     try:
-      if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]   # numpy takes other things for float64: None, and what has a dtype
+      # numpy takes other things for float64: None, and what has a dtype
+      if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]
     except (TypeError, KeyError): pass
     raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
 
@@ -119,7 +120,8 @@ _by_np = {d.np: d for d in dtypes.all}
 
 
 def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-  """An array as a float dtype of less than 32 bits, rounded once, to nearest even (ml_dtypes rounds doubles twice, by way of float32)."""
+  """An array as a float dtype of less than 32 bits, rounded once, to nearest even (ml_dtypes rounds doubles twice, by way of
+  float32)."""
   with np.errstate(over="ignore"):
     if dtype is dtypes.float16 or (x.dtype.kind == "f" and x.dtype.itemsize <= 4): return x.astype(dtype.np)
     x = x.astype(np.float64)
@@ -154,10 +156,11 @@ def number_text(value: Any, dtype: DType) -> str:
 
 
 def cast_number(value: Any, src: DType, dst: DType) -> Any:
-  """A constant of one dtype cast to another. Floats outside of an int dtype become what x86 makes of them: the cast is undefined, and a
-  compiler that sees it done to a constant takes any number."""
+  """A constant of one dtype cast to another. Floats outside of an int dtype become what x86 makes of them: the cast is undefined,
+  and a compiler that sees it done to a constant takes any number."""
   if src.kind == "f" and dst.kind in "iu" and not dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1:
-    with np.errstate(invalid="ignore"): value = np.array(value).astype(np.int32 if dst.itemsize < 4 or dst.short == "int" else np.int64).item()
+    with np.errstate(invalid="ignore"):
+      value = np.array(value).astype(np.int32 if dst.itemsize < 4 or dst.short == "int" else np.int64).item()
   return held(value, dst)
 
 

@@ -1,4 +1,5 @@
-"""Makers of the tensor graph's elementwise nodes: each stores the shape and device it knows on the node, so that nothing has to find them again.
+"""Makers of the tensor graph's elementwise nodes: each stores the shape and device it knows on the node, so that nothing has to
+find them again.
 
 They trust their arguments: nodes of one shape, and of one dtype where the function takes that.
 """

@@ -65,7 +65,8 @@ class CompileError(NtgradError, RuntimeError):
 
 
 class ApplicationError(NtgradError, ValueError):
-  """An application of the tile language that cannot be read: an unknown name, a statement that a kernel has not, a value of the wrong kind."""
+  """An application of the tile language that cannot be read: an unknown name, a statement that a kernel has not, a value of the
+  wrong kind."""
 
 
 class StateError(NtgradError, ValueError):
@@ -81,7 +82,8 @@ class ConfigError(NtgradError, ValueError):
 
 
 class InterchangeError(NtgradError, BufferError):
-  """Memory that cannot be shared with another library as asked: strides, a dtype or a device that one of the two has not, a copy ruled out."""
+  """Memory that cannot be shared with another library as asked: strides, a dtype or a device that one of the two has not, a copy
+  ruled out."""
 
 
 class NoInterfaceError(NtgradError, AttributeError):

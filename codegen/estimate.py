@@ -9,7 +9,8 @@ STAGES = 3             # of a pipeline, all in shared memory at once
 
 
 def estimate(kernel: Kernel, target: Target) -> float:
-  """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
+  """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
+  memory."""
   sizes = {a.rng: a.size for a in kernel.axes}
   grid = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.programs]
   programs, spread = prod(a.size for a in grid), {a.rng for a in grid}

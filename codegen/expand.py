@@ -1,6 +1,7 @@
 """Expansion: UPCAST and UNROLL axes become copies, LANE axes become vectors, indices become one flat index a buffer.
 
-What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one accumulator.
+What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one
+accumulator.
 """
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class Expander:
     return step
 
   def contiguous(self, at: UOp, ats: list[UOp]) -> bool:
-    """Whether the lanes of an index follow one another (a step that depends on ranges, as in (8*i + lane) // 8, shows lane by lane)."""
+    """Whether the lanes of an index follow one another (a step that depends on ranges, as in (8*i + lane) // 8, shows lane by
+    lane)."""
     step = self.step_of(at)
     return step == 1 if step is not None else all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats))
 
@@ -126,7 +128,12 @@ class Expander:
     lanes = self.lanes_of(u)
     steps = [ix.sub(x, lanes[0]) for x in lanes]
     if all(s.op is Ops.CONST for s in steps):
-      return UOp(Ops.ALU, dtypes.index.vec(self.width), (lanes[0], UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(steps))), BinaryOps.ADD)
+      return UOp(
+        Ops.ALU,
+        dtypes.index.vec(self.width),
+        (lanes[0], UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(steps))),
+        BinaryOps.ADD,
+      )
     return UOp(Ops.VECTORIZE, dtypes.index.vec(self.width), tuple(lanes))
 
   def compared(self, c: UOp) -> UOp:
@@ -185,7 +192,9 @@ class Expander:
 
   def store(self, u: UOp) -> list[UOp]:
     buffer, index, value = u.src[:3]
-    over = [a for a in self.copied if a.rng in index.ranges or a.rng in value.ranges or (len(u.src) > 3 and a.rng in u.src[3].ranges)]
+    over = [
+      a for a in self.copied if a.rng in index.ranges or a.rng in value.ranges or (len(u.src) > 3 and a.rng in u.src[3].ranges)
+    ]
     out: list[UOp] = []
     for env in self.envs(over):
       at, v = self.flat(buffer, index, env), self.value(value, env)
@@ -207,7 +216,9 @@ class Expander:
     return out
 
   def _store(self, u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
-    return UOp(u.op, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg if isinstance(u.arg, str) else None)
+    return UOp(
+      u.op, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg if isinstance(u.arg, str) else None
+    )
 
   def stage(self, u: UOp, env: Env) -> UOp:
     """An element of a staged value: STAGE(index, local array, stores that fill it), with the loops that the stores go through."""
@@ -275,6 +286,7 @@ def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
 
 
 def expand(kernel: Kernel) -> tuple[UOp, ...]:
-  """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 + 1]."""
+  """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 +
+  1]."""
   return Expander(kernel).run()
 

@@ -1,8 +1,8 @@
 """The functions of ALU nodes, an entry each: what it costs, which dtypes it takes, what it combines with, its gradient.
 
-A new one is a member of UnaryOps, BinaryOps or TernaryOps, an entry of :data:`FUNCTIONS`, and its spelling in each backend: on numpy arrays
-(``backends/numpy/functions.py``), in OpenCL C (``backends/opencl/renderer.py``), in Triton (``backends/cuda/expressions.py``).
-``tests/unit/test_functions.py`` says what is missing where.
+A new one is a member of UnaryOps, BinaryOps or TernaryOps, an entry of :data:`FUNCTIONS`, and its spelling in each backend: on
+numpy arrays (``backends/numpy/functions.py``), in OpenCL C (``backends/opencl/renderer.py``), in Triton
+(``backends/cuda/expressions.py``). ``tests/unit/test_functions.py`` says what is missing where.
 """
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
 class Function:
   """What is true of a function wherever it is computed."""
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
-  again: int = 1                                     # how many ALU operations it counts as where the scheduler would compute it twice
+  # how many ALU operations it counts as where the scheduler would compute it twice
+  again: int = 1
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # what it is on bools, where that has another name
@@ -116,12 +117,19 @@ FUNCTIONS: dict[Any, Function] = {
   UnaryOps.ISNAN: Function(gives=dtypes.bool),
   BinaryOps.ADD: Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=(lambda u, g: g,) * 2),
   BinaryOps.SUB: Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
-  BinaryOps.MUL: Function(boolean=BinaryOps.AND, identity=lambda d: 1,
-                          gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))),
-  BinaryOps.DIV: Function(5, 2, "f", gradient=(lambda u, g: quotient(g, u.src[1]), lambda u, g: negative(product(quotient(g, u.src[1]), u)))),
+  BinaryOps.MUL: Function(
+    boolean=BinaryOps.AND, identity=lambda d: 1, gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))
+  ),
+  BinaryOps.DIV: Function(
+    5, 2, "f", gradient=(lambda u, g: quotient(g, u.src[1]), lambda u, g: negative(product(quotient(g, u.src[1]), u)))
+  ),
   BinaryOps.IDIV: Function(20, 4, "fiu"),
-  BinaryOps.MOD: Function(20, 4, "fiu",   # a % b is a - a // b * b, and a // b has no slope
-                          gradient=(lambda u, g: g, lambda u, g: negative(product(g, binary(BinaryOps.IDIV, *u.src))))),
+  BinaryOps.MOD: Function(
+    20,
+    4,
+    "fiu",  # a % b is a - a // b * b, and a // b has no slope
+    gradient=(lambda u, g: g, lambda u, g: negative(product(g, binary(BinaryOps.IDIV, *u.src)))),
+  ),
   BinaryOps.MAX: Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
   BinaryOps.MIN: Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
   BinaryOps.POW: Function(60, 20, "fiu", gradient=(_base, _exponent)),
@@ -132,6 +140,8 @@ FUNCTIONS: dict[Any, Function] = {
   BinaryOps.SHL: Function(takes="iu"),
   BinaryOps.SHR: Function(takes="iu"),
   BinaryOps.THREEFRY: Function(100, 80, dtypes.uint64),
-  TernaryOps.WHERE: Function(gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], const(0.0, g.dtype, g.shape), g))),
+  TernaryOps.WHERE: Function(
+    gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], const(0.0, g.dtype, g.shape), g))
+  ),
 }
 COMBINERS = tuple(fn for fn, about in FUNCTIONS.items() if about.identity is not None)

@@ -77,7 +77,8 @@ def linear(u: UOp) -> Linear:
 
 @memoized
 def _sum(u: UOp) -> Linear | None:
-  """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a collector."""
+  """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a
+  collector."""
   if u.op is Ops.CONST: return ((), u.arg)
   if u.op is not Ops.ALU: return None
   a, b = u.src[0], u.src[-1]

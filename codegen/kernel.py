@@ -32,8 +32,8 @@ class AxisKind(Enum):
 class Axis:
   """One dimension of the iteration space: ``RANGE(id, size)`` in the body.
 
-  ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of them.
-  ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
+  ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
+  them. ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
   """
   id: int
   size: int
@@ -73,8 +73,8 @@ REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
 
 
 def reads_its_place(effect: UOp) -> bool:
-  """Whether storing an element twice, or in another order, leaves something else: an ATOMIC, a STORE that adds, one that goes through an axis
-  in order."""
+  """Whether storing an element twice, or in another order, leaves something else: an ATOMIC, a STORE that adds, one that goes
+  through an axis in order."""
   return effect.op is Ops.ATOMIC or isinstance(effect.arg, tuple) and (effect.arg[0] == "add" or bool(effect.arg[1]))
 
 
@@ -136,9 +136,11 @@ class Kernel:
 
   @cached_property
   def plain(self) -> bool:
-    """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, or wrote elsewhere than it reads.
+    """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, or wrote elsewhere than
+    it reads.
 
-    STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is plain.
+    STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
+    plain.
     """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
     done: set[UOp] = set()

@@ -13,7 +13,8 @@ from .uop import UOpList
 class Linearizer:
   """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``.
 
-  Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)`` works as well.
+  Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)``
+  works as well.
   """
 
   def __init__(self, ast: Kernel, target: Target | None = None):

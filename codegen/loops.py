@@ -1,6 +1,7 @@
 """Pass: the expanded statements of a part -> the same with loops: each phase of reductions its LOOP, each REDUCE its accumulator.
 
-    STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop)); STORE(y, gidx0, phi)
+    STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop));
+    STORE(y, gidx0, phi)
 
 Nothing has an order yet: a node knows in which loops it stands, and what its value varies with.
 """
@@ -39,7 +40,8 @@ def positions(kernel: Kernel) -> dict[int, UOp]:
 
 
 class LoopNest:
-  """The roots of an expanded part with loops and accumulators (``out``), and for every node the loops that it stands in (``inside``)."""
+  """The roots of an expanded part with loops and accumulators (``out``), and for every node the loops that it stands in
+  (``inside``)."""
 
   def __init__(self, kernel: Kernel, roots: tuple[UOp, ...]):
     self.kernel = kernel

@@ -5,7 +5,8 @@ from typing import Any, Callable, Sequence
 
 
 def fold(root: Any, parts: Callable[[Any], Sequence[Any]], made: Callable[[Any, list[Any]], Any]) -> Any:
-  """What ``made`` gives for ``root``. It gets a value and what it gave for each of its ``parts``, from left to right, before the value itself."""
+  """What ``made`` gives for ``root``. It gets a value and what it gave for each of its ``parts``, from left to right, before the
+  value itself."""
   out: list[Any] = []
   stack: list[tuple[Any, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
   while stack:

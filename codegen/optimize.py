@@ -1,7 +1,7 @@
 """Heuristics: which Opts make a kernel fast on a target, from a cost model of vector loads, arithmetic, registers and reuse.
 
-For CPUs: one axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs that
-are long enough to be worth starting. Nothing here changes what a kernel computes.
+For CPUs: one axis becomes vector lanes, others register copies, where that lets loads be shared; the rest is spread over programs
+that are long enough to be worth starting. Nothing here changes what a kernel computes.
 """
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ JOIN = 12                        # of an accumulator's lanes, after the loop
 KEPT = 8                         # loaded vectors that are in registers at once, at most
 SPILL = 0.3                      # of all arithmetic, for each register too few
 CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
-STATEMENT, APART = 1/1024, 0.02  # of all, for each statement written out and each axis between copies: neighbours in memory are better
+# of all, for each statement written out and each axis between copies: neighbours in memory are better
+STATEMENT, APART = 1/1024, 0.02
 
 # ---- panels
 MANY_USES = 256                  # of a gather's vectors, from which on a panel pays
@@ -55,7 +56,8 @@ PACKED = 64 << 10                # bytes of the other side at most
 
 
 def optimize(kernel: Kernel, target: Target) -> Kernel:
-  """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is linearised."""
+  """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
+  linearised."""
   if not kernel.plain: return kernel
   if target.blocks: return tile(kernel, target)
   kernel = merge_axes(split_axes(kernel))
@@ -81,7 +83,8 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
 def stream(kernel: Kernel, target: Target) -> Kernel:
   """Stores of large outputs go past the cache: what they would push out is worth more."""
   for p in kernel.params:
-    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream: kernel = NonTemporal(p.slot).apply(kernel)
+    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream:
+      kernel = NonTemporal(p.slot).apply(kernel)
   return kernel
 
 
@@ -133,7 +136,8 @@ class Search:
       if inner and inner[-1].size % PART == 0 and lane is None: yield {inner[-1].id: PART}
 
   def copies(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
-    """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in memory) first."""
+    """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in
+    memory) first."""
     loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
     useful = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
     yield {}
@@ -163,8 +167,13 @@ class Search:
     return not self._overlap[key] and rows >= MANY_USES and size <= panel(self.target)
 
   def _long_step(self, x: MemoryAccess, lane: int | None) -> bool:
-    """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read together."""
-    return lane is not None and x.steps.get(lane) == 1 and not any((x.steps.get(b) or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
+    """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read
+    together."""
+    return (
+      lane is not None
+      and x.steps.get(lane) == 1
+      and not any((x.steps.get(b) or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
+    )
 
   def cost(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
@@ -185,7 +194,8 @@ class Search:
       if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
       elif x.steps.get(lane) == 1:
         price, extra = vec, 0.0
-        if x.axes & self.bound and self._long_step(x, lane) and not self.stageable(x, lane, width, copies): price += FAR_LOAD / copies.get(lane, 1)
+        if x.axes & self.bound and self._long_step(x, lane) and not self.stageable(x, lane, width, copies):
+          price += FAR_LOAD / copies.get(lane, 1)
       elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
       elif self.stageable(x, lane, width, copies): price, extra = STAGED * vec, 0.0   # gathered once into local memory
       else: price = extra = GATHER * width
@@ -270,7 +280,9 @@ def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
     if columns:  # several sub-panels a program, as long as they fit and enough programs are left
       c = columns[-1]
       spare = prod(a.size for a in (*rows, *columns)) // PANEL_PROGRAMS
-      parts = max((p for p in range(1, MOST_PANELS + 1) if c.size % p == 0 and p * size <= panel(target) and spare // p >= 1), default=1)
+      parts = max(
+        (p for p in range(1, MOST_PANELS + 1) if c.size % p == 0 and p * size <= panel(target) and spare // p >= 1), default=1
+      )
       if parts > 1: kernel = Serial(c.id, parts).apply(kernel)
     programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID) if a.id in {c.id for c in columns})
     for r in rows[::-1]:
@@ -284,7 +296,9 @@ def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
     kernel = CacheRead(slot, lane.id).apply(kernel)
     for y in profile(kernel).accesses:  # the other side, where each step goes to another line: pack the rows of one iteration
       again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in y.axes)
-      size = y.itemsize * prod(a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
+      size = y.itemsize * prod(
+        a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)
+      )
       other = y.node.src[0].arg[0]
       if y.write or other == slot or lane.id in y.axes or not y.axes & kernel.bound or again < 2 or size > PACKED: continue
       if (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR: kernel = CacheRead(other, inner.id, each_round=True).apply(kernel)

@@ -1,7 +1,7 @@
 """A kernel cut into what is lowered together: *parts*, in the order in which they run, between the marks of loops and branches.
 
-A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own, in which the
-program's position and the loops around it are SPECIAL nodes. Opts are chosen for each part.
+A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own,
+in which the program's position and the loops around it are SPECIAL nodes. Opts are chosen for each part.
 """
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from .uop import Ops, UOp
 
 @dataclass(frozen=True)
 class Part:
-  """Statements that run at once, or one value that a mark asks for (the body is not a STORE then). ``roots``: its body, once expanded."""
+  """Statements that run at once, or one value that a mark asks for (the body is not a STORE then). ``roots``: its body, once
+  expanded."""
   kernel: Kernel
   roots: tuple[UOp, ...] = ()
 
 
 @dataclass(frozen=True)
 class Mark:
-  """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``: of a LOOP,
-  whose value is the SPECIAL ("for", axis id, size) in the parts inside."""
+  """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``:
+  of a LOOP, whose value is the SPECIAL ("for", axis id, size) in the parts inside."""
   op: Ops
   values: tuple[Part, ...] = ()
   axis: Axis | None = None
@@ -67,4 +68,6 @@ class Parts:
 
   def map(self, fn: Callable[[Part], Part]) -> Parts:
     """With every part replaced."""
-    return replace(self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items]))
+    return replace(
+      self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items])
+    )

@@ -1,9 +1,10 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --tiles, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered --widths--> linear
+    kernel (index form) --tiles, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
+    --widths--> linear
 
-After ``opts`` nothing chooses. ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these,
-``python -m ntgrad passes`` prints the list.
+After ``opts`` nothing chooses. ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after
+these, ``python -m ntgrad passes`` prints the list.
 """
 from __future__ import annotations
 
@@ -37,10 +38,12 @@ class Pass:
   about: Callable[..., Any]
 
 
-def _tiles(kernel: Kernel, target: Target | None) -> Kernel: return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
+def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
+  return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
 
 
-def _additions(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
+def _additions(parts: Parts, target: Target | None) -> Parts:
+  return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
 
 
 def _expand(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
@@ -59,7 +62,8 @@ _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 
 
 def run(program: Any, target: Target | None, first: str, last: str, name: str = "") -> Any:
-  """What the passes from ``first`` to ``last`` make of a program; ``name`` is the kernel's, for messages. Raises VerifyError, ConfigError."""
+  """What the passes from ``first`` to ``last`` make of a program; ``name`` is the kernel's, for messages. Raises VerifyError,
+  ConfigError."""
   shown = {x.strip() for x in config.show.split(",")} - {""} if config.show else ()
   if unknown := [x for x in shown if x not in _NUMBER]:
     raise ConfigError(f"SHOW={config.show!r}: no pass {unknown[0]!r}; passes: {', '.join(_NUMBER)}")
@@ -83,8 +87,8 @@ def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
 
 
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
-  """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target`` likes are chosen,
-  and without a target the UOps are scalar."""
+  """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
+  likes are chosen, and without a target the UOps are scalar."""
   parts = cut(kernel, target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 

@@ -1,7 +1,7 @@
 """Pass: parts with loops -> one list of UOps, every node in the innermost loop or branch that it depends on.
 
-:class:`Sorter` puts the nodes of one part in order; :class:`Writer` puts parts one after the other: index arithmetic as far out as it can
-stand, once; what touches memory that the kernel writes exactly where its statement stands.
+:class:`Sorter` puts the nodes of one part in order; :class:`Writer` puts parts one after the other: index arithmetic as far out
+as it can stand, once; what touches memory that the kernel writes exactly where its statement stands.
 """
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .uop import Ops, UOp, UOpList, prod, toposort
 
 
 class Sorter:
-  """The nodes of one part in order: nodes into blocks (one a loop), blocks into a list (``out``), by a topological sort with priorities."""
+  """The nodes of one part in order: nodes into blocks (one a loop), blocks into a list (``out``), by a topological sort with
+  priorities."""
   FIRST = {Ops.DEFINE_GLOBAL: -5, Ops.DEFINE_LOCAL: -4, Ops.SPECIAL: -3, Ops.DEFINE_ACC: -2, Ops.CONST: -1}
 
   def __init__(self, low: LoopNest):
@@ -124,14 +125,16 @@ class Writer:
     self.root: list[Any] = []
     self.blocks: list[list[Any]] = [self.root]           # the open ones
     self.opened: list[int] = []                          # in each but the last, where that begins which is open inside it
-    self.again: list[dict[UOp, UOp]] = [{}]              # for each open block: a node as it would be interned -> the one that stands there
+    # for each open block: a node as it would be interned -> the one that stands there
+    self.again: list[dict[UOp, UOp]] = [{}]
     self.home: dict[UOp, int] = {}                       # every node that stands somewhere -> how many blocks are round it
 
   @property
   def depth(self) -> int: return len(self.blocks) - 1
 
   def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
-    """A node without effect: the one that stands in an open block, or a new one, with ``hoist`` as far out as its sources allow."""
+    """A node without effect: the one that stands in an open block, or a new one, with ``hoist`` as far out as its sources
+    allow."""
     like = UOp(u.op, u.dtype, src, u.arg)
     for table in reversed(self.again):
       if like in table: return table[like]
@@ -223,7 +226,8 @@ class Writer:
     self.home[end] = self.depth
 
   def list(self) -> UOpList:
-    """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands before."""
+    """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands
+    before."""
     start = next((i for i, u in enumerate(self.root) if not isinstance(u, UOp) or u.op not in _FIRST), len(self.root))
     moved = {u for u in self.root[start:] if isinstance(u, UOp) and u.op in _FIRST and u.op is not Ops.DEFINE_ACC}
     head = [*self.root[:start], *(u for u in self.root[start:] if isinstance(u, UOp) and u in moved)]
@@ -242,7 +246,8 @@ _FIRST = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.
 
 
 def place(parts: Parts, target: Target | None = None) -> UOpList:
-  """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, .., PHI, ENDLOOP."""
+  """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
+  PHI, ENDLOOP."""
   target = target or Target("none")
   writer = Writer(parts, target.private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)

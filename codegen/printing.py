@@ -61,7 +61,10 @@ class Printer:
       name = _REDUCE.get(fn[0], fn[0].name.lower())
       return (f"{name}[{', '.join(f'a{i}' for i in fn[1])}]({self.text(src[0])})", _CALL)
     if u.op is Ops.SCAN:
-      return (f"scan[{_REDUCE.get(fn[0], fn[0].name.lower())}, a{fn[1]}{', reverse' if fn[2] else ''}]({self.text(src[0])})", _CALL)
+      return (
+        f"scan[{_REDUCE.get(fn[0], fn[0].name.lower())}, a{fn[1]}{', reverse' if fn[2] else ''}]({self.text(src[0])})",
+        _CALL,
+      )
     if u.op is Ops.SORT: return (f"sort[a{fn[0]}{', descending' if fn[1] else ''}]({self.text(src[0])})", _CALL)
     if u.op is Ops.STAGE: return (f"stage[{', '.join(f'a{i}' for i in fn)}]({self.text(src[0])})", _CALL)
     if u.op in (Ops.CAST, Ops.BITCAST):
@@ -69,7 +72,8 @@ class Printer:
       to = dtype_name(u.dtype)
       return (f"{to}({self.text(src[0])})" if u.op is Ops.CAST else f"bitcast[{to}]({self.text(src[0])})", _CALL)
     if u.op is not Ops.ALU: return (f"{u.op.name}({', '.join(map(self.text, src))})", _CALL)
-    if fn is TernaryOps.WHERE: return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
+    if fn is TernaryOps.WHERE:
+      return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
     if fn is UnaryOps.NEG: return (f"-{self.text(src[0], _UNARY + 1)}", _UNARY)
     if fn is UnaryOps.NOT: return (f"~{self.text(src[0], _UNARY + 1)}", _UNARY)
     if fn in _INFIX:
@@ -126,19 +130,23 @@ def index_form(kernel: Kernel) -> str:
       v0 = max[a1](data1[a0, a1])
       store data0[a0, a1] = exp(data1[a0, a1] - v0)
 
-  Where statements have an order: a line a variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with what they have beneath
-  them, ``acc[a1, a2] = …``.
+  Where statements have an order: a line a variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with what they
+  have beneath them, ``acc[a1, a2] = …``.
   """
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
-  lines += [f"data{p.slot:<3d}{p.shape} {dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
-            for p in kernel.params]
+  lines += [
+    f"data{p.slot:<3d}{p.shape} "
+    f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
+    for p in kernel.params
+  ]
   lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
 
 
 def form_text(program: Any) -> str:
-  """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of UOps."""
+  """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
+  UOps."""
   if isinstance(program, Kernel): return index_form(program)
   if not isinstance(program, Parts): return str(program)
   lines: list[str] = []

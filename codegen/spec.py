@@ -1,7 +1,7 @@
 """The verifier: what is legal in each of the three forms, one table of rules an op.
 
-A rule is a function of a node (and where it stands) that gives one sentence about what is wrong, or None. The first sentence becomes a
-VerifyError that names the kernel, the rule broken and the line of the listing.
+A rule is a function of a node (and where it stands) that gives one sentence about what is wrong, or None. The first sentence
+becomes a VerifyError that names the kernel, the rule broken and the line of the listing.
 """
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from .errors import VerifyError
 from .functions import COMBINERS, refusal
 from .index import vmax
 from .kernel import EFFECTS, reads_its_place
-from .spec_rules import BUFFERS, NO_VALUE, access_rule, alu_rule, cast_rule, const_rule, global_rule, local_rule, names, variable_rule
+from .spec_rules import (
+  BUFFERS,
+  NO_VALUE,
+  access_rule,
+  alu_rule,
+  cast_rule,
+  const_rule,
+  global_rule,
+  local_rule,
+  names,
+  variable_rule,
+)
 from .uop import MOVEMENT, Ops, UOp, UOpList, prod, step_of, toposort
 from .view import TRANSFORMS
 
@@ -66,7 +77,9 @@ def _lin_acc(u: UOp, at: _Scope) -> str | None:
 
 def _lin_special(u: UOp, at: _Scope) -> str | None:
   a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and isinstance(a[2], int) and a[2] >= 1):
+  if not (
+    isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and isinstance(a[2], int) and a[2] >= 1
+  ):
     return f"the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1), got {a!r}"
   return _no_sources(u) or _scalar_int("the value of SPECIAL", at)(u) or _once(u, at, "SPECIAL", (a[0], a[1]))
 
@@ -97,12 +110,14 @@ def _lin_while(u: UOp, at: _Scope) -> str | None:
 
 
 def _lin_break(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool: return f"BREAK has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
+  if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool:
+    return f"BREAK has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
   return None if at.open and at.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
 
 
 def _lin_else(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) != 1 or u.src[0].op is not Ops.IF or not at.open or at.open[-1] is not u.src[0]: return "ELSE belongs to the IF that is open"
+  if len(u.src) != 1 or u.src[0].op is not Ops.IF or not at.open or at.open[-1] is not u.src[0]:
+    return "ELSE belongs to the IF that is open"
   at.open[-1] = u
   return None
 
@@ -112,7 +127,8 @@ _OPENERS = {Ops.ENDLOOP: Ops.LOOP, Ops.ENDIF: Ops.IF, Ops.ENDWHILE: Ops.WHILE}
 
 def _lin_end(u: UOp, at: _Scope) -> str | None:
   opener = _OPENERS[u.op]
-  if not u.src or u.src[0].op is not opener: return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
+  if not u.src or u.src[0].op is not opener:
+    return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
   if not at.open or (at.open[-1].src[0] if at.open[-1].op is Ops.ELSE else at.open[-1]) is not u.src[0]:
     inner = f"line {at.at[at.open[-1]]} is the innermost open one" if at.open else "nothing is open"
     return f"{u.op.name} ends line {at.at[u.src[0]]}, but {inner}"
@@ -132,7 +148,8 @@ def _lin_phi(u: UOp, at: _Scope) -> str | None:
     if x.op is not Ops.LOOP: return f"the sources of PHI after the value are LOOPs, got {x.op}"
     if x not in loops: return f"PHI stands outside its loop (line {at.at[x]})"
   if loops[-1] not in u.src[2:]: return f"PHI stands in a loop (line {at.at[loops[-1]]}) that is none of its own"
-  if loops[-1] in at.path[acc]: return "PHI assigns an accumulator that is defined inside the same loop, so it is set anew each time round"
+  if loops[-1] in at.path[acc]:
+    return "PHI assigns an accumulator that is defined inside the same loop, so it is set anew each time round"
   previous = at.previous
   while previous is not None and previous.op is Ops.PHI:  # the group before this one
     if at.accumulator(previous) is acc: return "two PHIs of one parallel assignment set the same accumulator"
@@ -166,14 +183,34 @@ def _lin_gep(u: UOp, at: _Scope) -> str | None:
 
 
 LINEAR: dict[Ops, Callable[[UOp, _Scope], str | None]] = {
-  Ops.CONST: lambda u, at: const_rule(u), Ops.ALU: lambda u, at: alu_rule(u), Ops.CAST: lambda u, at: cast_rule(u),
-  Ops.BITCAST: lambda u, at: cast_rule(u), Ops.DEFINE_GLOBAL: _lin_global, Ops.DEFINE_LOCAL: _lin_local, Ops.DEFINE_ACC: _lin_acc,
-  Ops.SPECIAL: _lin_special, Ops.LOOP: _lin_loop, Ops.ENDLOOP: _lin_end, Ops.IF: _lin_if, Ops.ELSE: _lin_else, Ops.ENDIF: _lin_end,
-  Ops.WHILE: _lin_while, Ops.BREAK: _lin_break, Ops.ENDWHILE: _lin_end, Ops.PHI: _lin_phi,
-  Ops.RANGE: lambda u, at: _range_rule(u), Ops.REDUCE: lambda u, at: _reduce_rule(u), Ops.SCAN: lambda u, at: _scan_rule(u),
-  Ops.SORT: lambda u, at: _scan_rule(u), Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index", at)),
-  Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index", at)), Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index", at)),
-  Ops.BARRIER: _lin_barrier, Ops.VECTORIZE: _lin_vectorize, Ops.GEP: _lin_gep}
+  Ops.CONST: lambda u, at: const_rule(u),
+  Ops.ALU: lambda u, at: alu_rule(u),
+  Ops.CAST: lambda u, at: cast_rule(u),
+  Ops.BITCAST: lambda u, at: cast_rule(u),
+  Ops.DEFINE_GLOBAL: _lin_global,
+  Ops.DEFINE_LOCAL: _lin_local,
+  Ops.DEFINE_ACC: _lin_acc,
+  Ops.SPECIAL: _lin_special,
+  Ops.LOOP: _lin_loop,
+  Ops.ENDLOOP: _lin_end,
+  Ops.IF: _lin_if,
+  Ops.ELSE: _lin_else,
+  Ops.ENDIF: _lin_end,
+  Ops.WHILE: _lin_while,
+  Ops.BREAK: _lin_break,
+  Ops.ENDWHILE: _lin_end,
+  Ops.PHI: _lin_phi,
+  Ops.RANGE: lambda u, at: _range_rule(u),
+  Ops.REDUCE: lambda u, at: _reduce_rule(u),
+  Ops.SCAN: lambda u, at: _scan_rule(u),
+  Ops.SORT: lambda u, at: _scan_rule(u),
+  Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index", at)),
+  Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index", at)),
+  Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index", at)),
+  Ops.BARRIER: _lin_barrier,
+  Ops.VECTORIZE: _lin_vectorize,
+  Ops.GEP: _lin_gep,
+}
 
 
 def _sources(u: UOp, at: _Scope) -> str | None:
@@ -198,13 +235,15 @@ def _sources(u: UOp, at: _Scope) -> str | None:
 
 
 def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> None:
-  """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError with the rule broken and the line."""
+  """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError with the rule broken
+  and the line."""
   at = _Scope(widths)
   for i, u in enumerate(uops):
     rule = LINEAR.get(u.op)
     if rule is None: wrong: str | None = f"{u.op} does not belong in a linear program"
     elif u in at.at: wrong = f"stands twice (before in line {at.at[u]})"
-    elif widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE: wrong = "has dtype index; a linear program has int32 or int64"
+    elif widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE:
+      wrong = "has dtype index; a linear program has int32 or int64"
     elif at.previous is not None and at.previous.op is Ops.PHI and u.op not in (Ops.PHI, Ops.ENDLOOP):
       wrong = "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
     else: wrong = _sources(u, at)
@@ -267,7 +306,8 @@ def _index_store(u: UOp) -> str | None:
 
 
 def _free(u: UOp, within: frozenset[int]) -> str | None:
-  """A STORE writes one value to a place; ``within`` are the axes that go on around it, one value after another or a place each."""
+  """A STORE writes one value to a place; ``within`` are the axes that go on around it, one value after another or a place
+  each."""
   ordered = u.arg[1] if isinstance(u.arg, tuple) else ()
   free = u.src[2].ranges - u.src[1].ranges - (u.src[3].ranges if len(u.src) > 3 else frozenset())
   free = frozenset(r for r in free if r.arg[0] not in ordered and r.arg[0] not in within)
@@ -319,7 +359,8 @@ INDEX: dict[Ops, Callable[[UOp], str | None]] = {
 
 def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "",
                  part: bool = False) -> None:
-  """Check the body of a kernel: its statements and all beneath. A ``part`` of one may be a value, and has SPECIALs for what stands around it.
+  """Check the body of a kernel: its statements and all beneath. A ``part`` of one may be a value, and has SPECIALs for what
+  stands around it.
 
   ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``). Raises VerifyError: among others
   for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
@@ -347,8 +388,13 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
       if slot not in shapes: wrong = f"{u.op.name} of slot {slot}, which the kernel does not have"
       elif len(u.src[1].src) != len(shapes[slot]):
         wrong = f"an INDEX of {len(u.src[1].src)} dimensions into param {slot} of shape {shapes[slot]}"
-    if wrong is None and u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL and isinstance(u.src[0].arg[1], tuple) and \
-        len(u.src[1].src) != len(u.src[0].arg[1]):
+    if (
+      wrong is None
+      and u.op in (Ops.LOAD, Ops.STORE)
+      and u.src[0].op is Ops.DEFINE_LOCAL
+      and isinstance(u.src[0].arg[1], tuple)
+      and len(u.src[1].src) != len(u.src[0].arg[1])
+    ):
       wrong = f"an INDEX of {len(u.src[1].src)} dimensions into variable {u.src[0].arg[0]!r} of shape {u.src[0].arg[1]}"
     if wrong is None and u.op is Ops.FOR and known is not None and u.arg not in known:
       wrong = f"FOR over axis {u.arg}, which the kernel does not have"
@@ -359,8 +405,10 @@ def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params
     written = {s.src[0] for s in nodes if s.op in EFFECTS}
     for u in nodes:
       if u.op in EFFECTS and reads_its_place(u) or u.op is Ops.LOAD and u.src[0] in written:
-        raise VerifyError(f"kernel {name!r}: axis {twice} has {twice.again} elements twice, and what is written depends on what was there\n"
-                          f"{_line(nodes, nodes.index(u))}")
+        raise VerifyError(
+          f"kernel {name!r}: axis {twice} has {twice.again} elements twice, and what is written depends on what was there\n"
+          f"{_line(nodes, nodes.index(u))}"
+        )
   for r in roots:
     if r.op not in _STATEMENTS and not part:
       raise VerifyError(f"kernel {name!r}: the body of a kernel is statements, got {r.op}\n{_line(nodes, nodes.index(r))}")
@@ -383,7 +431,9 @@ def _graph_alu(u: UOp) -> str | None:
 
 
 def _pairs(u: UOp, n: int) -> bool:
-  return isinstance(u.arg, tuple) and len(u.arg) == n and all(isinstance(p, tuple) and len(p) == 2 and p[0] <= p[1] for p in u.arg)
+  return (
+    isinstance(u.arg, tuple) and len(u.arg) == n and all(isinstance(p, tuple) and len(p) == 2 and p[0] <= p[1] for p in u.arg)
+  )
 
 
 def _tile_fits(shape: tuple[int, ...], arg: Any) -> bool:
@@ -431,11 +481,13 @@ def _graph_gather(u: UOp) -> str | None:
 def _graph_scatter(u: UOp) -> str | None:
   if len(u.src) != 3: return f"SCATTER has a base, an index and a value, got {len(u.src)} sources"
   base, index, value = u.src
-  if (u.arg[0] if isinstance(u.arg, tuple) else u.arg) not in ("set", "add"): return f"the arg of SCATTER is 'set' or 'add', got {u.arg!r}"
+  if (u.arg[0] if isinstance(u.arg, tuple) else u.arg) not in ("set", "add"):
+    return f"the arg of SCATTER is 'set' or 'add', got {u.arg!r}"
   if index.dtype.kind not in "iu": return f"the index of SCATTER is int, got {index.dtype}"
   if value.shape != index.shape + base.shape[1:]:
     return f"SCATTER of a value of shape {value.shape}; {index.shape + base.shape[1:]} expected"
-  if not u.dtype is base.dtype is value.dtype: return f"SCATTER of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
+  if not u.dtype is base.dtype is value.dtype:
+    return f"SCATTER of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
   return None
 
 
@@ -465,13 +517,18 @@ def _graph_update(u: UOp) -> str | None:
   base, value = u.src[:2]
   part = base.shape
   for op, arg in u.arg:
-    if op not in MOVEMENT or op in (Ops.PAD, Ops.EXPAND, Ops.UNTILE): return f"UPDATE by {op}; it takes movement that shows no element twice"
+    if op not in MOVEMENT or op in (Ops.PAD, Ops.EXPAND, Ops.UNTILE):
+      return f"UPDATE by {op}; it takes movement that shows no element twice"
     part = TRANSFORMS[op][0](part, arg)
   if len(u.src) == 3:
     if u.src[2].dtype.kind not in "iu": return f"the index of UPDATE is int, got {u.src[2].dtype}"
     part = u.src[2].shape + part[1:]
   if value.shape != part: return f"UPDATE of a value of shape {value.shape}; {part} expected"
-  return None if u.dtype is base.dtype is value.dtype else f"UPDATE of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
+  return (
+    None
+    if u.dtype is base.dtype is value.dtype
+    else f"UPDATE of {value.dtype} into {base.dtype} gives {u.dtype}: one dtype expected"
+  )
 
 
 def _graph_after(u: UOp) -> str | None:
@@ -495,11 +552,25 @@ def _graph_iota(u: UOp) -> str | None:
 
 
 GRAPH: dict[Ops, Callable[[UOp], str | None]] = {
-  Ops.CONST: const_rule, Ops.ALU: _graph_alu, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.BUFFER: _graph_buffer, Ops.IOTA: _graph_iota,
-  **{op: _graph_move for op in MOVEMENT}, Ops.REDUCE_AXIS: _graph_reduce, Ops.GATHER: _graph_gather, Ops.SCATTER: _graph_scatter,
-  Ops.CAT: _graph_cat, Ops.CONTIGUOUS: _graph_same, Ops.DETACH: _graph_same, Ops.COPY: _graph_same, Ops.ASSIGN: _graph_assign,
-  Ops.UPDATE: _graph_update, Ops.AFTER: _graph_after,
-  Ops.CUSTOM: lambda u: None}
+  Ops.CONST: const_rule,
+  Ops.ALU: _graph_alu,
+  Ops.CAST: cast_rule,
+  Ops.BITCAST: cast_rule,
+  Ops.BUFFER: _graph_buffer,
+  Ops.IOTA: _graph_iota,
+  **{op: _graph_move for op in MOVEMENT},
+  Ops.REDUCE_AXIS: _graph_reduce,
+  Ops.GATHER: _graph_gather,
+  Ops.SCATTER: _graph_scatter,
+  Ops.CAT: _graph_cat,
+  Ops.CONTIGUOUS: _graph_same,
+  Ops.DETACH: _graph_same,
+  Ops.COPY: _graph_same,
+  Ops.ASSIGN: _graph_assign,
+  Ops.UPDATE: _graph_update,
+  Ops.AFTER: _graph_after,
+  Ops.CUSTOM: lambda u: None,
+}
 
 
 def verify_graph(roots: Sequence[UOp]) -> None:

@@ -13,7 +13,8 @@ from .spec_rules import access_rule, alu_rule, cast_rule, const_rule, global_rul
 from .uop import Ops, UOp, UOpList, toposort
 
 
-def _flat(i: UOp) -> str | None: return None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"
+def _flat(i: UOp) -> str | None:
+  return None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"
 
 
 def _reduce(u: UOp) -> str | None:
@@ -23,7 +24,8 @@ def _reduce(u: UOp) -> str | None:
 
 
 def _stage(u: UOp) -> str | None:
-  if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL: return "an expanded STAGE has an index, a local array and the STOREs that fill it"
+  if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL:
+    return "an expanded STAGE has an index, a local array and the STOREs that fill it"
   bad = next((s for s in u.src[2:] if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
   return f"STAGE is filled by STOREs to its array, got {bad.op}" if bad is not None else None
 
@@ -34,28 +36,50 @@ def _vectorize(u: UOp) -> str | None:
 
 
 EXPANDED: dict[Ops, Callable[[UOp], str | None]] = {
-  Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.DEFINE_GLOBAL: global_rule,
-  Ops.DEFINE_LOCAL: variable_rule, Ops.RANGE: lambda u: None, Ops.SPECIAL: lambda u: None, Ops.REDUCE: _reduce, Ops.STAGE: _stage,
-  Ops.LOAD: lambda u: access_rule(u, _flat), Ops.STORE: lambda u: access_rule(u, _flat), Ops.ATOMIC: lambda u: access_rule(u, _flat),
-  Ops.SCAN: _reduce, Ops.SORT: _reduce, Ops.VECTORIZE: _vectorize, Ops.GEP: lambda u: None}
+  Ops.CONST: const_rule,
+  Ops.ALU: alu_rule,
+  Ops.CAST: cast_rule,
+  Ops.BITCAST: cast_rule,
+  Ops.DEFINE_GLOBAL: global_rule,
+  Ops.DEFINE_LOCAL: variable_rule,
+  Ops.RANGE: lambda u: None,
+  Ops.SPECIAL: lambda u: None,
+  Ops.REDUCE: _reduce,
+  Ops.STAGE: _stage,
+  Ops.LOAD: lambda u: access_rule(u, _flat),
+  Ops.STORE: lambda u: access_rule(u, _flat),
+  Ops.ATOMIC: lambda u: access_rule(u, _flat),
+  Ops.SCAN: _reduce,
+  Ops.SORT: _reduce,
+  Ops.VECTORIZE: _vectorize,
+  Ops.GEP: lambda u: None,
+}
 _GONE = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)
 
 
 def verify_part(part: Part, name: str) -> None:
-  """Check an expanded part. Raises VerifyError: for an axis whose copies should have been made, a float sum of more than 4,096 additions, .."""
+  """Check an expanded part. Raises VerifyError: for an axis whose copies should have been made, a float sum of more than 4,096
+  additions, .."""
   kernel = part.kernel
   for u in kernel.reduces:
     if is_float_sum(u) and (n := additions(kernel, u)) > MOST_ADDITIONS:
-      raise VerifyError(f"kernel {name!r}: an accumulator of {u.dtype} takes {n:,} additions one after the other, which is not exact enough; "
-                        f"{MOST_ADDITIONS:,} at most")
+      raise VerifyError(
+        f"kernel {name!r}: an accumulator of {u.dtype} takes {n:,} additions one after the other, which is not exact enough; "
+        f"{MOST_ADDITIONS:,} at most"
+      )
   gone = {a.id: a for a in kernel.axes if a.kind in _GONE and a.size > 1}
   nodes = toposort(part.roots)
+  for u in nodes:   # a copy in local memory may be filled by loops over them
+    if u.op is Ops.STAGE: gone = {i: a for i, a in gone.items() if i not in u.arg}
   for u in nodes:
     rule = EXPANDED.get(u.op)
     wrong = f"{u.op} does not belong in the expanded form" if rule is None else rule(u)
     if wrong is None and u.op is Ops.RANGE and u.arg[0] in gone: wrong = f"the copies of axis {gone[u.arg[0]]} have not been made"
     if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{UOpList(nodes).lines()[nodes.index(u)]}")
-  bad = next((u for u in nodes if u.op in EFFECTS and u not in part.roots and not any(n.op is Ops.STAGE and u in n.src for n in nodes)), None)
+  bad = next(
+    (u for u in nodes if u.op in EFFECTS and u not in part.roots and not any(n.op is Ops.STAGE and u in n.src for n in nodes)),
+    None,
+  )
   if bad is not None: raise VerifyError(f"kernel {name!r}: a {bad.op} is a root, something reads this one")
 
 

@@ -29,7 +29,8 @@ def alu_rule(u: UOp) -> str | None:
   if len(kinds) != 1: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
   kind = kinds.pop()
   gives = FUNCTIONS[fn].gives
-  if out is not (gives or kind): return f"{fn} gives {gives.name}, not {out}" if gives else f"{fn} of {kind} gives {kind}, not {out}"
+  if out is not (gives or kind):
+    return f"{fn} gives {gives.name}, not {out}" if gives else f"{fn} of {kind} gives {kind}, not {out}"
   return refusal(fn, kind)
 
 
@@ -69,8 +70,10 @@ def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | Non
     return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
   if not store and len(u.src) > 3:
     other = u.src[3].dtype
-    if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count): return f"`other` of a LOAD of {dtype} is {other}"
-  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]: return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
+    if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count):
+      return f"`other` of a LOAD of {dtype} is {other}"
+  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
+    return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
   if u.op is Ops.ATOMIC:
     if u.arg not in ATOMICS: return f"the arg of ATOMIC is one of {', '.join(map(repr, ATOMICS))}, got {u.arg!r}"
     if buf.op is not Ops.DEFINE_GLOBAL: return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
@@ -78,14 +81,17 @@ def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | Non
   if store and u.arg not in (None, "nt", "tma") and not (more and isinstance(u.arg, more)):
     return f"the arg of STORE is None, 'nt' or 'tma', got {u.arg!r}"
   if not store and u.arg not in (None, "tma"): return f"the arg of LOAD is None or 'tma', got {u.arg!r}"
-  if u.arg == "tma" and buf.op is not Ops.DEFINE_GLOBAL: return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
+  if u.arg == "tma" and buf.op is not Ops.DEFINE_GLOBAL:
+    return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
   return None
 
 
 def global_rule(u: UOp) -> str | None:
   """``(slot, name, written)`` and a scalar dtype."""
   a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool):
+  if not (
+    isinstance(a, tuple) and len(a) == 3 and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool
+  ):
     return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
   return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
 
@@ -102,7 +108,14 @@ def variable_rule(u: UOp) -> str | None:
 def local_rule(u: UOp) -> str | None:
   """``(name, size, "local" | "private")`` and a scalar dtype."""
   a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and type(a[1]) is int and a[1] >= 1 and a[2] in ("local", "private")):
+  if not (
+    isinstance(a, tuple)
+    and len(a) == 3
+    and isinstance(a[0], str)
+    and type(a[1]) is int
+    and a[1] >= 1
+    and a[2] in ("local", "private")
+  ):
     return f"the arg of DEFINE_LOCAL is (name, size >= 1, 'local' or 'private'), got {a!r}"
   return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
 

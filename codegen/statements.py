@@ -2,9 +2,9 @@
 
     FOR(n, STORE(t, SCAN(x)), STORE(y, t * 2))   ->   LOOP, run = 0, LOOP, run = run + x, t = run, ENDLOOP, y = t * 2, ENDLOOP
 
-Regions become marks. What stands around a statement is a number there: the program's position and the axes of FORs are SPECIAL nodes. A SCAN
-becomes a loop, a SORT the rank of every element; what is read elsewhere than it is written is read before; where a tile may hang over an edge
-there is a version without masks for those that do not.
+Regions become marks. What stands around a statement is a number there: the program's position and the axes of FORs are SPECIAL
+nodes. A SCAN becomes a loop, a SORT the rank of every element; what is read elsewhere than it is written is read before; where a
+tile may hang over an edge there is a version without masks for those that do not.
 """
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
 def cut(kernel: Kernel, target: Target | None = None) -> Parts:
-  """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT -> ranks.
+  """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT
+  -> ranks.
 
   For a target with blocks (``target.blocks``) TILE axes, SCAN and SORT stay.
   """
@@ -50,7 +51,9 @@ class _Statements:
     self.chooses = chooses(target)
     self.axes = {a.id: a for a in kernel.axes}
     self.order = [a.id for a in kernel.axes]
-    self.around: dict[UOp, UOp] = {a.rng: positions(kernel)[a.id] for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOCAL) if a.size > 1}
+    self.around: dict[UOp, UOp] = {
+      a.rng: positions(kernel)[a.id] for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOCAL) if a.size > 1
+    }
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
     self.items: list[Item] = []
 
@@ -110,7 +113,8 @@ class _Statements:
     """A STORE or ATOMIC, by way of other statements where one will not do."""
     value = s.src[2]
     if value.op in (Ops.SCAN, Ops.SORT):
-      if not any(r.arg[0] == value.arg[1 if value.op is Ops.SCAN else 0] for r in value.ranges): s = with_value(s, value.src[0])  # one element
+      # one element
+      if not any(r.arg[0] == value.arg[1 if value.op is Ops.SCAN else 0] for r in value.ranges): s = with_value(s, value.src[0])
       elif not self.keeps_blocks: return self.scan(s) if value.op is Ops.SCAN else self.sort(s)
     s, = substitute((s,), self.around)
     if not isinstance(s.arg, tuple) and not self.keeps_blocks:   # what is read elsewhere than it is written must be read before
@@ -154,7 +158,9 @@ class _Statements:
     fn, axis, reverse = s.src[2].arg
     a = self.axes[axis]
     value = s.src[2].src[0]
-    if has_reduce(value) or any(n.op is Ops.LOAD and n.src[0] is s.src[0] and n.src[1] is not s.src[1] for n in toposort((value,))):
+    if has_reduce(value) or any(
+      n.op is Ops.LOAD and n.src[0] is s.src[0] and n.src[1] is not s.src[1] for n in toposort((value,))
+    ):
       value = self.keep(substitute((value,), self.around)[0])
     if reverse:
       back = {a.rng: ix.sub(ix.const(a.size - 1), a.rng)}
@@ -213,7 +219,8 @@ class _Statements:
     own = [self.axes[i] for i in self.order if i in ids]
     axes = tuple(a if self.keeps_blocks or a.kind in COPIED else Axis(a.id, a.size, AxisKind.LOOP) for a in own)
     params: list[Param] = list(self.kernel.params)
-    for i, v in enumerate(u for u in toposort((root,)) if is_variable(u)): params.append(Variable(-1 - i, v.arg[1], v.dtype, True, v))
+    for i, v in enumerate(u for u in toposort((root,)) if is_variable(u)):
+      params.append(Variable(-1 - i, v.arg[1], v.dtype, True, v))
     return Part(Kernel(tuple(params), axes, (root,)))
 
 
@@ -221,15 +228,20 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   """Conditions of gates that depend on the statement's own axes, each with what makes it true for all their values."""
   out: dict[UOp, UOp] = {}
   for u in toposort((s,)):
-    for c in ix.conjuncts(u.src[2] if u.op is Ops.LOAD and len(u.src) > 2 else u.src[3] if u.op is Ops.STORE and len(u.src) > 3 else None):
-      if not c.ranges or c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
-      terms, n = ix.linear(ix.sub(c.src[0], c.src[1]))   # below 0
+    for c in ix.conjuncts(
+      u.src[2] if u.op is Ops.LOAD and len(u.src) > 2 else u.src[3] if u.op is Ops.STORE and len(u.src) > 3 else None
+    ):
+      if not c.ranges or c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index:
+        continue
+      terms, n = ix.linear(ix.sub(c.src[0], c.src[1]))  # below 0
       top = ix.const(n)
       for t, k in terms:
-        if t.ranges and t.op is not Ops.RANGE: break
+        if t.ranges and t.op is not Ops.RANGE:
+          break
         top = ix.add(top, ix.mul(t, k) if t.op is not Ops.RANGE else ix.const(max(k, 0) * ix.vmax(t)))
       else:
-        if not any(x.op is Ops.LOAD for x in top.toposort()): out[c] = ix.lt(top, 0)
+        if not any(x.op is Ops.LOAD for x in top.toposort()):
+          out[c] = ix.lt(top, 0)
   return {c: always for c, always in out.items() if always is not ix.FALSE}
 
 

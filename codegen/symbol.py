@@ -1,7 +1,7 @@
 """Symbols: integers without a value yet, as people see them in shapes and tile sizes.
 
-An expression keeps the form in which it was written; two are equal where their keys are (``algebra.py``). Index arithmetic inside kernels
-is not made of these (``index.py``).
+An expression keeps the form in which it was written; two are equal where their keys are (``algebra.py``). Index arithmetic inside
+kernels is not made of these (``index.py``).
 """
 from __future__ import annotations
 
@@ -14,7 +14,22 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 import sympy
 
-from .algebra import INTS, CeilDiv, FloorDiv, Form, Greater, Key, Lesser, Modulo, divided, form_of, key_of, run, sources_first, text_of
+from .algebra import (
+  INTS,
+  CeilDiv,
+  FloorDiv,
+  Form,
+  Greater,
+  Key,
+  Lesser,
+  Modulo,
+  divided,
+  form_of,
+  key_of,
+  run,
+  sources_first,
+  text_of,
+)
 from .errors import ArgumentError, shown
 
 Expr = Union[int, "Symbol"]
@@ -44,7 +59,9 @@ def _applied(op: str, operands: list[Any]) -> Any:
 # ---- bounds
 
 def _both(fn: Callable[[int, int], int], *pairs: tuple[int | None, int | None]) -> list[int] | None:
-  return None if any(a is None or b is None for a, b in pairs) else [fn(a, b) for a, b in pairs if a is not None and b is not None]
+  return (
+    None if any(a is None or b is None for a, b in pairs) else [fn(a, b) for a, b in pairs if a is not None and b is not None]
+  )
 
 
 def _bounds(form: Form, free: Mapping[str, Symbol]) -> Bounds:
@@ -67,7 +84,17 @@ def _between(op: str, a: Bounds, b: Bounds) -> Bounds:
     else: lo, hi = None, None
   elif op in ("//", "cdiv") and b_lo is not None and b_lo > 0:
     div = INTS[op]
-    least = None if lo is None else div(lo, b_lo) if lo < 0 else div(lo, b_hi) if b_hi is not None else min(lo, 1) if op == "cdiv" else 0
+    least = (
+      None
+      if lo is None
+      else div(lo, b_lo)
+      if lo < 0
+      else div(lo, b_hi)
+      if b_hi is not None
+      else min(lo, 1)
+      if op == "cdiv"
+      else 0
+    )
     most = None if hi is None else div(hi, b_lo) if hi >= 0 else div(hi, b_hi) if b_hi is not None else 0 if op == "cdiv" else -1
     lo, hi = least, most
   elif op == "%" and b_lo is not None and b_lo > 0: lo, hi = 0, None if b_hi is None else b_hi - 1
@@ -88,11 +115,24 @@ def _between(op: str, a: Bounds, b: Bounds) -> Bounds:
 class Symbol:
   """An integer without a value yet: a name, or an expression of names.
 
-  ``constexpr``: its value is part of the kernel. ``meta``: the tuner chooses it (so it is constexpr), by default a power of two from 16 to
-  1024. ``lower_bound`` and ``upper_bound`` are included. Symbols of one name are the same symbol. Raises ArgumentError for a name that is
-  none, options on an expression, bounds without a value between them.
+  ``constexpr``: its value is part of the kernel. ``meta``: the tuner chooses it (so it is constexpr), by default a power of two
+  from 16 to
+  1024. ``lower_bound`` and ``upper_bound`` are included. Symbols of one name are the same symbol. Raises ArgumentError for a name
+  that is none, options on an expression, bounds without a value between them.
   """
-  __slots__ = ("expr", "free", "constexpr", "meta", "lower_bound", "upper_bound", "power_of_two", "_known_key", "_known_form", "__weakref__")
+
+  __slots__ = (
+    "expr",
+    "free",
+    "constexpr",
+    "meta",
+    "lower_bound",
+    "upper_bound",
+    "power_of_two",
+    "_known_key",
+    "_known_form",
+    "__weakref__",
+  )
   expr: Key
   free: dict[str, Symbol]
   _known_key: Key
@@ -105,7 +145,9 @@ class Symbol:
     if not isinstance(name, str | int | Symbol) or (isinstance(name, int) and not -2 ** 63 <= name < 2 ** 63):
       raise ArgumentError(f"Symbol: a name, an expression or an int of 64 bits, got {shown(name)}")
     if not all([x is None or isinstance(x, bool) for x in (constexpr, meta, power_of_two)]):
-      raise ArgumentError(f"Symbol {name}: constexpr, meta and power_of_two are True or False, got {shown((constexpr, meta, power_of_two))}")
+      raise ArgumentError(
+        f"Symbol {name}: constexpr, meta and power_of_two are True or False, got {shown((constexpr, meta, power_of_two))}"
+      )
     options = bool(constexpr or meta or power_of_two) or lower_bound is not None or upper_bound is not None
     self._known_key = self._known_form = None
     self.meta, self.constexpr = bool(meta), bool(constexpr or meta)
@@ -125,7 +167,8 @@ class Symbol:
     lo, hi = self.lower_bound, self.upper_bound
     if any(b is not None and (isinstance(b, bool) or not isinstance(b, int) or not -2 ** 63 <= b < 2 ** 63) for b in (lo, hi)):
       raise ArgumentError(f"Symbol {name}: bounds are ints of 64 bits, got {shown(lo)} and {shown(hi)}")
-    if self.meta and lo is not None and lo < 1: raise ArgumentError(f"Symbol {name}: the tuner chooses sizes of 1 or more, the lower bound is {lo}")
+    if self.meta and lo is not None and lo < 1:
+      raise ArgumentError(f"Symbol {name}: the tuner chooses sizes of 1 or more, the lower bound is {lo}")
     if lo is None or hi is None: return
     if lo > hi: raise ArgumentError(f"Symbol {name}: the lower bound {lo} is greater than the upper bound {hi}")
     if self.power_of_two and 1 << (max(lo, 1) - 1).bit_length() > hi:
@@ -137,7 +180,13 @@ class Symbol:
     if expr.is_Integer: return int(expr)
     out = Symbol.__new__(Symbol)
     out.expr, out.free, out._known_key, out._known_form = expr, free, None, None
-    out.constexpr, out.meta, out.power_of_two, out.lower_bound, out.upper_bound = all(s.constexpr for s in free.values()), False, False, None, None
+    out.constexpr, out.meta, out.power_of_two, out.lower_bound, out.upper_bound = (
+      all(s.constexpr for s in free.values()),
+      False,
+      False,
+      None,
+      None,
+    )
     if expr.is_Symbol: return free[expr.name]
     return out
 
@@ -172,7 +221,11 @@ class Symbol:
   def refusal(self, value: int) -> str:
     """A sentence about a value that is out of bounds, or no power of two where it must be; empty for one that fits."""
     low, high = self.lower_bound, self.upper_bound
-    fits = (low is None or value >= low) and (high is None or value <= high) and not (self.power_of_two and (value < 1 or value & (value - 1)))
+    fits = (
+      (low is None or value >= low)
+      and (high is None or value <= high)
+      and not (self.power_of_two and (value < 1 or value & (value - 1)))
+    )
     if fits: return ""
     power = ", a power of two" if self.power_of_two else ""
     return f"{self} is between {0 if low is None else low} and {'any' if high is None else high}{power}, got {value}"
@@ -233,9 +286,15 @@ class Symbol:
     if o[0].is_Integer and o[0] < 0: raise ArgumentError(f"{self}**{o[0]}: a negative power is no integer")
     return Symbol._of(self.expr ** o[0], o[1])
 
-  def __rpow__(self, other: Any) -> Any: return NotImplemented if (o := self._with(other)) is None else Symbol._of(o[0] ** self.expr, o[1])
-  def __floordiv__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(FloorDiv, self, other)
-  def __rfloordiv__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(FloorDiv, other, self)
+  def __rpow__(self, other: Any) -> Any:
+    return NotImplemented if (o := self._with(other)) is None else Symbol._of(o[0] ** self.expr, o[1])
+
+  def __floordiv__(self, other: Any) -> Any:
+    return NotImplemented if self._with(other) is None else _division(FloorDiv, self, other)
+
+  def __rfloordiv__(self, other: Any) -> Any:
+    return NotImplemented if self._with(other) is None else _division(FloorDiv, other, self)
+
   def __mod__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(Modulo, self, other)
   def __rmod__(self, other: Any) -> Any: return NotImplemented if self._with(other) is None else _division(Modulo, other, self)
 
@@ -257,7 +316,9 @@ class Condition:
 
   def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
 
-  def __bool__(self) -> bool: raise ArgumentError(f"{self}: not known before {_listed(names_of(self.a) | names_of(self.b))} has a value")
+  def __bool__(self) -> bool:
+    raise ArgumentError(f"{self}: not known before {_listed(names_of(self.a) | names_of(self.b))} has a value")
+
   def __repr__(self) -> str: return f"{self.a} {self.op} {self.b}"
   def __hash__(self) -> int: return hash((self.op, self.a, self.b))
   def __eq__(self, other: object) -> bool:
@@ -298,17 +359,31 @@ def _restored(form: Form, options: list[tuple[Any, ...]]) -> int | Symbol:
   return out
 
 
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {"cdiv": lambda a, b: cdiv(a, b), "max": lambda a, b: maximum(a, b), "min": lambda a, b: minimum(a, b)}
+_CALLS: dict[str, Callable[[Any, Any], Any]] = {
+  "cdiv": lambda a, b: cdiv(a, b),
+  "max": lambda a, b: maximum(a, b),
+  "min": lambda a, b: minimum(a, b),
+}
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-  ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow}
+  ast.Add: operator.add,
+  ast.Sub: operator.sub,
+  ast.Mult: operator.mul,
+  ast.FloorDiv: operator.floordiv,
+  ast.Mod: operator.mod,
+  ast.Pow: operator.pow,
+}
 
 
 def _parsed(text: str) -> int | Symbol:
   """An expression from its text."""
-  try: root = ast.parse(text, mode="eval").body
-  except SyntaxError: raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
+  try:
+    root = ast.parse(text, mode="eval").body
+  except SyntaxError:
+    raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
   except (RecursionError, MemoryError):
-    raise ArgumentError(f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's operators") from None
+    raise ArgumentError(
+      f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's operators"
+    ) from None
   values: dict[ast.AST, Any] = {}
   for n, parts in sources_first(root, lambda n: _parts(text, n)).items():
     got = [values[p] for p in parts]
@@ -396,13 +471,17 @@ def _listed(names: frozenset[Symbol] | list[str]) -> str: return ", ".join(sorte
 
 
 def evaluate(e: Any, values: Mapping[str, int]) -> int:
-  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError that lists the names without one."""
+  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError that lists the names without
+  one."""
   if e.__class__ is int: return int(e)
   if isinstance(e, Condition): return bool(_COMPARE[e.op](evaluate(e.a, values), evaluate(e.b, values)))
   if not isinstance(e, Symbol): return operator.index(e)
-  try: return run(e.form, values)
-  except KeyError: raise ArgumentError(f"{e}: no value for {_listed([n for n in e.free if n not in values])}") from None
-  except ZeroDivisionError: raise ArgumentError(f"{e}: division by 0 where {', '.join(f'{n} = {values[n]}' for n in e.free)}") from None
+  try:
+    return run(e.form, values)
+  except KeyError:
+    raise ArgumentError(f"{e}: no value for {_listed([n for n in e.free if n not in values])}") from None
+  except ZeroDivisionError:
+    raise ArgumentError(f"{e}: division by 0 where {', '.join(f'{n} = {values[n]}' for n in e.free)}") from None
 
 
 _count = itertools.count()

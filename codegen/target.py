@@ -1,6 +1,7 @@
 """What a device is, as far as choosing asks: each number of the heuristics that describes a machine is a field of its Target.
 
-What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is used.
+What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is
+used.
 """
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from .dtype import DType, dtypes
 
 @dataclass(frozen=True)
 class Target:
-  """A device, or a kind of them. The defaults for vectors and caches were measured with PoCL on two cores of a Zen 3 and on AVX-512, those for
-  blocks on an H100 (bench/RESULTS-cuda.md); sizes in bytes unless said otherwise."""
+  """A device, or a kind of them. The defaults for vectors and caches were measured with PoCL on two cores of a Zen 3 and on
+  AVX-512, those for blocks on an H100 (bench/RESULTS-cuda.md); sizes in bytes unless said otherwise."""
   name: str                              # "opencl", "numpy", "triton"
   dtypes: tuple[DType, ...] = dtypes.all
   # ---- programs
@@ -36,13 +37,17 @@ class Target:
   # ---- blocks: TILE axes that the target's own compiler makes all at once
   blocks: bool = False
   descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
-  accumulators: int = 128 << 10          # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
+  # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
+  accumulators: int = 128 << 10
   mapped: int = 1024                     # elements of a program that only maps elements
   row: int = 16384                       # elements of a row that is read once and stays in registers
   block: int = 4096                      # elements of the block of a reduction, in rows and what is reduced
-  columns: int = 64                      # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
-  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 128), (64, 64))   # of the output of a product by tensor cores, best first
+  # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
+  columns: int = 64
+  # of the output of a product by tensor cores, best first
+  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 128), (64, 64))
   exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
   row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
-  group: int = 8                         # rows of blocks whose programs run together: what they share of the other factor stays in the cache
+  # rows of blocks whose programs run together: what they share of the other factor stays in the cache
+  group: int = 8
   waves: int = 3                         # from so many programs a core on, persistent programs and go on to the next block win

@@ -1,7 +1,7 @@
 """TILE axes on targets without blocks: a tile and the grid around it are one axis again, which Opts then cut as the target likes.
 
-``data0(1024).tile((64)).at(a0, a1)`` with a0:16 GRID, a1:64 TILE becomes ``data0(1024).at(a0)`` with a0:1024 GRID. Where indices see more of
-a tile than that, its axis becomes one more GRID (or, where reductions bind it, LOOP) axis.
+``data0(1024).tile((64)).at(a0, a1)`` with a0:16 GRID, a1:64 TILE becomes ``data0(1024).at(a0)`` with a0:1024 GRID. Where indices
+see more of a tile than that, its axis becomes one more GRID (or, where reductions bind it, LOOP) axis.
 """
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   """A plain kernel without TILE axes: a0:16 GRID and a1:64 TILE, seen as a0*64 + a1, become a0:1024 GRID."""
   tiles = [a for a in kernel.axes if a.kind is AxisKind.TILE]
   if not tiles: return kernel
-  def kind(a: Axis) -> AxisKind: return a.kind if a.kind is not AxisKind.TILE else AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID
+
+  def kind(a: Axis) -> AxisKind:
+    return a.kind if a.kind is not AxisKind.TILE else AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID
+
   axes = tuple(Axis(a.id, a.size, kind(a)) for a in kernel.axes)
   kernel = kernel.with_(axes=axes)
   inner = [a.id for a in tiles]
@@ -55,7 +58,13 @@ def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   except OptError: return None
   new = merged.axis(a.id)
   for u in merged.nodes:
-    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] is new.rng and u.src[1].op is Ops.CONST and u.src[1].arg == b.size:
+    if (
+      u.op is Ops.ALU
+      and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)
+      and u.src[0] is new.rng
+      and u.src[1].op is Ops.CONST
+      and u.src[1].arg == b.size
+    ):
       return None
   return merged
 
@@ -84,7 +93,8 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
 def upper(gate: UOp | None, axis: Axis) -> int | None:
   """The n of a condition ``axis < n`` among those of a gate."""
   for c in ix.conjuncts(gate):
-    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and c.src[1].op is Ops.CONST: return int(c.src[1].arg)
+    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and c.src[1].op is Ops.CONST:
+      return int(c.src[1].arg)
   return None
 
 

@@ -1,4 +1,5 @@
-"""Heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, how large, and in which order programs run.
+"""Heuristics for targets with blocks: which axes of a scheduled kernel become TILE axes, how large, and in which order programs
+run.
 
 Everything is an Opt, so a search may go on from here. The sizes of blocks are the target's.
 """
@@ -36,8 +37,8 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
 
 
 def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int, int, int]:
-  """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program for
-  (nearly) every core."""
+  """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program
+  for (nearly) every core."""
   found = factors(kernel)
   sides = [stored(s) for s in found[1:]] if found is not None else []
   wide = any(s.dtype.itemsize > 2 for s in sides)   # as they are multiplied
@@ -45,7 +46,8 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int,
   rows, columns = kernel.axis(m).size, kernel.axis(n).size
   read = max((u.dtype.itemsize for u in toposort(sides) if u.op is Ops.LOAD and u.dtype.kind == "f"), default=2)
   depth = target.row_bytes // max(read, 2)
-  if min(rows, columns) <= FEW and not wide: return *target.dots[-1], LONG * depth   # bound by memory: long pieces of the large matrix
+  # bound by memory: long pieces of the large matrix
+  if min(rows, columns) <= FEW and not wide: return *target.dots[-1], LONG * depth
   others = prod(a.size for a in free(kernel) if a.id not in (m, n))
   for bm, bn in target.dots[:1] if wide else target.dots:
     if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= FULL * target.cores: return bm, bn, depth
@@ -58,16 +60,19 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
   grid = kernel.of_kind(AxisKind.GRID)
-  if len(grid) < 2 or prod(a.size for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel): return kernel
+  if len(grid) < 2 or prod(a.size for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel):
+    return kernel
   rows = grid[-2]
   high = max(d for d in range(1, target.group + 1) if rows.size % d == 0)
   return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].size > 1 else kernel
 
 
 def persistent(kernel: Kernel, target: Target) -> Kernel:
-  """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the chip has them.
+  """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the
+  chip has them.
 
-  As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
+  As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip
+  cooler.
   """
   programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
@@ -142,7 +147,8 @@ def is_product(kernel: Kernel) -> bool:
 def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs and loops.
 
-  Of several axes (a convolution has them) those that memory goes along are taken, and made one with their neighbours where they are short.
+  Of several axes (a convolution has them) those that memory goes along are taken, and made one with their neighbours where they
+  are short.
   """
   found = factors(kernel)
   if found is None: return kernel, None
@@ -182,7 +188,8 @@ def outer(kernel: Kernel, ids: list[int], side: list[MemoryAccess], k: int) -> i
 
 
 def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[MemoryAccess]) -> tuple[Kernel, int]:
-  """The axis ``i`` made one with those of ``ids`` beside it in memory, the nearest first, until it is long enough for a block; its new number."""
+  """The axis ``i`` made one with those of ``ids`` beside it in memory, the nearest first, until it is long enough for a block;
+  its new number."""
   def distance(j: int) -> float: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=math.inf)
   near = sorted(ids, key=distance)
   short = kernel.axis(i).size < LEAST_DOT and distance(i) != 1

@@ -62,13 +62,15 @@ class Ops(Enum):
   UNTILE = 19      # arg: (d.., the TILE's arg): (outer.., inner..) -> (d.., inner..), zero where no window has it
   REDUCE_AXIS = 20  # arg: (BinaryOps, axes); dims stay as 1
   GATHER = 21      # (base, index): index.shape + base.shape[1:], zero where out of range
-  SCATTER = 22     # (base, index, value), arg: "set" | "add"; gather's adjoint. In schedules an effect, base then a view of memory
+  # (base, index, value), arg: "set" | "add"; gather's adjoint. In schedules an effect, base then a view of memory
+  SCATTER = 22
   CAT = 23         # arg: axis
   CONTIGUOUS = 24  # realised on its own
   DETACH = 25      # no gradient passes
   COPY = 26        # arg: device
   ASSIGN = 27      # schedules: (view of memory, value): the effect of writing it there
-  UPDATE = 29      # (base, value[, index]), arg: ((movement op, its arg), ..): base with that part, or rows of that part, replaced
+  # (base, value[, index]), arg: ((movement op, its arg), ..): base with that part, or rows of that part, replaced
+  UPDATE = 29
   AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN or SCATTER has written to it
   CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
@@ -80,7 +82,8 @@ class Ops(Enum):
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written)
   LOAD = 51        # (buffer, index[, gate[, other]]), arg: None, "tma" (by a tensor descriptor where the target has them)
-  STORE = 52       # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
+  # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
+  STORE = 52
   ATOMIC = 53      # (buffer, index, value[, gate]), arg: "add" | "max" | "min"; an effect, no value
   SCAN = 54        # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable
   SORT = 55        # (value), arg: (axis id, descending): stable, NaN last; likewise
@@ -131,7 +134,8 @@ def _drop(entry: ref[UOp], interned: dict[tuple[Any, ...], _Entry] = _interned) 
 
 
 def live_nodes() -> list[UOp]:
-  """All interned nodes. Entries of nodes that have gone, which an interrupt kept from being dropped, are: their sources would never go."""
+  """All interned nodes. Entries of nodes that have gone, which an interrupt kept from being dropped, are: their sources would
+  never go."""
   found = [(entry, entry()) for entry in list(_interned.values())]
   for entry, u in found:
     if u is None: _drop(entry)
@@ -234,8 +238,8 @@ T = TypeVar("T")
 
 
 def memoized(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
-  """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that graphs may be
-  deeper than Python's stack."""
+  """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that
+  graphs may be deeper than Python's stack."""
   name = fn.__name__
   @wraps(fn)
   def found(u: UOp) -> T:
@@ -277,7 +281,10 @@ class UOpList(list[UOp]):
   def lines(self) -> list[str]:
     """One line a node: number, op, dtype, the numbers of its sources, argument."""
     number = {u: i for i, u in enumerate(self)}
-    return [f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {_arg_text(u)}" for i, u in enumerate(self)]
+    return [
+      f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {_arg_text(u)}"
+      for i, u in enumerate(self)
+    ]
 
   def __str__(self) -> str: return "\n".join(self.lines())
   def print(self) -> None:
@@ -285,7 +292,19 @@ class UOpList(list[UOp]):
     print(self)
 
 
-_NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER, Ops.FOR}
+_NO_VALUE = {
+  Ops.STORE,
+  Ops.ATOMIC,
+  Ops.ENDLOOP,
+  Ops.IF,
+  Ops.ELSE,
+  Ops.ENDIF,
+  Ops.WHILE,
+  Ops.BREAK,
+  Ops.ENDWHILE,
+  Ops.BARRIER,
+  Ops.FOR,
+}
 
 
 def step_of(loop: UOp) -> UOp | None:

@@ -26,8 +26,8 @@ def strides_of(shape: Shape) -> Shape:
 
 
 class Regrouped(tuple[int, ...]):
-  """The shape after a reshape that says which dimensions became which: how many became how many, run by run. It counts where an index lies
-  behind the end: by sizes alone nobody knows which dimension of 1 is which."""
+  """The shape after a reshape that says which dimensions became which: how many became how many, run by run. It counts where an
+  index lies behind the end: by sizes alone nobody knows which dimension of 1 is which."""
   runs: tuple[tuple[int, int], ...]
 
   @staticmethod
@@ -113,10 +113,16 @@ TRANSFORMS: dict[Ops, tuple[Callable[[Shape, Any], Shape], Callable[[Shape, Any,
   Ops.PERMUTE: (lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)),
   Ops.EXPAND: (lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n != m else i for n, m, i in zip(s, a, idx)), ix.TRUE)),
   Ops.PAD: (lambda s, a: tuple(n + lo + hi for n, (lo, hi) in zip(s, a)), _pull_pad),
-  Ops.SHRINK: (lambda s, a: tuple(e - b for b, e in a), lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE)),
-  Ops.FLIP: (lambda s, a: s, lambda s, a, idx: (tuple(ix.sub(ix.const(n - 1), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),
+  Ops.SHRINK: (
+    lambda s, a: tuple(e - b for b, e in a),
+    lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE),
+  ),
+  Ops.FLIP: (
+    lambda s, a: s,
+    lambda s, a, idx: (tuple(ix.sub(ix.const(n - 1), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE),
+  ),
   Ops.TILE: (tile_shape, _pull_tile),
-  Ops.UNTILE: (lambda s, a: (*a[0], *s[len(a[0]):]), _pull_untile),
+  Ops.UNTILE: (lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),
 }
 
 

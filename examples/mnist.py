@@ -55,7 +55,8 @@ def shifted(images: np.ndarray, rng: np.random.Generator, most: int = 2) -> np.n
 
 
 def one_cycle(step: int, steps: int, top: float) -> float:
-  """The learning rate of a step: up to ``top`` in the first fifth, then down along a cosine (https://arxiv.org/abs/1708.07120)."""
+  """The learning rate of a step: up to ``top`` in the first fifth, then down along a cosine
+  (https://arxiv.org/abs/1708.07120)."""
   t = (step + 1) / steps
   return top * max(0.01, t / 0.2 if t < 0.2 else 0.5 * (1 + math.cos(math.pi * (t - 0.2) / 0.8)))
 
@@ -152,7 +153,8 @@ def main(argv: list[str] | None = None) -> float:
   n, held = len(digits.train_images), len(digits.test_images)
   if args.batch > n: parser.error(f"--batch {args.batch}: there are {n} digits to train on")
   height, width = digits.train_images.shape[2:]
-  if height != width or width < 24: parser.error(f"--data: images of {height} × {width}; this network takes square ones from 24 × 24")
+  if height != width or width < 24:
+    parser.error(f"--data: images of {height} × {width}; this network takes square ones from 24 × 24")
   model = Model(args.width, digits.train_images.shape[-1])
   count = sum(p.numel() for p in nn.state.get_parameters(model) if p.requires_grad)
   print(f"{n:,} digits to train on, {held:,} held out; {count:,} parameters on {Device.DEFAULT}")
@@ -163,7 +165,9 @@ def main(argv: list[str] | None = None) -> float:
   weights, picture = args.out / "mnist.safetensors", args.out / "mnist_loss.png"
   nn.state.safe_save(nn.state.get_state_dict(model), weights, {"accuracy": f"{score:.4f}"})
   draw(losses, picture)
-  print(f"test accuracy {score:.1%} on {held:,} held-out digits, {time.perf_counter() - start:.0f} s; wrote {weights} and {picture}")
+  print(
+    f"test accuracy {score:.1%} on {held:,} held-out digits, {time.perf_counter() - start:.0f} s; wrote {weights} and {picture}"
+  )
   return score
 
 

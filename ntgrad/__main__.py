@@ -7,7 +7,15 @@ import sys
 import tokenize
 from pathlib import Path
 
-_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+_LAYOUT = {
+  tokenize.COMMENT,
+  tokenize.NL,
+  tokenize.NEWLINE,
+  tokenize.INDENT,
+  tokenize.DEDENT,
+  tokenize.ENCODING,
+  tokenize.ENDMARKER,
+}
 
 
 def tokens(text: str) -> int:
@@ -25,7 +33,11 @@ def size() -> None:
   print(f"{'':10}{'tokens':>9}{'lines':>8}  longest file")
   for name, package in folders.items():
     root = Path(str(package.__path__[0]))
-    texts = {p.relative_to(root): p.read_text() for p in root.rglob("*.py") if name != "ntgrad" or p.relative_to(root).parts[0] not in folders}
+    texts = {
+      p.relative_to(root): p.read_text()
+      for p in root.rglob("*.py")
+      if name != "ntgrad" or p.relative_to(root).parts[0] not in folders
+    }
     longest = max(texts, key=lambda p: texts[p].count("\n"))
     lines = sum(t.count("\n") for t in texts.values())
     print(f"{name:10}{sum(map(tokens, texts.values())):9,}{lines:8,}  {longest} ({texts[longest].count(chr(10))} lines)")

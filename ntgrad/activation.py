@@ -17,7 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def in_float32(fn: F) -> F:
-  """Compute a function of smaller floats in float32 and round its result: what lies between, in gradients too, may not fit the dtype."""
+  """Compute a function of smaller floats in float32 and round its result: what lies between, in gradients too, may not fit the
+  dtype."""
   @wraps(fn)
   def call(x: Any, *args: Any, **kwargs: Any) -> Any:
     d = x.dtype
@@ -35,7 +36,8 @@ class Activation(Casts):
     return self._limited(0)
   def _limited(self, least: Any, greatest: Any = None) -> Self:
     """Kept within numbers, without slope where they are reached; x where it equals one."""
-    if greatest is not None and not least <= greatest: raise ArgumentError(f"hardtanh: {shown(least)} to {shown(greatest)}; they must be in order")
+    if greatest is not None and not least <= greatest:
+      raise ArgumentError(f"hardtanh: {shown(least)} to {shown(greatest)}; they must be in order")
     out = self._binary(BinaryOps.MAX, least, True)
     return out if greatest is None else out._binary(BinaryOps.MIN, greatest, True)
   @in_float32

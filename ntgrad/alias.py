@@ -1,9 +1,10 @@
 """What shares memory. An *Alias* is one value that several tensors see, each through a view; a write gives it its next version.
 
-The graph stays pure: a write changes no node, it makes a new one, the value after it. Whether that value then lies where the old one lay is
-decided when it is computed (``engine/realize.py``): an Alias that has memory of its own is written in place, and whoever still needs the old
-value is computed before. One that only reads another's memory (a copy, say) gets memory of its own when it is written. As PyTorch/XLA's
-functionalisation has it: https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
+The graph stays pure: a write changes no node, it makes a new one, the value after it. Whether that value then lies where the old
+one lay is decided when it is computed (``engine/realize.py``): an Alias that has memory of its own is written in place, and
+whoever still needs the old value is computed before. One that only reads another's memory (a copy, say) gets memory of its own
+when it is written. As PyTorch/XLA's functionalisation has it:
+https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
 """
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 class Alias:
   """A value that tensors share.
 
-  ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there; None where
-  there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
+  ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
+  None where there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
   """
   __slots__ = ("node", "memory", "tensors", "place", "__weakref__")
   node: UOp
@@ -72,14 +73,16 @@ class Alias:
     self.node = node   # last: an interrupt before it leaves the old value
 
   def settle(self, node: UOp, memory: Any) -> None:
-    """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph of it."""
+    """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph
+    of it."""
     if node is self.node: return
     leaf = any([t._state == 2 for t in self.seen()])   # its views find their way to it by themselves
     attached = [] if leaf else [t for t in self.seen() if t._state == 1]
     if attached:
       for t in attached: t.lazydata  # noqa: B018 - known from here on
       history = self.history
-      if memory is not None and history.__dict__.get("_realized") is not node:   # the value lies elsewhere too, and may change there
+      # the value lies elsewhere too, and may change there
+      if memory is not None and history.__dict__.get("_realized") is not node:
         history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
     for t in self.seen(): t._node = None
@@ -119,8 +122,8 @@ class Alias:
 
 
 class LiveAliases:
-  """Every Alias that is alive, weakly held. Iterating gives them in the order of their making, so that schedules that take in several of them
-  have the same structure every time."""
+  """Every Alias that is alive, weakly held. Iterating gives them in the order of their making, so that schedules that take in
+  several of them have the same structure every time."""
   __slots__ = ("refs",)
 
   def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
@@ -180,7 +183,8 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
   view = through(view)
   if index is not None or not whole(view): return graph.update(base, value, view, index)
   shapes = [base.shape]
-  for op, arg in view: shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
+  for op, arg in view:
+    shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
     if op is Ops.RESHAPE: value = graph.reshape(value, shape)
     elif op is Ops.PERMUTE: value = graph.permute(value, tuple([arg.index(i) for i in range(len(arg))]))

@@ -1,10 +1,10 @@
 """Arguments of public functions, checked by their annotations before anything is done with them.
 
-``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags, ``Operand`` what a
-tensor is made of, ``Sequence[int]`` lists, tuples and arrays of whole numbers, and so on. What fits comes in as the plain Python value (numpy's
-numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an ArgumentError names the function, the parameter, the value
-and what is taken. ``Any`` takes everything: the function checks by itself, as it does for ``axis``, ``dim``, ``keepdim``, ``dtype``,
-``device`` and ``requires_grad``.
+``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags,
+``Operand`` what a tensor is made of, ``Sequence[int]`` lists, tuples and arrays of whole numbers, and so on. What fits comes in
+as the plain Python value (numpy's numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an
+ArgumentError names the function, the parameter, the value and what is taken. ``Any`` takes everything: the function checks by
+itself, as it does for ``axis``, ``dim``, ``keepdim``, ``dtype``, ``device`` and ``requires_grad``.
 """
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
 _NO: Any = object()
-_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1   # whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
-_ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())   # what reads these refuses by itself
+# whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
+_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1
+# what reads these refuses by itself
+_ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
@@ -136,7 +138,8 @@ def kind_of(annotation: Any) -> Kind | None:
   origin = get_origin(annotation)
   if origin in (Union, types.UnionType):
     args = get_args(annotation)
-    if any([get_origin(a) is os.PathLike for a in args]): args = tuple([a for a in args if a is not str])   # a path is a string too
+    # a path is a string too
+    if any([get_origin(a) is os.PathLike for a in args]): args = tuple([a for a in args if a is not str])
     kinds = [kind_of(a) for a in args]
     return None if None in kinds else _either([k for k in kinds if k is not None])
   if origin in (tuple, list, Sequence):
@@ -144,7 +147,9 @@ def kind_of(annotation: Any) -> Kind | None:
     many = origin is not tuple or args[-1] is ...
     item = kind_of(args[0])
     if item is None: return Kind(frozenset({list, tuple}), _list, "a list")
-    return Kind(frozenset(), _sequence(item, None if many else len(args)), f"a list{'' if many else f' of {len(args)}'} (each {item.words})")
+    return Kind(
+      frozenset(), _sequence(item, None if many else len(args)), f"a list{'' if many else f' of {len(args)}'} (each {item.words})"
+    )
   if isinstance(annotation, type) and issubclass(annotation, Valued):
     return Kind(frozenset({annotation}), _instance(annotation), "a Tensor (make one with Tensor(..))")
   found = _KINDS.get(annotation) or _KINDS.get(origin)
@@ -159,13 +164,17 @@ def _either(kinds: list[Kind]) -> Kind:
     for k in last if type(x) is tuple else kinds:
       if (out := k.take(x, me)) is not _NO: return out
     return _NO
-  return Kind(frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]), any([k.ints for k in kinds]))
+
+  return Kind(
+    frozenset().union(*[k.plain for k in kinds]), take, " or ".join([k.words for k in kinds]), any([k.ints for k in kinds])
+  )
 
 
 # ---- the decorator
 
 def checked(x: F) -> F:
-  """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their annotations."""
+  """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their
+  annotations."""
   if not isinstance(x, type): return _checked(x, "", {})  # type: ignore[return-value]
   label = f"{'nn.' if x.__module__ == 'ntgrad.nn' else ''}{x.__name__}"
   for name, made in list(vars(x).items()):
@@ -177,7 +186,8 @@ def checked(x: F) -> F:
 
 
 def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Callable[..., Any]:
-  """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to check.
+  """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to
+  check.
 
   Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each.
   """
@@ -189,7 +199,15 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   for p in parameters:
     n, by_default = p.name, ""
     if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
-    given.append(f"*{n}" if p.kind is p.VAR_POSITIONAL else f"**{n}" if p.kind is p.VAR_KEYWORD else f"{n}={n}" if p.kind is p.KEYWORD_ONLY else n)
+    given.append(
+      f"*{n}"
+      if p.kind is p.VAR_POSITIONAL
+      else f"**{n}"
+      if p.kind is p.VAR_KEYWORD
+      else f"{n}={n}"
+      if p.kind is p.KEYWORD_ONLY
+      else n
+    )
     signature.append(p.replace(annotation=p.empty, default=_Name(f"_default_{n}") if by_default else p.empty))
     if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
     kind = kind_of(eval(p.annotation, fn.__globals__, names) if isinstance(p.annotation, str) else p.annotation)

@@ -1,7 +1,7 @@
 """Copies and pickles of tensors, and numpy's functions on them.
 
-A tensor is copied and pickled as what it is: a view of an Alias, which holds the value (see ``alias``). What shares memory inside one deep copy or
-pickle therefore shares it afterwards: shared parameters, views, a model and its optimizer.
+A tensor is copied and pickled as what it is: a view of an Alias, which holds the value (see ``alias``). What shares memory inside
+one deep copy or pickle therefore shares it afterwards: shared parameters, views, a model and its optimizer.
 """
 from __future__ import annotations
 
@@ -36,15 +36,18 @@ class Copying(Indexing):
     Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied.
     """
     if self._state == 1:
-      raise GradientError(f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
-                          "which stays where it is; take .detach() of it, or copy the tensors that it was made from")
+      raise GradientError(
+        f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
+        "which stays where it is; take .detach() of it, or copy the tensors that it was made from"
+      )
     return _tensor, (type(self), self._alias, self._view, self._state, self.grad), getattr(self, "__dict__", None)
 
   # ---- numpy
   __array_priority__ = 1000   # ndarray + Tensor is a Tensor
 
   def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-    """The value for ``numpy.asarray`` and numpy's functions, an array of its own; with ``copy=False`` one over the tensor's memory.
+    """The value for ``numpy.asarray`` and numpy's functions, an array of its own; with ``copy=False`` one over the tensor's
+    memory.
 
     Raises InterchangeError where ``copy=False`` asks for another dtype, or for memory that numpy cannot see.
     """
@@ -52,14 +55,18 @@ class Copying(Indexing):
       values = self.numpy()
       return values if dtype is None else values.astype(dtype, copy=False)
     if dtype is not None and np.dtype(dtype) != self.dtype.np:
-      raise InterchangeError(f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it")
+      raise InterchangeError(
+        f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it"
+      )
     shown: Any = self
     try: return np.from_dlpack(shown, copy=False)
     except (BufferError, RuntimeError) as e:
       if isinstance(e, InterchangeError): raise
       raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
 
-  def __array_function__(self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+  def __array_function__(
+    self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+  ) -> Any:
     """numpy's functions take the values of tensors, and give what they give for arrays."""
     return fn(*_arrays(list(args)), **dict(zip(kwargs, _arrays(list(kwargs.values())))))
 

@@ -28,7 +28,8 @@ _training: ContextVar[bool] = ContextVar("training", default=False)
 
 
 class _Mode:
-  """Whether results remember that they need gradients, and whether layers behave as in training: of this thread, or asyncio task."""
+  """Whether results remember that they need gradients, and whether layers behave as in training: of this thread, or asyncio
+  task."""
   __slots__ = ()
   @property
   def grad(self) -> bool: return _grad.get()
@@ -43,16 +44,22 @@ class _Mode:
 mode = _Mode()
 
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
-  Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink, Ops.FLIP: graph.flip,
-  Ops.TILE: graph.tile, Ops.DETACH: lambda u, _: graph.detach(u)}
+  Ops.RESHAPE: graph.reshape,
+  Ops.PERMUTE: graph.permute,
+  Ops.EXPAND: graph.expand,
+  Ops.SHRINK: graph.shrink,
+  Ops.FLIP: graph.flip,
+  Ops.TILE: graph.tile,
+  Ops.DETACH: lambda u, _: graph.detach(u),
+}
 _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -> both
   Ops.RESHAPE: lambda a, b: b, Ops.EXPAND: lambda a, b: b, Ops.PERMUTE: lambda a, b: tuple([a[i] for i in b]),
   Ops.SHRINK: lambda a, b: tuple([(begin + o, end + o) for (begin, end), (o, _) in zip(b, a)])}
 
 
 class no_grad:
-  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new thread
-  begins with gradients."""
+  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new
+  thread begins with gradients."""
 
   __slots__ = ("before",)
 
@@ -76,7 +83,8 @@ class no_grad:
 class Base(Valued):
   """What a tensor holds: an Alias, which is the value that it shares with others, and the view of it that it shows.
 
-  ``lazydata`` is the node of the tensor graph whose value this tensor is. ``grad`` is the gradient that ``backward`` left, or None.
+  ``lazydata`` is the node of the tensor graph whose value this tensor is. ``grad`` is the gradient that ``backward`` left, or
+  None.
   """
   __slots__ = ("_alias", "_view", "_node", "grad", "_state", "__weakref__")
   _alias: Alias
@@ -139,7 +147,8 @@ class Base(Valued):
     """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it."""
     node, view = self.lazydata, self._view
     for op, arg in moves:
-      if view and view[-1][0] is op and self._state <= 0 and op in _MERGE:   # gradients may be asked for at each node of those that need them
+      # gradients may be asked for at each node of those that need them
+      if view and view[-1][0] is op and self._state <= 0 and op in _MERGE:
         node, arg = node.src[0], _MERGE[op](view[-1][1], arg)
         view = view[:-1]
       after = _MOVE[op](node, arg)
@@ -303,14 +312,17 @@ class Base(Valued):
 
   # ---- writing
   def _write(self, name: str, value: UOp, attached: bool = False, index: UOp | None = None) -> Self:
-    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what it shares with others."""
+    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what it shares with
+    others."""
     alias, view = self._alias, self._view
     self._check_writable(name)
     leaf = any([t._state == 2 for t in alias.seen()])
     constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
     needs = any([t._state == 1 for t in alias.seen()])
     if attached and leaf and not constant:
-      raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value")
+      raise GradientError(
+        f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value"
+      )
     if 0 in value.shape or (index is None and value is self.lazydata and not (constant and needs)):   # nothing changes
       for note in watchers: note(alias)
       return self
@@ -328,15 +340,20 @@ class Base(Valued):
                         "write to what it was expanded from, or to a .clone()")
 
   def _check_leaf(self, name: str) -> None:
-    if mode.grad and self._state > 0 and any([t._state == 2 and self._view[:len(t._view)] == t._view for t in self._alias.seen()]):
-      raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or .detach() it")
+    if (
+      mode.grad and self._state > 0 and any([t._state == 2 and self._view[: len(t._view)] == t._view for t in self._alias.seen()])
+    ):
+      raise GradientError(
+        f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or .detach() it"
+      )
 
   def assign(self, x: Any) -> Self:
     """Replace this tensor's value, and with it what all views of the same memory see. Gives the tensor itself.
 
-    ``x`` is a tensor of this shape, dtype and device, or what a tensor is made of, which is expanded to the shape. Memory is written when the
-    value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own. Raises AssignError for
-    another shape, dtype or device and for expanded tensors, GradientError for a leaf given a value that requires a gradient.
+    ``x`` is a tensor of this shape, dtype and device, or what a tensor is made of, which is expanded to the shape. Memory is
+    written when the value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own.
+    Raises AssignError for another shape, dtype or device and for expanded tensors, GradientError for a leaf given a value that
+    requires a gradient.
     """
     u = self.lazydata
     make: Any = type(self)
@@ -414,7 +431,8 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
     elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
     elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
-    elif n.op is Ops.TILE: a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
+    elif n.op is Ops.TILE:
+      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 
@@ -427,7 +445,9 @@ def axis_of(name: str, axis: Any, ndim: int) -> int:
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
     raise AxisError(f"{name}: axis {shown(axis)} is no integer")
   if not -max(ndim, 1) <= axis < max(ndim, 1):
-    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to {max(ndim, 1) - 1}")
+    raise AxisError(
+      f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to {max(ndim, 1) - 1}"
+    )
   return int(axis) % max(ndim, 1)
 
 
@@ -436,12 +456,14 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
   if axis is None: return tuple(range(ndim))
   if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim),) if ndim else (axis_of(name, axis, ndim), )[:0]
   axes = sorted([axis_of(name, a, ndim) for a in axis])
-  if len(set(axes)) != len(axes): raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
+  if len(set(axes)) != len(axes):
+    raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
   return tuple(axes) if ndim else ()
 
 
 def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
-  """A shape given as one sequence or as separate ints. Raises ArgumentError for anything that is not an int, and for more than memory has room for.
+  """A shape given as one sequence or as separate ints. Raises ArgumentError for anything that is not an int, and for more than
+  memory has room for.
   """
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
@@ -450,7 +472,8 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
         raise ArgumentError(f"{name}: sizes must be ints, got {shown(s)} in {shown(shape)}")
       return shape_of(name, [int(x) if isinstance(x, np.integer) else x for x in shape])
     if s > MAX_SIZE: raise ArgumentError(f"{name}: a size of {shown(s)} in {shown(shape)}; sizes go up to {MAX_SIZE}")
-  if len(shape) > MAX_DIMS: raise ArgumentError(f"{name}: a shape of {len(shape)} dimensions; tensors have up to {MAX_DIMS}, as arrays of numpy do")
+  if len(shape) > MAX_DIMS:
+    raise ArgumentError(f"{name}: a shape of {len(shape)} dimensions; tensors have up to {MAX_DIMS}, as arrays of numpy do")
   return shape
 
 

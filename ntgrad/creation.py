@@ -24,19 +24,23 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
   """
   depth, first = _first(data)
   if depth > MAX_DIMS: raise ShapeError(f"Tensor: lists {depth} deep; tensors have up to {MAX_DIMS} dimensions")
-  if isinstance(first, Base): raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
+  if isinstance(first, Base):
+    raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
   try:
     a = np.array(data)
   except ValueError:
     raise ShapeError(f"Tensor: nested lists of different lengths ({shown(data)}); "
                      "every row must have as many elements as its neighbours") from None
-  if a.dtype.kind == "O" or (a.dtype.kind == "f" and a.size and abs(a).max() >= 2 ** 63):   # ints that numpy makes objects or floats of
+  # ints that numpy makes objects or floats of
+  if a.dtype.kind == "O" or (a.dtype.kind == "f" and a.size and abs(a).max() >= 2 ** 63):
     given = np.array(data, object).reshape(-1).tolist()
     for x in given:
       if not isinstance(x, (bool, int, float, np.generic)):
         raise DTypeError(f"Tensor: lists of {type(x).__name__} ({shown(x)}); they may hold bools, ints and floats")
     if given and (a.dtype.kind == "O" or all([isinstance(x, int) for x in given])):
-      raise ArgumentError(f"Tensor: a list of ints from {shown(min(given))} to {shown(max(given))}, which no int dtype holds; give floats")
+      raise ArgumentError(
+        f"Tensor: a list of ints from {shown(min(given))} to {shown(max(given))}, which no int dtype holds; give floats"
+      )
   if a.dtype.kind not in "biuf" and a.dtype not in _KNOWN:
     raise DTypeError(f"Tensor: lists of {a.dtype.name}; they may hold bools, ints and floats")
   if dtype is not None: return host_cast(a, dtype)
@@ -62,7 +66,9 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     whole = np.trunc(a.astype(np.float64))
     fits = (whole >= dtypes.min(dtype)) & (whole < dtypes.max(dtype) + 1)
     if not fits.all():
-      raise ArgumentError(f"Tensor: value {whole[~fits][0]} does not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
+      raise ArgumentError(
+        f"Tensor: value {whole[~fits][0]} does not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}"
+      )
   if dtype.kind in "iu" and a.dtype.kind in "iu" and a.size and dtypes.of(a.dtype) is not dtype:
     lo, hi = int(a.min()), int(a.max())
     if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
@@ -121,7 +127,8 @@ class Creation(Functional):
   def _sizes(cls, name: str, shape: Sequence[Any]) -> tuple[int, ...]:
     s = shape_of(name, shape)
     if min(s, default=0) < 0: raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
-    if math.prod(s) > MAX_SIZE: raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
+    if math.prod(s) > MAX_SIZE:
+      raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
     return s
 
   @classmethod
@@ -133,8 +140,10 @@ class Creation(Functional):
       t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()  # type: ignore[call-arg]
       if requires_grad is not None: t.requires_grad = requires_grad
       return t
-    if isinstance(fill_value, np.generic): fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
-    if not isinstance(fill_value, (bool, int, float)): raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
+    if isinstance(fill_value, np.generic):
+      fill_value, dtype = fill_value.item(), dtypes.of(fill_value.dtype) if dtype is None else dtype
+    if not isinstance(fill_value, (bool, int, float)):
+      raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
     d = dtypes.of(type(fill_value) if dtype is None else dtype)
     node = scalar_node("full", cut_to_int("full", fill_value, d), d, s)
     return cls._made(node, device, requires_grad)
@@ -142,7 +151,10 @@ class Creation(Functional):
   @classmethod
   def zeros(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Zeros of a shape, float32 unless told otherwise. Raises ArgumentError."""
-    return cls.full(shape_of("zeros", shape), 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    return cls.full(
+      shape_of("zeros", shape), 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad
+    )
+
   @classmethod
   def ones(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Ones of a shape, float32 unless told otherwise. Raises ArgumentError."""
@@ -158,7 +170,8 @@ class Creation(Functional):
   @classmethod
   def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,
              requires_grad: bool | None = None) -> Self:
-    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints int32 (int64 where they need it), for floats float32.
+    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints int32 (int64 where they need it), for floats
+    float32.
 
     Raises ArgumentError.
     """
@@ -197,7 +210,8 @@ class Creation(Functional):
     if n < 2: return cls.full((n,), start, dtype=d, device=device, requires_grad=requires_grad)
     work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     step = (stop - start) / (n - 1)
-    if not math.isfinite(held(step, work)): raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
+    if not math.isfinite(held(step, work)):
+      raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
     first = graph.scalar(BinaryOps.CMPLT, graph.iota(n), n // 2)
     i = graph.cast(graph.where(first, graph.iota(n), graph.scalar(BinaryOps.SUB, graph.iota(n), n - 1)), work)

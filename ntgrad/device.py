@@ -1,5 +1,5 @@
-"""Device names. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device, "CUDA" (also "CUDA:1", ..) an NVIDIA GPU through
-Triton, "NUMPY" the slow oracle.
+"""Device names. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device, "CUDA" (also "CUDA:1", ..) an NVIDIA
+GPU through Triton, "NUMPY" the slow oracle.
 
 Names are canonical here; opening a device is ``ntgrad.engine.device``'s work.
 """
@@ -46,8 +46,8 @@ class _Device:
 
   @property
   def DEFAULT(self) -> str:
-    """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else CUDA, else CPU through OpenCL, else NUMPY
-    (said once)."""
+    """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else CUDA, else CPU through OpenCL,
+    else NUMPY (said once)."""
     return default_device()
 
   @DEFAULT.setter

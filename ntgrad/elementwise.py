@@ -56,7 +56,8 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
 
 
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
-  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all floats."""
+  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all
+  floats."""
   if dtype.kind == "f":
     try: return graph.const(value, dtype, shape)
     except OverflowError: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}") from None
@@ -178,7 +179,8 @@ class Elementwise(Base):
     """The lesser of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
     return self._extreme_of(BinaryOps.MIN, x)
   def _extreme_of(self, fn: BinaryOps, x: Any) -> Self:
-    """MAX or MIN. For gradients a bare constant is a limit, without slope where it is reached (relu at 0); here it is a value, detached."""
+    """MAX or MIN. For gradients a bare constant is a limit, without slope where it is reached (relu at 0); here it is a value,
+    detached."""
     a = self.lazydata
     if isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
@@ -207,7 +209,9 @@ class Elementwise(Base):
     return self._binary(BinaryOps.SHR, x, reverse)
   def _shift_range(self, name: str, x: Any, reverse: bool) -> None:
     if not reverse and isinstance(x, int) and not 0 <= x < 8 * max(self.dtype.itemsize, 4 if self.dtype.kind == "b" else 1):
-      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to {8 * self.dtype.itemsize - 1}")
+      raise ArgumentError(
+        f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to {8 * self.dtype.itemsize - 1}"
+      )
 
   def lerp(self, end: Any, weight: Any) -> Self:
     """``self + (end - self) * weight``."""
@@ -235,7 +239,9 @@ class Elementwise(Base):
     """Both values as tensors; a number takes the other's dtype where its kind lets it."""
     make: Any = type(self)
     if isinstance(yes, Base):
-      return yes, (no if isinstance(no, Base) else make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None))
+      return yes, (
+        no if isinstance(no, Base) else make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
+      )
     if isinstance(no, Base): return make(yes, dtype=scalar_dtype(yes, no.dtype) if isinstance(yes, _SCALARS) else None), no
     return make(yes), make(no)
 
@@ -250,11 +256,15 @@ class Elementwise(Base):
     self._check_writable(name)
     result, shape, dtype = make(), self.shape, self.dtype
     if result.shape != shape:
-      raise ShapeError(f"{name}: a result of shape {result.shape} does not fit into a tensor of shape {shape}, which is written in place; "
-                       "write it without assignment (a = a + b)")
+      raise ShapeError(
+        f"{name}: a result of shape {result.shape} does not fit into a tensor of shape {shape}, which is written in place; "
+        "write it without assignment (a = a + b)"
+      )
     if promote(result.dtype, dtype) is not dtype:
-      raise DTypeError(f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
-                       "cast the operand, or write it without assignment (a = a + b)")
+      raise DTypeError(
+        f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
+        "cast the operand, or write it without assignment (a = a + b)"
+      )
     self._check_leaf(name)
     return self._write(name, graph.cast(result.lazydata, dtype), result._state > 0)
 
@@ -272,7 +282,8 @@ class Elementwise(Base):
   def __irshift__(self, x: Any) -> Self: return self._in_place(">>=", lambda: self >> x)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
   def add_(self, x: Any) -> Self:
-    """``self += x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside ``no_grad``."""
+    """``self += x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside
+    ``no_grad``."""
     return self._in_place("add_", lambda: self + x)
   def sub_(self, x: Any) -> Self:
     """``self -= x``; see ``add_``."""
@@ -291,7 +302,8 @@ class Elementwise(Base):
     t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
     return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
   def copy_(self, x: Any) -> Self:
-    """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see ``add_``."""
+    """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see
+    ``add_``."""
     t: Any = x if isinstance(x, Base) else type(self)(x)  # type: ignore[call-arg]
     return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
 
@@ -353,7 +365,9 @@ class Elementwise(Base):
     u = self.lazydata
     if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
     return self._wrap(graph.unary(fn, u))
-  def _rounding(self, fn: UnaryOps) -> Self: return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind == "f" else self._own()
+
+  def _rounding(self, fn: UnaryOps) -> Self:
+    return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind == "f" else self._own()
 
   def neg(self) -> Self:
     """``-self``; bools are refused (DTypeError)."""

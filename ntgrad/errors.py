@@ -22,6 +22,25 @@ from ntgrad.codegen.errors import (
                                    VerifyError,
 )
 
-__all__ = ["ApplicationError", "ArgumentError", "AssignError", "AxisError", "CaptureError", "CompileError", "ConfigError", "DeviceError",
-           "DTypeError", "GradientError", "IndexOutOfRangeError", "InterchangeError", "MissingFileError", "NoInterfaceError", "NtgradError",
-           "OptError", "OutOfMemoryError", "ShapeError", "StateError", "VerifyError"]
+__all__ = [
+  "ApplicationError",
+  "ArgumentError",
+  "AssignError",
+  "AxisError",
+  "CaptureError",
+  "CompileError",
+  "ConfigError",
+  "DeviceError",
+  "DTypeError",
+  "GradientError",
+  "IndexOutOfRangeError",
+  "InterchangeError",
+  "MissingFileError",
+  "NoInterfaceError",
+  "NtgradError",
+  "OptError",
+  "OutOfMemoryError",
+  "ShapeError",
+  "StateError",
+  "VerifyError",
+]

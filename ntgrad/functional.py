@@ -298,7 +298,9 @@ class Functional(Reduction):
     x = self.cast(graph.acc_dtype(self.dtype))
     return (x * (x.square().mean(axis, keepdim=True) + eps).rsqrt()).cast(self.dtype)
 
-  def batchnorm(self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand, axis: int | tuple[int, ...] = 1) -> Self:
+  def batchnorm(
+    self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand, axis: int | tuple[int, ...] = 1
+  ) -> Self:
     """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
 
     Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
@@ -307,13 +309,18 @@ class Functional(Reduction):
     axes = axes_of("batchnorm", axis, self.ndim)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
     channels = tuple([s for s in shape if s != 1])
+
     def along(what: str, t: Any) -> Any:
       if tuple([s for s in t.shape if s != 1]) not in (channels, tuple([s for s in (math.prod(shape),) if s != 1])):
-        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
-                         f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
+        raise ShapeError(
+          f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
+          f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}"
+        )
       return t.reshape(shape)
+
     scale = along("invstd", invstd)
-    if weight is not None: scale = scale * along("weight", weight)
+    if weight is not None:
+      scale = scale * along("weight", weight)
     x = (self - along("mean", mean)) * scale
     return x if bias is None else x + along("bias", bias)
 
@@ -334,7 +341,8 @@ class Functional(Reduction):
       if attn_mask is not None: raise ArgumentError("scaled_dot_product_attention: is_causal with attn_mask; give one of them")
       make: Any = type(self)
       attn_mask = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
-    if attn_mask is not None: scores = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask
+    if attn_mask is not None:
+      scores = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask
     return scores.softmax(-1).dropout(dropout_p).dot(value)
 
   # ---- losses
@@ -357,7 +365,8 @@ class Functional(Reduction):
     return (self - target).square()._reduced("mse_loss", reduction)
 
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. A logarithm is at least -100, without slope there. Raises ShapeError."""
+    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. A logarithm is at least -100, without slope there. Raises
+    ShapeError."""
     Y = self._same_shape("binary_crossentropy", Y)
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
@@ -372,7 +381,8 @@ class Functional(Reduction):
     return loss._reduced("binary_crossentropy_logits", reduction)
 
   def _target(self, name: str, Y: Any, n: int, ignore: int | None = None) -> Any:
-    """What a loss compares with, as a tensor. Of lists and numpy arrays the classes are known: raises IndexOutOfRangeError for one outside."""
+    """What a loss compares with, as a tensor. Of lists and numpy arrays the classes are known: raises IndexOutOfRangeError for
+    one outside."""
     if isinstance(Y, Base): return Y
     t: Any = operand(name, Y, self)
     if t.lazydata.dtype.kind in "iu":
@@ -387,7 +397,8 @@ class Functional(Reduction):
     Raises ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class.
     """
     u: UOp = Y.lazydata
-    if u.shape != rows: raise ShapeError(f"{name}: class indices of shape {u.shape} for predictions of {self.shape}; they must have shape {rows}")
+    if u.shape != rows:
+      raise ShapeError(f"{name}: class indices of shape {u.shape} for predictions of {self.shape}; they must have shape {rows}")
     if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
@@ -434,8 +445,8 @@ class Functional(Reduction):
   def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
     """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape.
 
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
-    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
+    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
+    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     axis = 0 if self.ndim == 1 else 1
     u, a, _ = self._rows("cross_entropy", axis)
@@ -450,8 +461,8 @@ class Functional(Reduction):
   def nll_loss(self, Y: Any, weight: Operand | None = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class.
 
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
-    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
+    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
+    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
     Y = self._target("nll_loss", Y, u.shape[a], ignore_index)

@@ -1,7 +1,7 @@
 """Reverse-mode gradients over the tensor graph: one rule an operation, each building nodes of the same graph.
 
-``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and the
-gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
+``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
+the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
 A leaf is a DETACH node of its own for every version of its value (``Base._read``), which says whose it is: ``node.leaf``.
 """
 from __future__ import annotations
@@ -169,9 +169,12 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
     n = part.shape[0]
     winner, kept = _winners(index[0], n)
     out = [(value, select(_rows(kept, value.shape), graph.gather(part, index[0])))]
-    if base in need: out.append((base, graph.update(g, select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
+    if base in need:
+      out.append((base, graph.update(g, select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
     return out
-  return [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))] if base in need else [(value, part)]
+  return (
+    [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))] if base in need else [(value, part)]
+  )
 
 
 def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
@@ -180,7 +183,8 @@ def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
 
 
 def _winners(index: UOp, n: int) -> tuple[UOp, UOp]:
-  """For each of n rows the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
+  """For each of n rows the number of the last index that names it, -1 for none; and for each index whether it is that last
+  one."""
   numbers = graph.reshape(graph.iota(math.prod(index.shape)), index.shape)
   winner = graph.scatter(graph.const(-1, dtypes.int32, (n,)), index, numbers, "set")
   return winner, graph.binary(BinaryOps.CMPEQ, graph.gather(winner, index), numbers)
@@ -303,8 +307,10 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
   from ntgrad.engine.realize import walk as computed_walk
   for u in computed_walk(found):
     if u.op is Ops.BUFFER and u.arg.stale:
-      raise GradientError(f"{name}: the gradient of a tensor of shape {loss.shape} needs the old value of a tensor of shape {u.shape} ({u.dtype}), "
-                          f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()")
+      raise GradientError(
+        f"{name}: the gradient of a tensor of shape {loss.shape} needs the old value of a tensor of shape {u.shape} ({u.dtype}), "
+        f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()"
+      )
 
 
 @alone

@@ -112,7 +112,8 @@ def acc_dtype(dtype: DType) -> DType:
 
 
 def index_of(u: UOp, size: int) -> UOp:
-  """Ints that count elements of a dim, in int32 or int64: whichever holds all of them, the size, and the size added to one that is negative.
+  """Ints that count elements of a dim, in int32 or int64: whichever holds all of them, the size, and the size added to one that
+  is negative.
 
   A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
   """
@@ -123,7 +124,9 @@ def index_of(u: UOp, size: int) -> UOp:
 
 def inside(index: UOp, size: int) -> UOp:
   """Whether each index is from 0 to size - 1, size being within its dtype."""
-  return binary(BinaryOps.AND, binary(BinaryOps.CMPLE, const(0, index.dtype, index.shape), index), scalar(BinaryOps.CMPLT, index, size))
+  return binary(
+    BinaryOps.AND, binary(BinaryOps.CMPLE, const(0, index.dtype, index.shape), index), scalar(BinaryOps.CMPLT, index, size)
+  )
 
 
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
@@ -170,9 +173,16 @@ def copy(u: UOp, device: str) -> UOp:
 
 
 def update(base: UOp, value: UOp, view: tuple[tuple[Ops, Any], ...], index: UOp | None = None) -> UOp:
-  """Base with the part that a view (movement without PAD and EXPAND) shows replaced by a value of the view's shape, or, where there is an
-  index, rows of that part by a value of shape ``index.shape + part.shape[1:]``; of equal indices the last counts."""
-  return make(Ops.UPDATE, base.dtype, (base, value) if index is None else (base, value, index), view, base.shape, base.device or value.device)
+  """Base with the part that a view (movement without PAD and EXPAND) shows replaced by a value of the view's shape, or, where
+  there is an index, rows of that part by a value of shape ``index.shape + part.shape[1:]``; of equal indices the last counts."""
+  return make(
+    Ops.UPDATE,
+    base.dtype,
+    (base, value) if index is None else (base, value, index),
+    view,
+    base.shape,
+    base.device or value.device,
+  )
 
 
 def buffer(buf: Any) -> UOp:

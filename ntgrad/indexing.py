@@ -80,7 +80,8 @@ class Indexing(Random):
     if used > len(s): raise IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
     at = dots[0] if dots else len(items)
     items[at:at + 1] = [slice(None)] * (len(s) - used)
-    if len(items) > MAX_DIMS: raise IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
+    if len(items) > MAX_DIMS:
+      raise IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
     out: list[Any] = []
     ints: list[int] = []
     axis = 0
@@ -93,7 +94,9 @@ class Indexing(Random):
         raise DTypeError(f"{name}: the bool {item} as an index; indices are ints, slices, None, ... and int tensors")
       if isinstance(item, (int, np.integer)):
         if not -size <= item < size:
-          raise IndexOutOfRangeError(f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
+          raise IndexOutOfRangeError(
+            f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}"
+          )
         ints.append(len(out))
         out.append((int(item) % size, 1, 1))
       elif isinstance(item, slice):
@@ -176,9 +179,11 @@ class Indexing(Random):
 
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
-    """Replace a part (ints, slices, None, Ellipsis, or integer tensors, of which the last of equal ones counts), for all that share the memory.
+    """Replace a part (ints, slices, None, Ellipsis, or integer tensors, of which the last of equal ones counts), for all that
+    share the memory.
 
-    Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that requires a gradient.
+    Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that
+    requires a gradient.
     """
     self._check_writable("setitem")
     items, ints = self._parse("setitem", index)
@@ -192,7 +197,9 @@ class Indexing(Random):
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
     if arrays:
       if None in [i if i is None else 0 for i in items]:
-        raise ArgumentError(f"setitem: None together with integer tensors in the index of shape {self.shape}; reshape the value instead")
+        raise ArgumentError(
+          f"setitem: None together with integer tensors in the index of shape {self.shape}; reshape the value instead"
+        )
       self._check_leaf("setitem")
       self._seen(*self._boxed(items))._set_rows(items, ints, arrays, vu, v._state > 0)
       return

@@ -1,11 +1,12 @@
 """Sharing memory with other libraries: DLPack and ``__cuda_array_interface__``, both ways, without copies.
 
-**In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array`` describe a
-tensor's memory to others, which keep it alive.
+**In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array``
+describe a tensor's memory to others, which keep it alive.
 
-Shared memory is written by both sides, and neither is told. What ntgrad writes in place (assign, optimizers, tile kernels) the other side
-sees, and the other way round. Order between the two is made where memory changes hands (streams wait for one another, on a CPU all that
-was launched has ended); for writes after that, synchronise: ``Device.synchronize()`` here, or the other library's own.
+Shared memory is written by both sides, and neither is told. What ntgrad writes in place (assign, optimizers, tile kernels) the
+other side sees, and the other way round. Order between the two is made where memory changes hands (streams wait for one another,
+on a CPU all that was launched has ended); for writes after that, synchronise: ``Device.synchronize()`` here, or the other
+library's own.
 """
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def speaks(x: Any) -> bool:
 
 
 def place_of(x: Any) -> tuple[int, int]:
-  """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises InterchangeError."""
+  """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises
+  InterchangeError."""
   if hasattr(type(x), "__dlpack_device__"):
     try: kind, number = x.__dlpack_device__()
     except Exception as e: raise refused(x, e) from None
@@ -111,9 +113,11 @@ def place_of(x: Any) -> tuple[int, int]:
 
 
 def take(x: Any) -> Foreign:
-  """Another library's tensor, or a DLPack capsule. On a GPU, what is launched from now on comes after what its library has launched.
+  """Another library's tensor, or a DLPack capsule. On a GPU, what is launched from now on comes after what its library has
+  launched.
 
-  Raises InterchangeError where its library does not give it, DTypeError for a dtype that ntgrad has not, DeviceError for its device.
+  Raises InterchangeError where its library does not give it, DTypeError for a dtype that ntgrad has not, DeviceError for its
+  device.
   """
   if type(x).__name__ == "PyCapsule": return _read(x, x)
   if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
@@ -138,10 +142,13 @@ def _read(given: Any, x: Any) -> Foreign:
   pointer = pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
   if kind is Versioned and managed.major != VERSION[0]:
-    raise InterchangeError(f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {VERSION[0]}.*")
+    raise InterchangeError(
+      f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {VERSION[0]}.*"
+    )
   rename(given, used)
   owner = Owner(pointer, managed.deleter)
-  # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy does
+  # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy
+  # does
   read_only = bool(managed.flags & READ_ONLY) if kind is Versioned else not _writable(x)
   return described(managed.tensor, owner, read_only, x)
 
@@ -154,14 +161,18 @@ def described(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
     raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has {known}")
   shape = tuple(t.shape[:t.ndim])
   strides = tuple(t.strides[:t.ndim]) if t.strides and t.ndim else None
-  return Foreign((t.data or 0) + t.byte_offset, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner)
+  return Foreign(
+    (t.data or 0) + t.byte_offset, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner
+  )
 
 
 def _kind(device_type: int, x: Any) -> int:
   """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
   kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
   if kind in ALIGN: return kind
-  raise InterchangeError(f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
+  raise InterchangeError(
+    f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)"
+  )
 
 
 def _take_interface(x: Any) -> Foreign:
@@ -234,9 +245,9 @@ def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | 
 def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
   """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device).
 
-  Memory of a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see ``strided``); else,
-  and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` or strides rule that out, CaptureError while a
-  jit records.
+  Memory of a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see
+  ``strided``); else, and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` or strides rule
+  that out, CaptureError while a jit records.
   """
   name = f.device if f.kind == CUDA else device or Device.DEFAULT
   opened = get_device(name)
@@ -251,14 +262,18 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
       node = _over(Buffer(name, flat, f.dtype, storage).node, f)
       if node is not None: return node
   if copy is False:
-    raise InterchangeError(f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
-                           f"a copy (it must lie at a multiple of {ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False")
+    raise InterchangeError(
+      f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
+      f"a copy (it must lie at a multiple of {ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False"
+    )
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
   to = Buffer(name, flat if ahead else (1,), f.dtype)
   node = _over(to.node, f) if ahead else None
   if node is None:
-    raise InterchangeError(f"memory of shape {f.shape} with strides {f.strides} on {name}: no view has such strides; make it contiguous there")
+    raise InterchangeError(
+      f"memory of shape {f.shape} with strides {f.strides} on {name}: no view has such strides; make it contiguous there"
+    )
   opened.copy_from(to.raw, opened, f.address, to.nbytes)
   opened.let_go(f.owner)
   return node
@@ -273,8 +288,10 @@ def not_while_captured(what: str) -> None:
   from ntgrad.engine.capture import Recorder
   for w in watchers:
     if isinstance(w, Recorder) and w.thread == threading.get_ident():
-      raise CaptureError(f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
-                         "a Tensor as an argument")
+      raise CaptureError(
+        f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
+        "a Tensor as an argument"
+      )
 
 
 # ---- out
@@ -297,12 +314,13 @@ class _Export:
       sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, NAMES[type(self.managed)][0])))
 
 
-# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a function
-# written in Python would lose. So the deleter is the C library's time(): it writes over the first bytes of the struct that it is given,
-# and ``reclaim`` looks for that.
+# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a
+# function written in Python would lose. So the deleter is the C library's time(): it writes over the first bytes of the struct
+# that it is given, and ``reclaim`` looks for that.
 _done: int | None = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
 _exports: dict[int, _Export] = {}
-_showing: set[tuple[int, int]] = set()       # tensors (identity) and storages (number) that others see through __cuda_array_interface__
+# tensors (identity) and storages (number) that others see through __cuda_array_interface__
+_showing: set[tuple[int, int]] = set()
 _shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor is gone
 
 
@@ -323,7 +341,8 @@ atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
 
 @dataclass(slots=True)
 class View:
-  """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a copy of it."""
+  """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a
+  copy of it."""
   keep: Any
   device: Opened | None       # None: the copy
   address: int
@@ -334,8 +353,9 @@ class View:
 def view_of(t: Any, copy: bool | None, what: str) -> View:
   """Where the value of a Tensor lies, computed if need be, for others to see.
 
-  Reshapes, permutations and slices of memory are shown as they are, other views as contiguous copies of their own, and memory that has no
-  address as a copy on the host. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records.
+  Reshapes, permutations and slices of memory are shown as they are, other views as contiguous copies of their own, and memory
+  that has no address as a copy on the host. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
+  records.
   """
   not_while_captured(f"a tensor of shape {t.shape} is given to another library")
   from ntgrad.engine.realize import before_writing, rebased
@@ -343,8 +363,10 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
   at = None if copy else _layout(rebased(t.lazydata))
   if at is None:
     if copy is False:
-      raise InterchangeError(f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its own to show without "
-                             "a copy; leave out copy=False, or give .contiguous() of it")
+      raise InterchangeError(
+        f"{what}: a tensor of shape {t.shape} that is a view ({t.lazydata.op.name}) has no memory of its own to show without "
+        "a copy; leave out copy=False, or give .contiguous() of it"
+      )
     t = t._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))).realize()
     at = (0, _contiguous(t.shape))
   alias = t._alias
@@ -360,7 +382,8 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
   address = device.address(buffer.raw, buffer.nbytes) if buffer.nbytes else 0
   buffer.storage.foreign |= bool(address)
   if address or not buffer.nbytes: return View(buffer.storage, device, address + start * t.dtype.itemsize, strides)
-  if copy is False: raise InterchangeError(f"{what}: memory of {buffer.device} has no address that others could use; leave out copy=False")
+  if copy is False:
+    raise InterchangeError(f"{what}: memory of {buffer.device} has no address that others could use; leave out copy=False")
   return _on_host(t)
 
 
@@ -370,7 +393,8 @@ def _on_host(t: Any) -> View:
 
 
 def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
-  """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one place."""
+  """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one
+  place."""
   chain = []
   while u.op is not Ops.BUFFER:
     if u.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE): return None

@@ -1,7 +1,7 @@
 """Movement operations of ``Tensor``: the same elements seen in another shape or order. They cost nothing when a kernel runs.
 
-Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad, repeat, unfold, cat, ..)
-are tensors of their own.
+Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad, repeat,
+unfold, cat, ..) are tensors of their own.
 """
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
   if given and all([isinstance(t, Base) for t in given]): return tuple(given)
   flat = [t for g in given for t in (g if isinstance(g, (tuple, list)) else (g,))]
   first = next((t for t in flat if isinstance(t, Base)), None)
-  if first is None: raise ArgumentError(f"{name}: no Tensor in {shown(given)}; give one or more, one after the other or in a list")
+  if first is None:
+    raise ArgumentError(f"{name}: no Tensor in {shown(given)}; give one or more, one after the other or in a list")
   return tuple([operand(name, t, first) for t in flat])
 
 
@@ -177,7 +178,8 @@ class Movement(Activation):
       u = graph.shrink(u, [(max(-lo, 0), d - max(-hi, 0)) for d, (lo, hi) in zip(s, pairs)])
       pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
     elif not any([lo or hi for lo, hi in pairs]): return self._own()
-    if u.dtype.kind == "b" and value not in (0, 1): raise ArgumentError(f"pad: value {value} does not fit bool; it takes True and False")
+    if u.dtype.kind == "b" and value not in (0, 1):
+      raise ArgumentError(f"pad: value {value} does not fit bool; it takes True and False")
     scalar_node("pad", value, u.dtype, ())
     return self._wrap(pad_value(u, pairs, value))
 
@@ -191,7 +193,8 @@ class Movement(Activation):
       if min(lo, hi) < 0 or max(lo, hi) > most:
         raise ArgumentError(f"pad: ({lo}, {hi}) of dimension {d} of shape {self.shape} in mode {mode!r}; it takes 0 to {most}")
       if not lo and not hi: continue
-      if mode == "reflect": before, after = graph.flip(_part(u, d, 1, lo + 1), (d,)), graph.flip(_part(u, d, n - 1 - hi, n - 1), (d,))
+      if mode == "reflect":
+        before, after = graph.flip(_part(u, d, 1, lo + 1), (d,)), graph.flip(_part(u, d, n - 1 - hi, n - 1), (d,))
       elif mode == "circular": before, after = _part(u, d, n - lo, n), _part(u, d, 0, hi)
       else:
         size = u.shape[:d], u.shape[d + 1:]
@@ -328,8 +331,12 @@ class Movement(Activation):
       raise ShapeError(f"meshgrid: shapes {', '.join(str(t.shape) for t in tensors)}; it takes 1-d tensors")
     place = list(range(len(tensors)))
     if indexing == "xy" and len(tensors) > 1: place[:2] = [1, 0]
-    shape = broadcast_shape("meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)])
-    return tuple([t.reshape((1,) * p + (-1,) + (1,) * (len(tensors) - p - 1)).expand(shape)._own() for t, p in zip(tensors, place)])
+    shape = broadcast_shape(
+      "meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)]
+    )
+    return tuple(
+      [t.reshape((1,) * p + (-1,) + (1,) * (len(tensors) - p - 1)).expand(shape)._own() for t, p in zip(tensors, place)]
+    )
 
   def diag(self) -> Self:
     """(n,) -> (n, n) with the elements on the diagonal. Raises ShapeError for another number of dims."""
@@ -351,4 +358,6 @@ class Movement(Activation):
     d = axis_of("unbind", dim, self.ndim)
     if not self.shape: raise AxisError("unbind: a tensor of shape () has no dimension to take apart")
     s = self.shape
-    return tuple([self._shrink([(i, i + 1) if k == d else (0, n) for k, n in enumerate(s)]).reshape(s[:d] + s[d + 1:]) for i in range(s[d])])
+    return tuple(
+      [self._shrink([(i, i + 1) if k == d else (0, n) for k, n in enumerate(s)]).reshape(s[:d] + s[d + 1 :]) for i in range(s[d])]
+    )

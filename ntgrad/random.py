@@ -1,7 +1,8 @@
-"""Random numbers by counter (threefry): element i of a call is a function of the seed and of how many were drawn before, anywhere.
+"""Random numbers by counter (threefry): element i of a call is a function of the seed and of how many were drawn before,
+anywhere.
 
-A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so that a
-replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
+A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so
+that a replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
 """
 from __future__ import annotations
 
@@ -58,7 +59,14 @@ def rng_state(n: int, device: str | None = None) -> Any:
   return b
 
 
-_FRACTION = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float8_e4m3: 4, dtypes.float8_e5m2: 3}
+_FRACTION = {
+  dtypes.float64: 53,
+  dtypes.float32: 24,
+  dtypes.float16: 11,
+  dtypes.bfloat16: 8,
+  dtypes.float8_e4m3: 4,
+  dtypes.float8_e5m2: 3,
+}
 
 
 def bits(shape: tuple[int, ...], device: str | None) -> UOp:
@@ -72,7 +80,8 @@ def bits(shape: tuple[int, ...], device: str | None) -> UOp:
 
 
 def fraction(r: UOp, dtype: DType) -> UOp:
-  """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes out."""
+  """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
+  out."""
   n = _FRACTION[dtype]
   work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
   whole = graph.cast(graph.scalar(BinaryOps.SHR, r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
@@ -81,8 +90,12 @@ def fraction(r: UOp, dtype: DType) -> UOp:
 
 def below(value: float, dtype: DType) -> float:
   """The greatest number less than ``value`` that a dtype has."""
-  return float(np.nextafter(np.array(value, dtype.np), np.array(-math.inf, np.float32).astype(dtype.np) if dtype is not dtypes.float8_e4m3 else
-                            np.array(-448, dtype.np)))
+  return float(
+    np.nextafter(
+      np.array(value, dtype.np),
+      np.array(-math.inf, np.float32).astype(dtype.np) if dtype is not dtypes.float8_e4m3 else np.array(-448, dtype.np),
+    )
+  )
 
 
 def _rounded(u: UOp) -> UOp:
@@ -131,8 +144,15 @@ class Random(Creation):
         raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
       return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
     s, dev, d = cls._random("uniform", shape, device, dtype)
-    if not (low <= high and math.isfinite(held(low, d)) and math.isfinite(held(high, d)) and math.isfinite(held(high - low, graph.acc_dtype(d)))):
-      raise ArgumentError(f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart")
+    if not (
+      low <= high
+      and math.isfinite(held(low, d))
+      and math.isfinite(held(high, d))
+      and math.isfinite(held(high - low, graph.acc_dtype(d)))
+    ):
+      raise ArgumentError(
+        f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
+      )
     if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
     u = fraction(bits(s, dev), d)
     if high - low != 1:

@@ -156,7 +156,8 @@ class Reduction(Movement):
     return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
 
   def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The p-norm along axes (None: all). p may be inf and -inf (the greatest and the least absolute value) and 0 (how many are not 0).
+    """The p-norm along axes (None: all). p may be inf and -inf (the greatest and the least absolute value) and 0 (how many are
+    not 0).
 
     Small floats are computed in float32; no slope where the norm is 0. Raises AxisError, ArgumentError.
     """

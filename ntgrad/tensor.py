@@ -1,7 +1,8 @@
 """``Tensor``: lazy tensor code. Operations build the graph of ``lazydata``; nothing runs until a value is needed.
 
-The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``activation``, ``movement``, ``reduction``,
-``functional``, ``creation``, ``random``, ``indexing``, ``copying``; this file has the constructor and the gradients.
+The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``activation``,
+``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``copying``; this file has the constructor
+and the gradients.
 """
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class _Training(type):
   """Makes ``Tensor.training`` a setting of the class."""
   @property
   def training(cls) -> bool:
-    """Whether dropout drops and batch norms take the batch's statistics, in this thread (or asyncio task); a new thread begins without."""
+    """Whether dropout drops and batch norms take the batch's statistics, in this thread (or asyncio task); a new thread begins
+    without."""
     return mode.training
   @training.setter
   def training(cls, value: bool) -> None: mode.training = flag("Tensor.training", value)
@@ -48,46 +50,56 @@ class train:
 
 @checked
 class Tensor(Copying, metaclass=_Training):
-  """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's tensor.
+  """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
+  tensor.
 
-  Views (indexing, reshape, permute, ..) share its memory, and see and make its writes; everything else is a tensor of its own (docs/memory.md).
+  Views (indexing, reshape, permute, ..) share its memory, and see and make its writes; everything else is a tensor of its own
+  (docs/memory.md).
 
-  ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. ``device`` None is the default one. A tensor of another
-  library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its memory, see
-  :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is.
-  ``requires_grad=True`` makes it a leaf whose ``grad`` ``backward`` sets. Raises ShapeError for ragged lists, DTypeError for data or
-  dtypes that ntgrad does not have, DeviceError, ArgumentError for ints that do not fit the dtype.
+  ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. ``device`` None is the default one. A tensor
+  of another library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its
+  memory, see :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is. ``requires_grad=True`` makes it a
+  leaf whose ``grad`` ``backward`` sets. Raises ShapeError for ragged lists, DTypeError for data or dtypes that ntgrad does not
+  have, DeviceError, ArgumentError for ints that do not fit the dtype.
   """
   __slots__ = ()
   train: ClassVar[type[train]] = train
   no_grad: ClassVar[type[no_grad]] = no_grad
 
-  def __init__(self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None):
+  def __init__(
+    self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None
+  ):
     d = dtype if dtype is None or isinstance(dtype, DType) else dtypes.of(dtype)
     node = node_of(data, None if device is None else Device.canonicalize(device), d)
     state = 0
     if isinstance(data, Tensor) and data._state > 0:
-      if requires_grad is None and mode.grad: state = 1
-      else: node = graph.detach(node)
-    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)): self._hold_memory(node)   # another library's
-    else: self._hold(node, state)
-    if requires_grad is not None: self.requires_grad = requires_grad
+      if requires_grad is None and mode.grad:
+        state = 1
+      else:
+        node = graph.detach(node)
+    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)):
+      self._hold_memory(node)  # another library's
+    else:
+      self._hold(node, state)
+    if requires_grad is not None:
+      self.requires_grad = requires_grad
 
   @classmethod
   def from_dlpack(cls, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """Another library's tensor, a numpy array or a DLPack capsule as a Tensor of its shape and dtype, over the same memory where that can be.
+    """Another library's tensor, a numpy array or a DLPack capsule as a Tensor of its shape and dtype, over the same memory where
+    that can be.
 
-    Memory of a GPU stays on that GPU (``CUDA``, ``CUDA:1``, ..); memory of the host comes to ``device`` (None: the default one) and is
-    shared where that is the CPU. Shared is what is contiguous or a view with slices, steps, transposes and broadcasts, and lies at a
-    multiple of 16 bytes (64 on the host); else, or with ``copy=True``, values are copied. The memory is kept as long as tensors need it.
-    On a GPU, what is computed from the Tensor comes after what the other library has launched.
+    Memory of a GPU stays on that GPU (``CUDA``, ``CUDA:1``, ..); memory of the host comes to ``device`` (None: the default one)
+    and is shared where that is the CPU. Shared is what is contiguous or a view with slices, steps, transposes and broadcasts, and
+    lies at a multiple of 16 bytes (64 on the host); else, or with ``copy=True``, values are copied. The memory is kept as long as
+    tensors need it. On a GPU, what is computed from the Tensor comes after what the other library has launched.
 
-    Shared memory is one value for both: ``assign`` and optimizers write into it (not where it is read-only, as JAX's: then they give the
-    Tensor memory of its own), and what the other library writes later is seen by whatever is computed after that, in no order unless both
-    synchronise (``Device.synchronize()``).
+    Shared memory is one value for both: ``assign`` and optimizers write into it (not where it is read-only, as JAX's: then they
+    give the Tensor memory of its own), and what the other library writes later is seen by whatever is computed after that, in no
+    order unless both synchronise (``Device.synchronize()``).
 
-    Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError, and
-    CaptureError while a jit records.
+    Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError,
+    and CaptureError while a jit records.
     """
     from ntgrad import interchange
     name = None if device is None else Device.canonicalize(device)
@@ -103,16 +115,25 @@ class Tensor(Copying, metaclass=_Training):
     if copy is False: raise InterchangeError(f"from_dlpack: a tensor on {node.device} for {name}, with copy=False")
     return t.to(name)
 
-  def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
-                 copy: bool | None = None) -> Any:
-    """A DLPack capsule over this tensor's memory, computed if need be: for ``torch.from_dlpack(t)``, ``numpy.from_dlpack(t)`` and the like.
+  def __dlpack__(
+    self,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[Any, int] | None = None,
+    copy: bool | None = None,
+  ) -> Any:
+    """A DLPack capsule over this tensor's memory, computed if need be: for ``torch.from_dlpack(t)``, ``numpy.from_dlpack(t)`` and
+    the like.
 
-    The consumer's ``stream`` comes after everything launched here. The memory is the tensor's own (reshapes, transposes and slices of memory
-    included), and kept until the consumer lets go of it: both see what the other writes. Copies are made of other views, of memory without
-    an address (OpenCL devices other than PoCL), for ``copy=True``, and for ``dl_device=(1, 0)``, the host. Gradients do not pass.
-    Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records.
+    The consumer's ``stream`` comes after everything launched here. The memory is the tensor's own (reshapes, transposes and
+    slices of memory included), and kept until the consumer lets go of it: both see what the other writes. Copies are made of
+    other views, of memory without an address (OpenCL devices other than PoCL), for ``copy=True``, and for ``dl_device=(1, 0)``,
+    the host. Gradients do not pass. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
+    records.
     """
     from ntgrad import interchange
+
     return interchange.capsule(self, stream, max_version, dl_device, copy)
 
   def __dlpack_device__(self) -> tuple[int, int]:

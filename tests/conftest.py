@@ -21,7 +21,9 @@ os.environ.setdefault("TUNE", "0")     # one choice of block sizes; the tuner's 
 os.environ.setdefault("VERIFY", "1")   # every graph, kernel and linear program is checked
 
 _slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=_slow)
+settings.register_profile(
+  "ci", derandomize=True, max_examples=25, deadline=None, database=None, print_blob=True, suppress_health_check=_slow
+)
 settings.register_profile("dev", max_examples=200, deadline=None, suppress_health_check=_slow)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

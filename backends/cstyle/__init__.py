@@ -1,4 +1,5 @@
-"""What renderers to languages in C's style share: ``kernel`` writes, ``language`` says what differs, ``helpers`` has what C lacks."""
+"""What renderers to languages in C's style share: ``kernel`` writes, ``language`` says what differs, ``helpers`` has what C
+lacks."""
 from __future__ import annotations
 
 from importlib import import_module

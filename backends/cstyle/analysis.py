@@ -1,4 +1,5 @@
-"""What the renderer asks of a program before it writes: which values are inlined, which ints must wrap, which divisions are plain."""
+"""What the renderer asks of a program before it writes: which values are inlined, which ints must wrap, which divisions are
+plain."""
 from __future__ import annotations
 
 import math
@@ -120,4 +121,6 @@ def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
       elif u.op is Ops.ATOMIC: seen.update(u.src[1:])
       elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
     if len(seen) == before: break
-  facts.exposed = {u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind == "i" and u.dtype.itemsize >= 4 and overflows(u)}
+  facts.exposed = {
+    u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind == "i" and u.dtype.itemsize >= 4 and overflows(u)
+  }

@@ -1,7 +1,9 @@
-"""Helper functions for what languages in C's style have no operator or function for, made for the scalar or vector type that asks.
+"""Helper functions for what languages in C's style have no operator or function for, made for the scalar or vector type that
+asks.
 
-A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's text. In it
-``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: the language's own or again a helper.
+A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's
+text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: the language's own or again a
+helper.
 """
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
 UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
 
 Template = Callable[[Type], str]
-Templates = dict[str, tuple[Template, tuple[str, ...]]]   # by the name of the function: a template and the elements that it is for
+# by the name of the function: a template and the elements that it is for
+Templates = dict[str, tuple[Template, tuple[str, ...]]]
 Source = tuple[tuple[str, str], ...]                      # helpers in order: names in C and texts
 COMMON: Templates = {}
 
@@ -306,7 +309,9 @@ def horner(x: str, *coefficients: str) -> str:
 
 @helper(COMMON, "float")
 def _erf(t: Type) -> str:
-  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f")
+  near = horner(
+    "s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f"
+  )
   return f"""
 static {t} erf_{t}({t} x) {{
   {t} a = @abs(x), s = x*x;

@@ -1,7 +1,8 @@
-"""Linear UOps to a language in C's style, written to be read: one statement for each value that is used twice or has an effect, the rest inline.
+"""Linear UOps to a language in C's style, written to be read: one statement for each value that is used twice or has an effect,
+the rest inline.
 
-Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers: LOAD widens them, STORE, CAST and BITCAST round them to
-nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1.
+Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers: LOAD widens them, STORE, CAST and BITCAST round
+them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1.
 """
 from __future__ import annotations
 
@@ -10,21 +11,58 @@ from typing import Sequence
 from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.cstyle.analysis import accumulator, analyse, factor
 from ntgrad.backends.cstyle.helpers import SIGNED, Type
-from ntgrad.backends.cstyle.language import ADD, AND, ATOM, COND, EQUAL, LAND, LESS, LOR, MUL, NARROW, OR, SHIFT, UNARY, XOR, Language, Text
+from ntgrad.backends.cstyle.language import (
+  ADD,
+  AND,
+  ATOM,
+  COND,
+  EQUAL,
+  LAND,
+  LESS,
+  LOR,
+  MUL,
+  NARROW,
+  OR,
+  SHIFT,
+  UNARY,
+  XOR,
+  Language,
+  Text,
+)
 from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
 
 _INFIX = {
-  BinaryOps.ADD: (" + ", ADD), BinaryOps.SUB: (" - ", ADD), BinaryOps.MUL: ("*", MUL), BinaryOps.DIV: ("/", MUL), BinaryOps.IDIV: ("/", MUL),
-  BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT), BinaryOps.CMPLT: (" < ", LESS),
-  BinaryOps.CMPLE: (" <= ", LESS), BinaryOps.CMPEQ: (" == ", EQUAL), BinaryOps.CMPNE: (" != ", EQUAL), BinaryOps.AND: (" & ", AND),
-  BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
+  BinaryOps.ADD: (" + ", ADD),
+  BinaryOps.SUB: (" - ", ADD),
+  BinaryOps.MUL: ("*", MUL),
+  BinaryOps.DIV: ("/", MUL),
+  BinaryOps.IDIV: ("/", MUL),
+  BinaryOps.MOD: ("%", MUL),
+  BinaryOps.SHL: (" << ", SHIFT),
+  BinaryOps.SHR: (" >> ", SHIFT),
+  BinaryOps.CMPLT: (" < ", LESS),
+  BinaryOps.CMPLE: (" <= ", LESS),
+  BinaryOps.CMPEQ: (" == ", EQUAL),
+  BinaryOps.CMPNE: (" != ", EQUAL),
+  BinaryOps.AND: (" & ", AND),
+  BinaryOps.OR: (" | ", OR),
+  BinaryOps.XOR: (" ^ ", XOR),
+}
 # arithmetic of bool: on scalars, and on vectors, which are masks
 _AND, _OR, _XOR = ((" && ", LAND), (" & ", AND)), ((" || ", LOR), (" | ", OR)), ((" != ", EQUAL), (" ^ ", XOR))
-_LOGIC = {BinaryOps.AND: _AND, BinaryOps.MUL: _AND, BinaryOps.MIN: _AND, BinaryOps.OR: _OR, BinaryOps.ADD: _OR, BinaryOps.MAX: _OR,
-          BinaryOps.XOR: _XOR, BinaryOps.SUB: _XOR}
+_LOGIC = {
+  BinaryOps.AND: _AND,
+  BinaryOps.MUL: _AND,
+  BinaryOps.MIN: _AND,
+  BinaryOps.OR: _OR,
+  BinaryOps.ADD: _OR,
+  BinaryOps.MAX: _OR,
+  BinaryOps.XOR: _XOR,
+  BinaryOps.SUB: _XOR,
+}
 
 
 class CStyleRenderer(Renderer):
@@ -35,8 +73,8 @@ class CStyleRenderer(Renderer):
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
 
-    Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays larger
-    than the target's local memory.
+    Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays
+    larger than the target's local memory.
     """
     return CKernel(self.language, name, uops).source(notes)
 
@@ -50,7 +88,8 @@ class CKernel:
   """One rendering: the lines so far and the C text of every value."""
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
-    if name in language.reserved: raise CompileError(f"no kernel can be called {name}: {language.name} has something of this name; give it another")
+    if name in language.reserved:
+      raise CompileError(f"no kernel can be called {name}: {language.name} has something of this name; give it another")
     self.language, self.type, self.name, self.uops = language, language.type, name, list(uops)
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(self.uops)
@@ -145,9 +184,11 @@ class CKernel:
       self.flush()
       self.emit(f"if ({self.c(u.src[0])}) {{")
     elif op is Ops.BARRIER:
-      if not self.language.barrier and not self.language.serial: raise CompileError(f"kernel {self.name}: {self.language.name} has no barrier")
+      if not self.language.barrier and not self.language.serial:
+        raise CompileError(f"kernel {self.name}: {self.language.name} has no barrier")
       if self.language.barrier: self.emit(self.language.barrier)
-    elif op is Ops.DEFINE_ACC: self.text[u] = (self.declare(self.value_type(u.dtype), "acc", self.constant(u.dtype, u.arg)[0]), ATOM)
+    elif op is Ops.DEFINE_ACC:
+      self.text[u] = (self.declare(self.value_type(u.dtype), "acc", self.constant(u.dtype, u.arg)[0]), ATOM)
     elif op is Ops.PHI:
       self.text[u] = self.text[u.src[0]]
       self.phis.append(u)
@@ -386,7 +427,8 @@ class CKernel:
     plain = fn in _INFIX and (fn not in (BinaryOps.IDIV, BinaryOps.MOD) or (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0))
     if not plain: return self.call(fn.name.lower(), t, *whole)   # C's division truncates, and by zero it ends the process
     sign, prec = self.sign(_INFIX[fn])
-    wraps = u in self.facts.exposed or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1)  # ushort*ushort is an int product in C
+    # ushort*ushort is an int product in C
+    wraps = u in self.facts.exposed or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1)
     if wraps and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL):
       unsigned = t.of("uint" if t.base == "ushort" else "u" + t.base if kind == "i" else t.base)
       if n == 1:
@@ -419,8 +461,11 @@ class CKernel:
     args: dict[str, str] = {}
     for u in params:
       slot, name, written = u.arg
-      while len(args) < slot: args[f"unused{len(args)}"] = self.language.param(self.type("uchar"), f"unused{len(args)}", False, False)
-      args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded or u not in stored)
+      while len(args) < slot:
+        args[f"unused{len(args)}"] = self.language.param(self.type("uchar"), f"unused{len(args)}", False, False)
+      args[name] = self.language.param(
+        self.stored_type(u.dtype), name, written or u in stored, u not in loaded or u not in stored
+      )
     size = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL and u.arg[0] == "l": size[u.arg[1]] = u.arg[2]
@@ -430,4 +475,11 @@ class CKernel:
     before, _, after = "\n".join([head, *first, *(margin + line for line in self.top), *self.lines]).partition(place)
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
-    return KernelSource(text, tuple(args.items()), (), (*self.typedefs.values(), *self.helpers.values()), (before, after), max(1.0, len(text)/2000))
+    return KernelSource(
+      text,
+      tuple(args.items()),
+      (),
+      (*self.typedefs.values(), *self.helpers.values()),
+      (before, after),
+      max(1.0, len(text) / 2000),
+    )

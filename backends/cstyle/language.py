@@ -1,4 +1,5 @@
-"""What languages in C's style write differently. A target is a :class:`Language` that says so, and a renderer of one line or two."""
+"""What languages in C's style write differently. A target is a :class:`Language` that says so, and a renderer of one line or
+two."""
 from __future__ import annotations
 
 import math
@@ -14,13 +15,29 @@ from ntgrad.codegen.uop import UOp
 
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 # the type of a dtype's values, and of its elements in memory, as Type.base
-VALUES = {"bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int", "uint32": "uint",
-          "int64": "long", "uint64": "ulong", "float8_e4m3": "float", "float8_e5m2": "float", "float16": "float", "bfloat16": "float",
-          "float32": "float", "float64": "double"}
+VALUES = {
+  "bool": "bool",
+  "int8": "char",
+  "uint8": "uchar",
+  "int16": "short",
+  "uint16": "ushort",
+  "int32": "int",
+  "uint32": "uint",
+  "int64": "long",
+  "uint64": "ulong",
+  "float8_e4m3": "float",
+  "float8_e5m2": "float",
+  "float16": "float",
+  "bfloat16": "float",
+  "float32": "float",
+  "float64": "double",
+}
 STORED = {**VALUES, "bool": "uchar", "float8_e4m3": "uchar", "float8_e5m2": "uchar", "float16": "ushort", "bfloat16": "ushort"}
 
-KEYWORDS = frozenset("""auto bool break case char const continue default do double else enum extern float for goto if inline int long register
-restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split())
+KEYWORDS = frozenset(
+  """auto bool break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split()
+)
 
 # precedences of C, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range(13)
@@ -51,9 +68,16 @@ class Language:
   def value_type(self, dtype: DType) -> Type:
     """The C type that holds a value of ``dtype``. Raises CompileError where the language has none."""
     if dtype.count not in self.widths:
-      raise CompileError(f"{self.name} has no vectors of {dtype.count} elements ({dtype}); widths: {', '.join(map(str, self.widths[1:])) or 'none'}")
+      raise CompileError(
+        f"{self.name} has no vectors of {dtype.count} elements ({dtype}); widths: "
+        f"{', '.join(map(str, self.widths[1:])) or 'none'}"
+      )
     if dtype.name not in self.values:
-      what = "index dtypes must be lowered to int32 or int64 before rendering" if dtype.name == "index" else f"dtypes: {', '.join(self.values)}"
+      what = (
+        "index dtypes must be lowered to int32 or int64 before rendering"
+        if dtype.name == "index"
+        else f"dtypes: {', '.join(self.values)}"
+      )
       raise CompileError(f"{self.name} has no dtype {dtype}; {what}")
     return self.type("int" if dtype.kind == "b" and dtype.count > 1 else self.values[dtype.name], dtype.count)
 
@@ -95,12 +119,13 @@ class Language:
     return line if len(line) <= 130 else f"void {name}(" + ",".join(f"\n    {p}" for p in params) + ") {"
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
-    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the end of the kernel."""
+    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the end of the
+    kernel."""
     return []
 
   def position(self, kind: str, dim: int, size: int) -> str:
-    """Which of ``size`` the program is in the grid ("g"), or the work-item in its group ("l"): an expression, or ``gidx0``, ``lidx0``, .. where a
-    parameter or loop of this name says it."""
+    """Which of ``size`` the program is in the grid ("g"), or the work-item in its group ("l"): an expression, or ``gidx0``,
+    ``lidx0``, .. where a parameter or loop of this name says it."""
     raise NotImplementedError
 
   def element(self, buffer: str, index: Text) -> str:
@@ -108,5 +133,6 @@ class Language:
     return f"{buffer}[{index[0]}]"
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
-    """The expression that does ``*place = how(*place, value)`` in one step, helpers, and lines for the head of the source. Raises CompileError."""
+    """The expression that does ``*place = how(*place, value)`` in one step, helpers, and lines for the head of the source. Raises
+    CompileError."""
     raise CompileError(f"{self.name} has no atomic {how} of {dtype}")

@@ -1,4 +1,6 @@
-"""CUDA through Triton: linear UOps become Triton Python (``renderer``), that a cubin (``compiler``); ``interpreter`` runs it without a GPU.
+"""CUDA through Triton: linear UOps become Triton Python (``renderer``), that a cubin (``compiler``); ``interpreter`` runs it
+without a GPU.
 
-Nothing here is imported by ``import ntgrad`` or by the CPU's path, and triton itself only when a kernel is compiled or interpreted.
+Nothing here is imported by ``import ntgrad`` or by the CPU's path, and triton itself only when a kernel is compiled or
+interpreted.
 """

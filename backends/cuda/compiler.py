@@ -1,7 +1,7 @@
 """Triton source to a cubin, for any chip, with no GPU, no CUDA toolkit and no PyTorch.
 
-What is kept on disk is the cubin with what a launch must know of it, in ntgrad's own cache: Triton's stays empty. Kernels that are known
-before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
+What is kept on disk is the cubin with what a launch must know of it, in ntgrad's own cache: Triton's stays empty. Kernels that
+are known before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
 """
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from ntgrad.codegen.recent import Recent
 
 LOCK = threading.RLock()      # Triton's settings, and its language while the interpreter stands in for it, are global
 os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]
-MANY = 16.0                   # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
+# small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
+MANY = 16.0
 _TABLE = "triton"
 Found = TypeVar("Found", "Binary", "Binary | None")
 _loaded: Recent[str, ModuleType] = Recent(1024)
@@ -35,7 +36,8 @@ _loaded: Recent[str, ModuleType] = Recent(1024)
 
 @dataclass(frozen=True)
 class Binary:
-  """A compiled kernel and what its launch must know. Two pointers follow the kernel's own parameters: global scratch, and profile scratch."""
+  """A compiled kernel and what its launch must know. Two pointers follow the kernel's own parameters: global scratch, and profile
+  scratch."""
   name: str                  # the symbol in the cubin
   target: str                # "sm_90"
   cubin: bytes
@@ -126,7 +128,9 @@ class Request:
   def key(self) -> str:
     """Where the disk cache has it."""
     s = self.source
-    return cache.key(cache.version(), version(), s.text, self.name, s.signature, self.target, self.num_warps, self.num_stages, self.fuses)
+    return cache.key(
+      cache.version(), version(), s.text, self.name, s.signature, self.target, self.num_warps, self.num_stages, self.fuses
+    )
 
   def fitting(self, make: Callable[[Request], Found]) -> Found:
     """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
@@ -137,8 +141,8 @@ class Request:
 
 
 def build(r: Request) -> Binary:
-  """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with what Triton
-  said."""
+  """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with
+  what Triton said."""
   found = cached(r)
   if found is None: cache.store(_TABLE, r.key, (found := _compile(_triton(), r)).pack())
   return found
@@ -159,9 +163,12 @@ def shared_memory(capability: int) -> int:
 
 
 def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
-  """What is asked for: as many warps and stages as the kernel's options say, or else its source's. ``shared``: of the device, if it is here."""
+  """What is asked for: as many warps and stages as the kernel's options say, or else its source's. ``shared``: of the device, if
+  it is here."""
   told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
-  return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target)))
+  return Request(
+    spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target))
+  )
 
 
 def work(r: Request) -> Binary:
@@ -188,7 +195,8 @@ _units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary
 
 
 def ahead(requests: Sequence[Request]) -> list[Unit]:
-  """Kernels that will be needed, in this order: read from the disk now, or put where workers find them. To be held until they are there."""
+  """Kernels that will be needed, in this order: read from the disk now, or put where workers find them. To be held until they are
+  there."""
   out = []
   for r in requests:
     unit = _units.get(r)
@@ -226,5 +234,14 @@ def _compile(triton: Any, r: Request) -> Binary:
       said = str(e).strip() or str(e.__cause__ or "")
       raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: {said[:2000]}\n{r.source.text}") from e
     m = compiled.metadata
-    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], int(m.num_warps), int(m.num_ctas), int(m.shared),
-                  int(m.global_scratch_size), int(m.global_scratch_align))
+    return Binary(
+      str(m.name),
+      f"sm_{arch}",
+      compiled.asm["cubin"],
+      compiled.asm["ptx"],
+      int(m.num_warps),
+      int(m.num_ctas),
+      int(m.shared),
+      int(m.global_scratch_size),
+      int(m.global_scratch_align),
+    )

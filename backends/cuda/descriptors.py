@@ -1,9 +1,9 @@
 """Accesses by tensor descriptor (TMA): which block of which box of memory an access is.
 
-A LOAD or STORE that an Opt has marked says where each element lies, and under which condition there is one. A descriptor says that of a
-whole box: sizes, strides, and the sizes of the blocks that are read or written; an access then names the corner of one. What lies
-outside the box is read as 0 and not written, which is what the conditions mean. An access of another form keeps its pointers, and says
-why.
+A LOAD or STORE that an Opt has marked says where each element lies, and under which condition there is one. A descriptor says
+that of a whole box: sizes, strides, and the sizes of the blocks that are read or written; an access then names the corner of one.
+What lies outside the box is read as 0 and not written, which is what the conditions mean. An access of another form keeps its
+pointers, and says why.
 """
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ class Pointers(Exception):
 
 @dataclass(frozen=True)
 class Dimension:
-  """One dimension of a box: elements, how far they are apart, how many a block has and the TILE axis that goes through it, if any.
+  """One dimension of a box: elements, how far they are apart, how many a block has and the TILE axis that goes through it, if
+  any.
 
-  The block begins at ``start`` and so many times each atom; ``terms`` names an atom by its number among the access's last sources.
+  The block begins at ``start`` and so many times each atom; ``terms`` names an atom by its number among the access's last
+  sources.
   """
   size: int
   stride: int
@@ -42,7 +44,8 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Box:
-  """The arg of an access by descriptor, LOAD(buffer, atom..) or STORE(buffer, value, atom..). The outermost dimension comes first."""
+  """The arg of an access by descriptor, LOAD(buffer, atom..) or STORE(buffer, value, atom..). The outermost dimension comes
+  first."""
   dims: tuple[Dimension, ...]
 
   @property
@@ -129,8 +132,8 @@ def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, froz
 
 
 def _spread(rest: dict[UOp, int], order: list[_Slot]) -> list[_Slot]:
-  """The dimensions with the atoms that are left, each in the outermost that it moves by whole elements. Where that one has a bound, and so
-  knows its offset, the atom gets a new dimension, of which a block has one element."""
+  """The dimensions with the atoms that are left, each in the outermost that it moves by whole elements. Where that one has a
+  bound, and so knows its offset, the atom gets a new dimension, of which a block has one element."""
   for x, k in sorted(rest.items(), key=lambda t: t[1]):
     if k < 0: raise Pointers("its condition and its index disagree, or it goes backwards through memory")
     host = next(s for s in order if s.stride <= k)
@@ -151,8 +154,8 @@ def _span(offset: Mapping[UOp, int], start: int) -> tuple[int, int]:
 
 
 def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
-  """What the hardware asks for. It reads rows to the element, and writes them in units: what lies behind a row's end in its last unit would be
-  overwritten. Raises Pointers."""
+  """What the hardware asks for. It reads rows to the element, and writes them in units: what lies behind a row's end in its last
+  unit would be overwritten. Raises Pointers."""
   if len(dims) > MOST_DIMENSIONS: raise Pointers(f"it has {len(dims)} dimensions, a descriptor {MOST_DIMENSIONS} at most")
   inner = dims[-1]
   if inner.block * itemsize < UNIT: raise Pointers(f"a block is {inner.block * itemsize} bytes wide, less than {UNIT}")
@@ -171,7 +174,8 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
 
 @dataclass
 class Boxes:
-  """``find`` makes the marked accesses that are boxes into accesses by descriptor. ``pointers`` has the others' params, and why."""
+  """``find`` makes the marked accesses that are boxes into accesses by descriptor. ``pointers`` has the others' params, and
+  why."""
   uops: list[UOp]
   dims: dict[UOp, frozenset[int]]
   padded: Mapping[int, int]

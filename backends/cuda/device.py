@@ -1,7 +1,7 @@
 """The CUDA runtime: memory with reuse, copies, launches of what Triton compiled. No PyTorch, no CUDA toolkit.
 
-Everything goes to one stream, in order: memory that is freed may be handed out again while a kernel still reads it, for whatever writes it
-next stands behind that kernel. An allocation is its address, a plain int.
+Everything goes to one stream, in order: memory that is freed may be handed out again while a kernel still reads it, for whatever
+writes it next stands behind that kernel. An allocation is its address, a plain int.
 """
 from __future__ import annotations
 
@@ -45,10 +45,12 @@ class CUDAProgram(Program):
     self.spec, self._device = spec, device
     self.binary: Binary | None = None
     self.unit: compiler.Unit | None = None         # its place in the queue, until it is there
-    # what a launch needs, once it is known: the driver's function, what it takes before and after the stream, parameters, how to note it
+    # what a launch needs, once it is known: the driver's function, what it takes before and after the stream, parameters, how to
+    # note it
     self._bound: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any, Any] | None = None
     self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
-    self._more: tuple[int, int] = (0, 0)           # what the compiler adds to the parameters: addresses of global and of profile scratch
+    # what the compiler adds to the parameters: addresses of global and of profile scratch
+    self._more: tuple[int, int] = (0, 0)
     self._scratch: tuple[int, int] | None = None   # address and bytes
     self._lock = threading.Lock()                  # the parameters are the program's own
 
@@ -92,8 +94,13 @@ class CUDAProgram(Program):
       self._scratch = (device.alloc(size), size)
       self._more = (self._scratch[0], 0)
     self._parameters = Parameters((*[0] * spec.nparams, *self._more))
-    self._bound = (device.driver.cuLaunchKernel, (function, *grid, *block, shared, device.stream.handle), (self._parameters.address, 0),
-                   self._parameters.values, device.launched.append)
+    self._bound = (
+      device.driver.cuLaunchKernel,
+      (function, *grid, *block, shared, device.stream.handle),
+      (self._parameters.address, 0),
+      self._parameters.values,
+      device.launched.append,
+    )
 
   def _load(self, b: Binary) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int]:
     """The driver's function, and what each launch of it has: grid, block, bytes of shared memory. Raises DeviceError."""
@@ -108,7 +115,8 @@ class CUDAProgram(Program):
     return function, launch_grid(self.spec.grid), (32 * b.num_warps, 1, 1), b.shared
 
   def node(self) -> tuple[Any, tuple[int, ...], tuple[int, ...], int, tuple[int, int]]:
-    """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises CompileError."""
+    """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises
+    CompileError."""
     self.ready()
     assert self._bound is not None
     function, gx, gy, gz, bx, by, bz, shared, _ = self._bound[1]
@@ -145,9 +153,15 @@ class CUDADevice(Pooled):
     self.most_pooled = int(self.memory * _KEEP)
     self.capability = nvidia.capability_of(self.driver, self.number)
     self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
-    bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8   # kHz, two transfers a clock, bits
-    chip = replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size), bandwidth=bandwidth or TARGET.bandwidth,
-                   descriptors=self.capability >= CAPABILITY)
+    bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8  # kHz, two transfers a clock, bits
+    chip = replace(
+      TARGET,
+      cores=self.cores,
+      local_memory=self.shared,
+      cache=int(p.l2_cache_size),
+      bandwidth=bandwidth or TARGET.bandwidth,
+      descriptors=self.capability >= CAPABILITY,
+    )
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
@@ -183,8 +197,11 @@ class CUDADevice(Pooled):
     if self.lost: return DeviceError(self.lost)
     if not any(word in said for word in _LASTING): return DeviceError(f"{what}: {said}")
     after = ", ".join(dict.fromkeys(self.launched)) or "no kernel"
-    self.lost = (f"{self.name} is lost to this process: {what}: {said}. Launched last: {after}; DEBUG=2 waits for each kernel and names the one "
-                 "that failed. Other devices can be used on")
+    self.lost = (
+      f"{self.name} is lost to this process: {what}: {said}. Launched last: {after}; DEBUG=2 waits for each kernel and names the "
+      "one "
+      "that failed. Other devices can be used on"
+    )
     return DeviceError(self.lost)
 
   # ---- memory
@@ -201,7 +218,9 @@ class CUDADevice(Pooled):
         raw = int(buffer.handle)
         self._owners[raw] = buffer
         return raw
-    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})")
+    raise OutOfMemoryError(
+      f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})"
+    )
 
   def part(self, raw: int, offset: int, nbytes: int) -> int:
     """An address in it."""
@@ -294,7 +313,8 @@ class CUDADevice(Pooled):
     self.events.give(mark)   # a wait that is asked for does not mind what the mark is used for next
 
   def let_go(self, owner: Any) -> None:
-    """See :meth:`Device.let_go`. Nothing waits: owners are kept until the device has passed a mark, which is looked for again and again."""
+    """See :meth:`Device.let_go`. Nothing waits: owners are kept until the device has passed a mark, which is looked for again and
+    again."""
     self.enter()
     self._let_go.append((self.events.record(), owner))
     self._drop()
@@ -342,8 +362,10 @@ class CUDADevice(Pooled):
     if known is not None: return known
     binary = compiler.finished(self._request(spec))
     if binary.shared <= self.shared: return binary
-    raise CompileError(f"kernel {spec.name} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
-                       "make its blocks smaller")
+    raise CompileError(
+      f"kernel {spec.name} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
+      "make its blocks smaller"
+    )
 
   def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
     """Compiled kernels as bytes. See :meth:`Device.pack`."""
@@ -366,7 +388,9 @@ class CUDADevice(Pooled):
     if len(binaries) != len(specs): raise StateError(f"{self.name}: {len(binaries)} kernels for {len(specs)} programs")
     for b, s in zip(binaries, specs):
       if b.target != f"sm_{self.capability}":
-        raise StateError(f"{self.name}: kernel {s.name} was built for {b.target}, this device is sm_{self.capability}; build it again")
+        raise StateError(
+          f"{self.name}: kernel {s.name} was built for {b.target}, this device is sm_{self.capability}; build it again"
+        )
       self._packed[_packed_key(s)] = b
 
   def disassemble(self, spec: ProgramSpec) -> str:
@@ -388,8 +412,22 @@ class CUDADevice(Pooled):
 
 
 # after these CUDA refuses everything in this process
-_LASTING = ("ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE", "INVALID_PC",
-            "HARDWARE_STACK_ERROR", "ASSERT", "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED", "DEVICE_UNAVAILABLE", "CONTAINED", "UNKNOWN")
+_LASTING = (
+  "ILLEGAL_ADDRESS",
+  "MISALIGNED_ADDRESS",
+  "LAUNCH_FAILED",
+  "LAUNCH_TIMEOUT",
+  "ILLEGAL_INSTRUCTION",
+  "INVALID_ADDRESS_SPACE",
+  "INVALID_PC",
+  "HARDWARE_STACK_ERROR",
+  "ASSERT",
+  "ECC_UNCORRECTABLE",
+  "CONTEXT_IS_DESTROYED",
+  "DEVICE_UNAVAILABLE",
+  "CONTAINED",
+  "UNKNOWN",
+)
 
 
 def _packed_key(spec: ProgramSpec) -> tuple[Any, ...]: return spec.name, spec.source, spec.options

@@ -24,7 +24,8 @@ _NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 @cache
 def present() -> bool:
-  """Whether this machine has an NVIDIA driver; looks for its device files and its library, and loads nothing of it where they are missing."""
+  """Whether this machine has an NVIDIA driver; looks for its device files and its library, and loads nothing of it where they are
+  missing."""
   if not sys.platform.startswith("linux") or not any(Path(node).exists() for node in _NODES): return False
   try: ctypes.CDLL("libcuda.so.1")
   except OSError: return False
@@ -61,7 +62,8 @@ def check(result: tuple[Any, ...]) -> None:
 def ordinal(name: str) -> int:
   """``"CUDA"`` → 0, ``"CUDA:1"`` → 1. Raises DeviceError for another name."""
   kind, _, number = name.partition(":")
-  if kind != "CUDA" or not (number or "0").isdigit(): raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
+  if kind != "CUDA" or not (number or "0").isdigit():
+    raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
   return int(number or 0)
 
 
@@ -74,7 +76,8 @@ def find(name: str) -> int:
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
   have = capability_of(driver, n)
-  if have < OLDEST: raise DeviceError(f"no CUDA: {name} is of compute capability {have / 10}, kernels need {OLDEST / 10} or later")
+  if have < OLDEST:
+    raise DeviceError(f"no CUDA: {name} is of compute capability {have / 10}, kernels need {OLDEST / 10} or later")
   return n
 
 
@@ -96,7 +99,8 @@ def device_of(address: int) -> int:
 
 
 def available(name: str = "CUDA") -> tuple[bool, str]:
-  """Whether the device can be used, and its name or the reason why not. Does not raise; imports nothing where there is no driver."""
+  """Whether the device can be used, and its name or the reason why not. Does not raise; imports nothing where there is no
+  driver."""
   try:
     n = find(name)
     _, driver = modules()
@@ -107,7 +111,8 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
 
 
 class Parameters:
-  """A kernel's parameters as the driver reads them at a launch: 64-bit ``values``, and at ``address`` an array of where each lies."""
+  """A kernel's parameters as the driver reads them at a launch: 64-bit ``values``, and at ``address`` an array of where each
+  lies."""
 
   def __init__(self, values: Sequence[int]):
     self.values = (ctypes.c_uint64 * len(values))(*values)
@@ -153,7 +158,8 @@ class Staging:
     self.address = int(call(driver.cuMemAllocHost(size), f"out of memory for {size:,} pinned bytes"))
     self.bytes: np.ndarray[Any, Any] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
     self.head = 0
-    self.pending: deque[tuple[int, int, Any]] = deque()   # from, to, and the mark behind the copy; oldest first, so in the ring's order
+    # from, to, and the mark behind the copy; oldest first, so in the ring's order
+    self.pending: deque[tuple[int, int, Any]] = deque()
 
   def reserve(self, n: int) -> int:
     """``n`` bytes that no copy under way uses."""
@@ -181,7 +187,10 @@ class Staging:
       piece = data[start:start + self.piece]
       at = self.reserve(piece.size)
       self.bytes[at:at + piece.size] = piece
-      call(self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle), f"copying {data.size:,} bytes to the device")
+      call(
+        self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle),
+        f"copying {data.size:,} bytes to the device",
+      )
       self.pending.append((at, at + piece.size, self.events.record()))
 
   def fetch(self, source: int, out: np.ndarray[Any, Any]) -> None:
@@ -196,6 +205,9 @@ class Staging:
       n = min(self.piece, out.size - start)
       if len(under_way) == 2: land()
       at = self.reserve(n)
-      call(self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle), f"copying {out.size:,} bytes to the host")
+      call(
+        self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle),
+        f"copying {out.size:,} bytes to the host",
+      )
       under_way.append((start, at, n, self.events.record()))
     while under_way: land()

@@ -17,10 +17,22 @@ from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UO
 # precedences of Python, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, AND, XOR, OR, CMP, ANY = range(10)
 _INFIX = {
-  BinaryOps.ADD: (" + ", ADD), BinaryOps.SUB: (" - ", ADD), BinaryOps.MUL: ("*", MUL), BinaryOps.DIV: ("/", MUL), BinaryOps.IDIV: ("//", MUL),
-  BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT), BinaryOps.CMPLT: (" < ", CMP),
-  BinaryOps.CMPLE: (" <= ", CMP), BinaryOps.CMPEQ: (" == ", CMP), BinaryOps.CMPNE: (" != ", CMP), BinaryOps.AND: (" & ", AND),
-  BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
+  BinaryOps.ADD: (" + ", ADD),
+  BinaryOps.SUB: (" - ", ADD),
+  BinaryOps.MUL: ("*", MUL),
+  BinaryOps.DIV: ("/", MUL),
+  BinaryOps.IDIV: ("//", MUL),
+  BinaryOps.MOD: ("%", MUL),
+  BinaryOps.SHL: (" << ", SHIFT),
+  BinaryOps.SHR: (" >> ", SHIFT),
+  BinaryOps.CMPLT: (" < ", CMP),
+  BinaryOps.CMPLE: (" <= ", CMP),
+  BinaryOps.CMPEQ: (" == ", CMP),
+  BinaryOps.CMPNE: (" != ", CMP),
+  BinaryOps.AND: (" & ", AND),
+  BinaryOps.OR: (" | ", OR),
+  BinaryOps.XOR: (" ^ ", XOR),
+}
 _CALL = {
   UnaryOps.EXP: "libdevice.exp", UnaryOps.EXP2: "libdevice.exp2", UnaryOps.LOG: "libdevice.log", UnaryOps.LOG2: "libdevice.log2",
   UnaryOps.SIN: "libdevice.sin", UnaryOps.COS: "libdevice.cos", UnaryOps.TAN: "libdevice.tan", UnaryOps.TANH: "libdevice.tanh",
@@ -102,7 +114,11 @@ class Expressions(TritonFacts):
     if v.op is Ops.CONST: return (f"tl.full((), {constant(d, cast_number(v.arg, s, d))[0]}, {triton_type(d)})", ATOM)
     if s is d: return (self.x(v, ATOM), ATOM)
     if s in FP8: return (f"{self.use(f'_from_{d_short(s)}')}({self.x(v)})", ATOM)
-    if d in FP8: return (f"{self.use(f'_to_{d_short(d)}')}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})", ATOM)
+    if d in FP8:
+      return (
+        f"{self.use(f'_to_{d_short(d)}')}({self.x(v) if s is dtypes.float32 else f'{self.x(v, ATOM)}.to(tl.float32)'})",
+        ATOM,
+      )
     if d.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
     text = self.x(v, ATOM)
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
@@ -135,7 +151,8 @@ class Expressions(TritonFacts):
     if fn is UnaryOps.NOT: return (f"~{x}", UNARY)
     if fn is UnaryOps.NEG:
       if d.kind == "b": return (self.x(v, ATOM), ATOM)
-      return (f"{x}*-1.0", MUL) if d.kind == "f" else (f"-{x}", UNARY)   # Triton's -x is 0 - x, which makes 0.0 of -0.0's opposite
+      # Triton's -x is 0 - x, which makes 0.0 of -0.0's opposite
+      return (f"{x}*-1.0", MUL) if d.kind == "f" else (f"-{x}", UNARY)
     if d.kind != "f":
       if fn is UnaryOps.ABS and d.kind == "i": return (f"tl.abs({self.typed(v)})", ATOM)
       if fn in (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND): return (self.typed(v), ANY)
@@ -167,7 +184,8 @@ class Expressions(TritonFacts):
       return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
     if fn is BinaryOps.POW: return self.call("libdevice.pow" if kind == "f" else "_signed_pow" if kind == "i" else "_int_pow", u)
-    if fn is BinaryOps.DIV and d is dtypes.float32 and not self.rounded: return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
+    if fn is BinaryOps.DIV and d is dtypes.float32 and not self.rounded:
+      return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
     if fn in (BinaryOps.IDIV, BinaryOps.MOD):
       name = "div" if fn is BinaryOps.IDIV else "mod"
       if kind == "f": return self.call("_float_floor_div" if name == "div" else "_float_mod", u)

@@ -1,16 +1,30 @@
-"""What the renderer asks of a program before it writes: the axes of every value, sizes as Triton wants them, what stands inline."""
+"""What the renderer asks of a program before it writes: the axes of every value, sizes as Triton wants them, what stands
+inline."""
 from __future__ import annotations
 
 import math
 from typing import Sequence
 
 from ntgrad.backends.cuda.descriptors import Box, Boxes
-from ntgrad.backends.cuda.legalise import DOT, NARROW, Dots, accumulator, axis_order, block_axes, layout, prune, sources, terms, widen
+from ntgrad.backends.cuda.legalise import (
+  DOT,
+  NARROW,
+  Dots,
+  accumulator,
+  axis_order,
+  block_axes,
+  layout,
+  prune,
+  sources,
+  terms,
+  widen,
+)
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp
 
-_STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))   # a bit less is another number
+# a bit less is another number
+_STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
 INLINE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST))
 NAMED = frozenset((Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT))
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
@@ -18,7 +32,8 @@ _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # oth
 
 def triton_type(dtype: DType) -> str:
   """What a value of ``dtype`` is called: ``tl.float32``."""
-  if dtype.count > 1: raise CompileError(f"Triton has no vectors ({dtype}): blocks are TILE axes; render the kernel without LANE axes")
+  if dtype.count > 1:
+    raise CompileError(f"Triton has no vectors ({dtype}): blocks are TILE axes; render the kernel without LANE axes")
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
@@ -77,7 +92,8 @@ class TritonFacts:
     return out
 
   def places(self, u: UOp) -> list[tuple[int | None, list[tuple[UOp, int]]]]:
-    """How an access of a variable goes through each dimension: by an axis of its size, or by an index, here as terms (the constant's UOp last)."""
+    """How an access of a variable goes through each dimension: by an axis of its size, or by an index, here as terms (the
+    constant's UOp last)."""
     shape = self.shapes[u.src[0]]
     atoms, c = terms(u.src[1])
     out: list[tuple[int | None, list[tuple[UOp, int]]]] = []
@@ -87,7 +103,8 @@ class TritonFacts:
       own = [(x, k // stride) for x, k in atoms.items() if abs(k) >= stride and k % stride == 0]
       for x, _ in own: del atoms[x]
       whole, c = divmod(c, stride)
-      if len(own) == 1 and own[0][1] == 1 and own[0][0].op is Ops.RANGE and own[0][0].arg[1] == n and not whole: out.append((own[0][0].arg[0], []))
+      if len(own) == 1 and own[0][1] == 1 and own[0][0].op is Ops.RANGE and own[0][0].arg[1] == n and not whole:
+        out.append((own[0][0].arg[0], []))
       else: out.append((None, [*own, (UOp.const(dtypes.int32, whole), 1)]))
     if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
     return out
@@ -124,7 +141,8 @@ class TritonFacts:
     return self.dims[u]
 
   def _analyse(self) -> None:
-    """``inline``: values used once, where they stand, by something over the same axes, with nothing that they read written between."""
+    """``inline``: values used once, where they stand, by something over the same axes, with nothing that they read written
+    between."""
     uses: dict[UOp, int] = {}
     users: dict[UOp, list[int]] = {}
     block: list[int] = []
@@ -149,7 +167,8 @@ class TritonFacts:
       self.reads[u] = none
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
       elif u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_LOCAL:
-        # as long as nothing is stored to it, a variable's own name will do; what a loop after this reads it may write in a later round
+        # as long as nothing is stored to it, a variable's own name will do; what a loop after this reads it may write in a later
+        # round
         last = max((max([p, *(ends[b] for b in around[p] if b > at and b in ends)]) for p in users.get(u, ())), default=at)
         if not any(at < w < last for w in writes.get(u.src[0], ())):
           self.inline.add(u)
@@ -162,4 +181,5 @@ class TritonFacts:
           self.inline.add(u)
           self.reads[u] = reads
       elif uses.get(u, 0) == 1 and users[u] == [at + 1] and u.op in NAMED and self.uops[at + 1].op is Ops.STORE and \
-          self.uops[at + 1].src[0].op is Ops.DEFINE_LOCAL and self.uops[at + 1].src[2] is u: self.inline.add(u)   # it gets the variable's name
+          self.uops[at + 1].src[0].op is Ops.DEFINE_LOCAL and self.uops[at + 1].src[2] is u:
+        self.inline.add(u)   # it gets the variable's name

@@ -1,8 +1,9 @@
-"""A device that runs rendered Triton source under Triton's interpreter, over numpy memory: for tests of what CUDA will run, without a GPU.
+"""A device that runs rendered Triton source under Triton's interpreter, over numpy memory: for tests of what CUDA will run,
+without a GPU.
 
-Triton's interpreter takes the language's functions apart into numpy calls. It is told once a process by an environment variable to do so;
-here it is told for one launch at a time, so that the same process compiles, and what it has no numpy for (libdevice, narrow floats, NaN in a
-maximum) is added for that time.
+Triton's interpreter takes the language's functions apart into numpy calls. It is told once a process by an environment variable
+to do so; here it is told for one launch at a time, so that the same process compiles, and what it has no numpy for (libdevice,
+narrow floats, NaN in a maximum) is added for that time.
 """
 from __future__ import annotations
 
@@ -26,12 +27,38 @@ NAME = "TRITON"
 Array = np.ndarray[Any, Any]
 
 _MATH: dict[str, Callable[..., Any]] = {
-  "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "erf": erf,
-  "trunc": np.trunc, "rint": np.rint, "rsqrt": lambda x: 1 / np.sqrt(x), "fmod": np.fmod, "copysign": np.copysign, "pow": np.power}
+  "exp": np.exp,
+  "exp2": np.exp2,
+  "log": np.log,
+  "log2": np.log2,
+  "sin": np.sin,
+  "cos": np.cos,
+  "tan": np.tan,
+  "tanh": np.tanh,
+  "erf": erf,
+  "trunc": np.trunc,
+  "rint": np.rint,
+  "rsqrt": lambda x: 1 / np.sqrt(x),
+  "fmod": np.fmod,
+  "copysign": np.copysign,
+  "pow": np.power,
+}
 _COMBINE: dict[str, Any] = {
-  "_max_nan": np.maximum, "_min_nan": np.minimum, "_elementwise_max": np.fmax, "_elementwise_min": np.fmin, "_add": np.add, "_sum_combine": np.add,
-  "_mul": np.multiply, "_prod_combine": np.multiply, "_and": np.bitwise_and, "_or": np.bitwise_or, "_xor": np.bitwise_xor,
-  "_xor_combine": np.bitwise_xor, "_max": np.maximum, "_min": np.minimum}
+  "_max_nan": np.maximum,
+  "_min_nan": np.minimum,
+  "_elementwise_max": np.fmax,
+  "_elementwise_min": np.fmin,
+  "_add": np.add,
+  "_sum_combine": np.add,
+  "_mul": np.multiply,
+  "_prod_combine": np.multiply,
+  "_and": np.bitwise_and,
+  "_or": np.bitwise_or,
+  "_xor": np.bitwise_xor,
+  "_xor_combine": np.bitwise_xor,
+  "_max": np.maximum,
+  "_min": np.minimum,
+}
 
 
 def _extern(library: str, path: str, symbol: str, args: list[Any], result: Any, pure: bool) -> Any:
@@ -51,7 +78,9 @@ def _as_numbers(handle: Any) -> Array:
 
 
 def _narrow(t: Any) -> Any:
-  return {"bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}.get(getattr(t, "name", ""))
+  return {"bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}.get(
+    getattr(t, "name", "")
+  )
 
 
 def _cast(src: Any, to: Any) -> Any:
@@ -126,19 +155,25 @@ class PointerMemory:
 
 
 def _check_box(box: Any, corner: Any) -> None:
-  """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten too. Raises
-  VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
-  size, block, itemsize = int(box.shape[-1].data.item()), box.block_shape[-1], box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3
+  """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten
+  too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
+  size, block, itemsize = (
+    int(box.shape[-1].data.item()),
+    box.block_shape[-1],
+    box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3,
+  )
   end = int(corner[-1].data.item()) + block
   if end > size and size * itemsize % UNIT:
-    raise VerifyError(f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple of {UNIT}, and "
-                      f"a block ends at element {end}")
+    raise VerifyError(
+      f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple of {UNIT}, and "
+      f"a block ends at element {end}"
+    )
 
 
 @contextmanager
 def interpreting(module: Any, buffers: Sequence[Array] | None = None) -> Iterator[None]:
-  """While it lasts, Triton's language computes with numpy, and calling a ``triton.jit`` function runs it. With ``buffers``, accesses
-  outside them raise VerifyError."""
+  """While it lasts, Triton's language computes with numpy, and calling a ``triton.jit`` function runs it. With ``buffers``,
+  accesses outside them raise VerifyError."""
   import triton.language as tl
   from triton.language.extra.cuda import libdevice
   from triton.runtime import interpreter as ti
@@ -221,7 +256,9 @@ class InterpretedProgram(Program):
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
     import triton.language as tl
     from triton.runtime import interpreter as ti
-    if len(buffers) != self.spec.nparams: raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
+
+    if len(buffers) != self.spec.nparams:
+      raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
     builder = ti.interpreter_builder
     with interpreting(self.module, buffers):
@@ -234,9 +271,12 @@ class InterpretedProgram(Program):
         for y in range(ny):
           for x in range(nx):
             builder.set_grid_idx(x, y, z)
-            try: run(*args)
+            try:
+              run(*args)
             except Exception as e:
-              raise CompileError(f"kernel {self.spec.name}, program ({x}, {y}, {z}): {type(e).__name__}: {e}\n{self.spec.source.text}") from e
+              raise CompileError(
+                f"kernel {self.spec.name}, program ({x}, {y}, {z}): {type(e).__name__}: {e}\n{self.spec.source.text}"
+              ) from e
     return time.perf_counter() - start if wait else None
 
 

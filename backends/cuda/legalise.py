@@ -1,7 +1,8 @@
 """Passes over linear UOps before they are written as Triton: narrow floats to float32, products to dots, what nobody reads away.
 
-Triton computes with float32 and float64; memory also has float16, bfloat16 and the fp8 dtypes. After ``widen`` those occur at LOAD, STORE,
-CAST and BITCAST only (and where values are merely chosen), and no rounding stands between two operations that had none in memory.
+Triton computes with float32 and float64; memory also has float16, bfloat16 and the fp8 dtypes. After ``widen`` those occur at
+LOAD, STORE, CAST and BITCAST only (and where values are merely chosen), and no rounding stands between two operations that had
+none in memory.
 """
 from __future__ import annotations
 
@@ -15,8 +16,24 @@ from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UO
 F32 = dtypes.float32
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
-EFFECTS = frozenset((Ops.STORE, Ops.ATOMIC, Ops.LOOP, Ops.ENDLOOP, Ops.PHI, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE,
-                     Ops.SPECIAL, Ops.BARRIER, Ops.DEFINE_GLOBAL))
+EFFECTS = frozenset(
+  (
+    Ops.STORE,
+    Ops.ATOMIC,
+    Ops.LOOP,
+    Ops.ENDLOOP,
+    Ops.PHI,
+    Ops.IF,
+    Ops.ELSE,
+    Ops.ENDIF,
+    Ops.WHILE,
+    Ops.BREAK,
+    Ops.ENDWHILE,
+    Ops.SPECIAL,
+    Ops.BARRIER,
+    Ops.DEFINE_GLOBAL,
+  )
+)
 MADE_FRESH = EFFECTS | {Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}
 DOT = "dot"   # a REDUCE with this in its arg: (a, b[, accumulator]), arg (DOT, axis id)
 
@@ -55,8 +72,10 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
     return c
 
   for u in uops:
-    if u.dtype.count > 1: new[u] = u
-    elif u.op is Ops.CONST or not any(x.dtype in NARROW for x in (u, *u.src)): new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
+    if u.dtype.count > 1:
+      new[u] = u
+    elif u.op is Ops.CONST or not any(x.dtype in NARROW for x in (u, *u.src)):
+      new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
     elif u.op is Ops.LOAD: new[u] = rebuilt(u, u.dtype, (*(new[s] for s in u.src[:3]), *(raw(s) for s in u.src[3:])))
     elif u.op in (Ops.STORE, Ops.ATOMIC):
       new[u] = rebuilt(u, u.dtype, (new[u.src[0]], new[u.src[1]], raw(u.src[2]), *(new[s] for s in u.src[3:])))
@@ -126,7 +145,10 @@ def steps(u: UOp) -> dict[int, int]:
 def terms(u: UOp) -> tuple[dict[UOp, int], int]:
   """An index as its atoms with their factors, and its constant."""
   def whole(n: UOp) -> bool: return n.dtype.kind in "iu"
-  def joined(n: UOp) -> bool: return n.op is Ops.CAST and whole(n.src[0]) or n.op is Ops.ALU and n.arg in (BinaryOps.ADD, BinaryOps.MUL)
+
+  def joined(n: UOp) -> bool:
+    return n.op is Ops.CAST and whole(n.src[0]) or n.op is Ops.ALU and n.arg in (BinaryOps.ADD, BinaryOps.MUL)
+
   found: dict[UOp, tuple[dict[UOp, int], int]] = {}
   for n in toposort((u,), lambda n: not joined(n)):
     found[n] = {n: 1}, 0
@@ -138,12 +160,14 @@ def terms(u: UOp) -> tuple[dict[UOp, int], int]:
       found[n] = {x: a.get(x, 0) + b.get(x, 0) for x in {**a, **b}}, c + d
     else:
       for x, f in (n.src, n.src[::-1]):
-        if f.op is Ops.CONST and whole(f): found[n] = {t: k * int(f.arg) for t, k in found[x][0].items()}, found[x][1] * int(f.arg)
+        if f.op is Ops.CONST and whole(f):
+          found[n] = {t: k * int(f.arg) for t, k in found[x][0].items()}, found[x][1] * int(f.arg)
   return found[u]
 
 
 def layout(size: int, index: UOp) -> tuple[int, ...] | None:
-  """The shape of an array of ``size`` elements of which an access at ``index`` takes every one: the sizes of its axes, the outermost first."""
+  """The shape of an array of ``size`` elements of which an access at ``index`` takes every one: the sizes of its axes, the
+  outermost first."""
   atoms, c = terms(index)
   if c or any(x.op is not Ops.RANGE for x in atoms): return None
   below = 1
@@ -168,7 +192,8 @@ def axis_order(uops: Sequence[UOp]) -> list[int]:
         for b, t in by[j + 1:]:
           if s > t and a != b and not reaches(b, a): later[a].add(b)
   out: list[int] = []
-  while len(out) < len(ids): out.append(next(i for i in ids if i not in out and not any(i in later[x] for x in ids if x not in out)))
+  while len(out) < len(ids):
+    out.append(next(i for i in ids if i not in out and not any(i in later[x] for x in ids if x not in out)))
   return out
 
 
@@ -198,24 +223,28 @@ class Dots:
         factors = []
         for x, where in found:
           f = new[x]
-          if where is not None: out.append(f := UOp.unique(Ops.ALU, x.dtype, (new[where], f, UOp.const(x.dtype, 0)), TernaryOps.WHERE))
+          if where is not None:
+            out.append(f := UOp.unique(Ops.ALU, x.dtype, (new[where], f, UOp.const(x.dtype, 0)), TernaryOps.WHERE))
           factors.append(f)
         n = UOp(Ops.REDUCE, u.dtype, tuple(factors), (DOT, u.arg[1][0]))
       elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
         for x, acc in (u.src, u.src[::-1]):
           d = new.get(x, x)
           plain = d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2
-          if plain and uses[x] == 1 and self.dims.get(acc) == self.dims[x]: n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
+          if plain and uses[x] == 1 and self.dims.get(acc) == self.dims[x]:
+            n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
       new[u] = n
       out.append(n)
     return prune(out)
 
   def operands(self, u: UOp) -> list[tuple[UOp, UOp | None]] | None:
-    """The factors of a REDUCE that is a matrix product, the one whose free axis comes first in front, and where each must be made zero."""
+    """The factors of a REDUCE that is a matrix product, the one whose free axis comes first in front, and where each must be made
+    zero."""
     fn, ids = u.arg
     value = u.src[0]
     where = None
-    if value.op is Ops.ALU and value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
+    if value.op is Ops.ALU and value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
+      where, value, _ = value.src
     if fn is not BinaryOps.ADD or len(ids) != 1 or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
     k, (a, b) = ids[0], value.src
     if u.dtype is F32:

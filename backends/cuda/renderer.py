@@ -1,8 +1,9 @@
-"""Linear UOps to Triton Python, written to be read: one statement for each value that is used twice or has an effect, the rest inline.
+"""Linear UOps to Triton Python, written to be read: one statement for each value that is used twice or has an effect, the rest
+inline.
 
-A value that varies with TILE axes is a block: it has a dimension for each of those axes, in one order for the whole kernel, and no others;
-``[:, None]`` brings blocks to a common rank where they meet. TILE sizes that are no power of two are rounded up; the lanes added are masked
-at every LOAD and STORE, and take the combiner's identity in a REDUCE.
+A value that varies with TILE axes is a block: it has a dimension for each of those axes, in one order for the whole kernel, and
+no others; ``[:, None]`` brings blocks to a common rank where they meet. TILE sizes that are no power of two are rounded up; the
+lanes added are masked at every LOAD and STORE, and take the combiner's identity in a REDUCE.
 """
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def signature(uops: Sequence[UOp]) -> dict[str, str]:
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads.
 
-  ``elements`` are those of all its axes; ``product`` those of its largest accumulator where it has a dot, else 0; ``flattened`` says that it
-  goes from block to block by one pipeline.
+  ``elements`` are those of all its axes; ``product`` those of its largest accumulator where it has a dot, else 0; ``flattened``
+  says that it goes from block to block by one pipeline.
   """
   if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
   warps = 4
@@ -89,7 +90,8 @@ class _TritonKernel(Variables):
     self.depth = 1
     self.counts: dict[str, int] = {}
     self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
-    self.whiles: list[Any] = []                         # of each open WHILE: where its condition begins; then its name and the condition's lines
+    # of each open WHILE: where its condition begins; then its name and the condition's lines
+    self.whiles: list[Any] = []
     self.opened: list[int] = []                         # of each open block, how many lines there were
     self.stored: set[UOp] = set()                       # since the last barrier: what was written,
     self.loaded: dict[UOp, set[UOp]] = {}               # and what was read, and where
@@ -177,7 +179,11 @@ class _TritonKernel(Variables):
       if u in self.inline and (value[0].isidentifier() or len(value[0]) < 60): self.text[u] = value
       else: self.define(u, "val", value)
     elif o in NAMED:
-      name = "dot" if o is Ops.REDUCE and u.arg[0] is DOT else {Ops.LOAD: "val", Ops.REDUCE: "red", Ops.SCAN: "scan", Ops.SORT: "sort"}[o]
+      name = (
+        "dot"
+        if o is Ops.REDUCE and u.arg[0] is DOT
+        else {Ops.LOAD: "val", Ops.REDUCE: "red", Ops.SCAN: "scan", Ops.SORT: "sort"}[o]
+      )
       value = getattr(self, "dot" if name == "dot" else o.name.lower())(u)
       if u in self.inline: self.text[u] = value
       else: self.define(u, name, value)
@@ -277,7 +283,8 @@ class _TritonKernel(Variables):
     self.open(f"while {name}:")
 
   def order_memory(self, u: UOp) -> None:
-    """A barrier where a program's threads could see memory before others have written it, or write it before others have read it."""
+    """A barrier where a program's threads could see memory before others have written it, or write it before others have read
+    it."""
     if u.op is Ops.IF: self.kept.append((set(self.stored), {k: set(v) for k, v in self.loaded.items()}))
     elif u.op in (Ops.ELSE, Ops.ENDIF):
       before = self.kept[-1]
@@ -323,7 +330,8 @@ class _TritonKernel(Variables):
     rest = ""
     if mask:
       zero = self.x(other, ANY, to) if other is not None else constant(u.dtype, 0)[0]
-      if u.dtype.kind == "b": zero = str(int(other.arg)) if other is not None and other.op is Ops.CONST else f"{zero}.to(tl.int8)" if other else "0"
+      if u.dtype.kind == "b":
+        zero = str(int(other.arg)) if other is not None and other.op is Ops.CONST else f"{zero}.to(tl.int8)" if other else "0"
       rest = f", mask={mask}, other={zero}"
     text = f"tl.load({self.pointer(buffer, index, to)}{rest})"
     return (f"{text} != 0", CMP) if u.dtype.kind == "b" else (text, ATOM)
@@ -334,8 +342,10 @@ class _TritonKernel(Variables):
     gate = u.src[3] if len(u.src) > 3 else None
     to = self.target(u)
     mask = self.condition(gate, to)
-    text = self.typed(value) if value.op is Ops.CONST and value.dtype is dtypes.float64 else self.x(value, ANY, to)   # alone, a literal is float32
-    if u.src[0].dtype.kind == "b": text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
+    # alone, a literal is float32
+    text = self.typed(value) if value.op is Ops.CONST and value.dtype is dtypes.float64 else self.x(value, ANY, to)
+    if u.src[0].dtype.kind == "b":
+      text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
     self.emit(f"tl.store({self.pointer(buffer, index, to)}, {text}{mask and f', mask={mask}'})")
 
   def atomic(self, u: UOp) -> None:
@@ -345,7 +355,9 @@ class _TritonKernel(Variables):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {d}; a wider dtype has")
     to = self.target(u)
     mask = self.condition(u.src[3] if len(u.src) > 3 else None, to)
-    self.emit(f"tl.atomic_{u.arg}({self.pointer(buffer, index, to)}, {self.whole(value, to)}{mask and f', mask={mask}'}, sem=\"relaxed\")")
+    self.emit(
+      f"tl.atomic_{u.arg}({self.pointer(buffer, index, to)}, {self.whole(value, to)}{mask and f', mask={mask}'}, sem=\"relaxed\")"
+    )
 
   # ---- memory by descriptor
 
@@ -366,7 +378,10 @@ class _TritonKernel(Variables):
     def times(x: UOp, k: int) -> str:
       text = f"{self.x(x, ATOM)}.to(tl.int32)" if x.dtype.itemsize > 4 else self.x(x, MUL)
       return text if k == 1 else f"{text}*{k}"
-    parts = [" + ".join([times(atoms[i], k) for i, k in d.terms] + ([str(d.start)] if d.start or not d.terms else [])) for d in box.dims]
+
+    parts = [
+      " + ".join([times(atoms[i], k) for i, k in d.terms] + ([str(d.start)] if d.start or not d.terms else [])) for d in box.dims
+    ]
     return f"[{', '.join(parts)}]"
 
   def load_box(self, u: UOp, box: Box) -> Text:
@@ -426,7 +441,9 @@ class _TritonKernel(Variables):
     """Whether a value is certainly zero in the lanes added to an axis."""
     while u.op is Ops.CAST: u = u.src[0]
     if isinstance(u.arg, Box): return axis in u.arg.axes
-    return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and (len(u.src) < 4 or u.src[3].arg == 0)
+    return (
+      u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and (len(u.src) < 4 or u.src[3].arg == 0)
+    )
 
   def reduce(self, u: UOp) -> Text:
     fn, ids = u.arg
@@ -434,7 +451,9 @@ class _TritonKernel(Variables):
     to = self.target(u)
     text = self.whole(value, to)
     prec = ATOM if text == self.x(value) and self.text.get(value, ("", ATOM))[1] == ATOM else ANY
-    extra = frozenset(i for i in ids if self.padded[i] != self.sizes[i] and not (fn is BinaryOps.ADD and self.zero_outside(value, i)))
+    extra = frozenset(
+      i for i in ids if self.padded[i] != self.sizes[i] and not (fn is BinaryOps.ADD and self.zero_outside(value, i))
+    )
     if extra:
       mask = " & ".join(self.masks(to, to, extra))
       text, prec = f"tl.where({mask}, {text}, {constant(d, identity(fn, d))[0]})", ATOM
@@ -451,7 +470,8 @@ class _TritonKernel(Variables):
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       name = fn.name.lower()
-      return f"tl.reduce({text}, {axis}, {self.use(f'_{name}_nan')})" if d.kind == "f" else f"tl.{name}({text}, {axis})"   # tl.max leaves NaN out
+      # tl.max leaves NaN out
+      return f"tl.reduce({text}, {axis}, {self.use(f'_{name}_nan')})" if d.kind == "f" else f"tl.{name}({text}, {axis})"
     if fn is BinaryOps.XOR and d.kind != "b": return f"tl.xor_sum({text}, {axis})"
     return f"tl.reduce({text}, {axis}, {self.use(f'_{fn.name.lower()}')})"
 

@@ -1,4 +1,5 @@
-"""Variables of a kernel as Python variables that hold blocks: whole reads and assignments, transposed ones, one row or element of them."""
+"""Variables of a kernel as Python variables that hold blocks: whole reads and assignments, transposed ones, one row or element of
+them."""
 from __future__ import annotations
 
 import keyword
@@ -11,8 +12,10 @@ from ntgrad.backends.cuda.legalise import layout, terms
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import Ops, UOp
 
-_TAKEN = re.compile(r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|" +
-                    "|".join(keyword.kwlist))   # names that a variable of the kernel cannot have
+_TAKEN = re.compile(
+  r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|"
+  + "|".join(keyword.kwlist)
+)  # names that a variable of the kernel cannot have
 
 
 class Variables(Expressions):
@@ -79,10 +82,13 @@ class Variables(Expressions):
     atoms, c = terms(u.src[1])
     dims = frozenset().union(*(self.dims.get(x, frozenset()) for x in atoms))
     whole = [self.padded[i] for i in self.axes(dims)]
-    at = " + ".join([self.x(x, MUL, dims) + (f"*{k}" if k != 1 else "") for x, k in atoms.items()] + ([str(c)] if c or not atoms else []))
+    at = " + ".join(
+      [self.x(x, MUL, dims) + (f"*{k}" if k != 1 else "") for x, k in atoms.items()] + ([str(c)] if c or not atoms else [])
+    )
     at, step, wide = f"({at})", 1, 1
     parts: list[str] = []
-    for n, size in reversed(list(zip(self.shapes[u.src[0]], self.padded_shape(u.src[0])))):   # rows have gaps where sizes are padded
+    # rows have gaps where sizes are padded
+    for n, size in reversed(list(zip(self.shapes[u.src[0]], self.padded_shape(u.src[0])))):
       digit = f"{at} // {step} % {n}" if step > 1 else f"{at} % {n}"
       parts.append(f"({digit})*{wide}" if wide > 1 else f"{digit}")
       step, wide = step*n, wide*size
@@ -107,9 +113,11 @@ class Variables(Expressions):
     places = self.places(u)
     order = [axis for axis, _ in places if axis is not None]
     to = frozenset(order)
-    if not self.dims.get(value, frozenset()) <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place")
+    if not self.dims.get(value, frozenset()) <= to or len(to) != len(order):
+      raise self.refuse(u, "a value of other axes than its place")
     masks = [self.x(u.src[3], AND, to)] if len(u.src) > 3 else []
-    if len(u.src) > 3 and not self.dims.get(u.src[3], frozenset()) <= to: raise self.refuse(u, "a condition of other axes than its place")
+    if len(u.src) > 3 and not self.dims.get(u.src[3], frozenset()) <= to:
+      raise self.refuse(u, "a condition of other axes than its place")
     text = self.whole(value, to) if len(order) == len(places) and not masks else self.x(value, ANY, to)
     wanted = self.axes(to)
     if wanted != order and self.dims.get(value, frozenset()):

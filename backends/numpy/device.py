@@ -42,7 +42,9 @@ class NumpyProgram(Program):
         kind, dim, size = u.arg
         launched = sizes[kind][dim] if dim < len(sizes[kind]) else 1
         if launched != size:
-          raise VerifyError(f"kernel {spec.name!r}: SPECIAL {u.arg} says {size} programs in dimension {dim}, the launch has {launched}")
+          raise VerifyError(
+            f"kernel {spec.name!r}: SPECIAL {u.arg} says {size} programs in dimension {dim}, the launch has {launched}"
+          )
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
     """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races."""

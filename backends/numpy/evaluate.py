@@ -56,9 +56,11 @@ class Evaluator:
       if u.op in (Ops.STORE, Ops.ATOMIC): written.add(u.src[0])
       elif u.op is Ops.LOAD: read.add(u.src[0])
     self.written, self.read = written, read
-    self.current: UOp | None = None   # the line that runs
-    self.weight = max([u.dtype.count for u in self.uops] +
-                      [u.arg[1] if u.arg[2] == "private" else -(-u.arg[1] // self.items) for u in self.uops if u.op is Ops.DEFINE_LOCAL])
+    self.current: UOp | None = None  # the line that runs
+    self.weight = max(
+      [u.dtype.count for u in self.uops]
+      + [u.arg[1] if u.arg[2] == "private" else -(-u.arg[1] // self.items) for u in self.uops if u.op is Ops.DEFINE_LOCAL]
+    )
     self.slot: dict[UOp, int] = {}
     for i, u in enumerate(self.uops):  # a PHI is its accumulator's current value
       self.slot[u] = self.slot[u.src[0]] if u.op is Ops.PHI else i

@@ -85,17 +85,50 @@ def _same(x: Array) -> Array: return x
 
 
 _wide: dict[Any, Function] = {  # computed in float64
-  UnaryOps.EXP: np.exp, UnaryOps.EXP2: np.exp2, UnaryOps.LOG: np.log, UnaryOps.LOG2: np.log2, UnaryOps.SIN: np.sin, UnaryOps.COS: np.cos,
-  UnaryOps.TAN: np.tan, UnaryOps.TANH: np.tanh, UnaryOps.ERF: erf, UnaryOps.RSQRT: lambda x: 1 / np.sqrt(x), BinaryOps.POW: np.power}
+  UnaryOps.EXP: np.exp,
+  UnaryOps.EXP2: np.exp2,
+  UnaryOps.LOG: np.log,
+  UnaryOps.LOG2: np.log2,
+  UnaryOps.SIN: np.sin,
+  UnaryOps.COS: np.cos,
+  UnaryOps.TAN: np.tan,
+  UnaryOps.TANH: np.tanh,
+  UnaryOps.ERF: erf,
+  UnaryOps.RSQRT: lambda x: 1 / np.sqrt(x),
+  BinaryOps.POW: np.power,
+}
 
 _plain: dict[Any, Function] = {
-  UnaryOps.NEG: np.negative, UnaryOps.RECIP: np.reciprocal, UnaryOps.SQRT: np.sqrt, UnaryOps.FLOOR: np.floor, UnaryOps.CEIL: np.ceil,
-  UnaryOps.TRUNC: np.trunc, UnaryOps.ROUND: np.rint, UnaryOps.NOT: np.invert, UnaryOps.ABS: np.abs, UnaryOps.ISNAN: np.isnan,
-  BinaryOps.ADD: np.add, BinaryOps.SUB: np.subtract, BinaryOps.MUL: np.multiply, BinaryOps.DIV: np.divide,
-  BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.remainder, BinaryOps.MAX: np.maximum, BinaryOps.MIN: np.minimum,
-  BinaryOps.CMPLT: np.less, BinaryOps.CMPLE: np.less_equal, BinaryOps.CMPEQ: np.equal, BinaryOps.CMPNE: np.not_equal,
-  BinaryOps.AND: np.bitwise_and, BinaryOps.OR: np.bitwise_or, BinaryOps.XOR: np.bitwise_xor, BinaryOps.SHL: np.left_shift,
-  BinaryOps.SHR: np.right_shift, BinaryOps.THREEFRY: threefry, TernaryOps.WHERE: np.where}
+  UnaryOps.NEG: np.negative,
+  UnaryOps.RECIP: np.reciprocal,
+  UnaryOps.SQRT: np.sqrt,
+  UnaryOps.FLOOR: np.floor,
+  UnaryOps.CEIL: np.ceil,
+  UnaryOps.TRUNC: np.trunc,
+  UnaryOps.ROUND: np.rint,
+  UnaryOps.NOT: np.invert,
+  UnaryOps.ABS: np.abs,
+  UnaryOps.ISNAN: np.isnan,
+  BinaryOps.ADD: np.add,
+  BinaryOps.SUB: np.subtract,
+  BinaryOps.MUL: np.multiply,
+  BinaryOps.DIV: np.divide,
+  BinaryOps.IDIV: np.floor_divide,
+  BinaryOps.MOD: np.remainder,
+  BinaryOps.MAX: np.maximum,
+  BinaryOps.MIN: np.minimum,
+  BinaryOps.CMPLT: np.less,
+  BinaryOps.CMPLE: np.less_equal,
+  BinaryOps.CMPEQ: np.equal,
+  BinaryOps.CMPNE: np.not_equal,
+  BinaryOps.AND: np.bitwise_and,
+  BinaryOps.OR: np.bitwise_or,
+  BinaryOps.XOR: np.bitwise_xor,
+  BinaryOps.SHL: np.left_shift,
+  BinaryOps.SHR: np.right_shift,
+  BinaryOps.THREEFRY: threefry,
+  TernaryOps.WHERE: np.where,
+}
 
 _rounding = frozenset({UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND})  # nothing to do on ints
 
@@ -122,7 +155,8 @@ def function(fn: Any, dtype: DType, out: DType) -> Function:
 
 
 def cast(src: DType, dst: DType) -> Function:
-  """Arrays of (scalar) dtype ``src`` to ``dst``: truncating float to int, ``!= 0`` to bool, rounding to nearest even to floats."""
+  """Arrays of (scalar) dtype ``src`` to ``dst``: truncating float to int, ``!= 0`` to bool, rounding to nearest even to
+  floats."""
   if src is dst: return _same
   via = np.float32 if src.kind == "f" and src.itemsize < 4 else None  # ml_dtypes lacks some direct ways
   if dst.kind == "b": return (lambda x: x.astype(via) != 0) if via is not None else (lambda x: x != 0)

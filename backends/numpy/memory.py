@@ -53,26 +53,36 @@ class Memory:
         self.fail(f"{verb} {self.what} at index {where}{many}, but its size is {self.size}")
     return i
 
-  def load(self, index: Array, count: int, gate: Array | None, other: Array | None, base: Array | None, who: Array | None) -> Array:
+  def load(
+    self, index: Array, count: int, gate: Array | None, other: Array | None, base: Array | None, who: Array | None
+  ) -> Array:
     """Elements at ``base + index``; ``count`` contiguous ones in the last axis."""
     if gate is not None:
       if not gate.any():
         shape = np.broadcast_shapes(index.shape, gate.shape)
         return np.zeros(shape[:-1] + (count,), self.data.dtype) if other is None else other
-      if gate.all(): gate = None
+      if gate.all():
+        gate = None
     if count > 1 and gate is not None and gate.shape[-1] > 1:
       index, count = index + np.arange(count, dtype=np.intp), 1
     i = self.check("reads", index, gate, count)
-    if gate is not None: i = np.where(gate, i, 0)
-    if base is not None: i = i + base
-    if count > 1: i = i + np.arange(count, dtype=np.intp)
+    if gate is not None:
+      i = np.where(gate, i, 0)
+    if base is not None:
+      i = i + base
+    if count > 1:
+      i = i + np.arange(count, dtype=np.intp)
     if self.written is not None:
       empty = ~self.written[i]
-      if gate is not None: empty &= gate
-      if empty.any(): self.fail(f"reads {self.what} at index {self._of(i, _first(empty))}, which nothing has written")
-    if self.tracker is not None and self.tracker.reader is not None and who is not None: self._reading(self.tracker, i, gate, who)
+      if gate is not None:
+        empty &= gate
+      if empty.any():
+        self.fail(f"reads {self.what} at index {self._of(i, _first(empty))}, which nothing has written")
+    if self.tracker is not None and self.tracker.reader is not None and who is not None:
+      self._reading(self.tracker, i, gate, who)
     out = self.data[i]
-    if gate is None: return out
+    if gate is None:
+      return out
     return np.asarray(np.where(gate, out, np.zeros(1, out.dtype) if other is None else other))
 
   def _of(self, i: Array, at: tuple[int, ...]) -> int: return int(i[at]) % max(self.size, 1)
@@ -86,7 +96,8 @@ class Memory:
     assert tracker.reader is not None
     wrote = tracker.writer[i]
     bad = (wrote != NOBODY) & (wrote != who)
-    if bad.any(): self.fail(f"reads {self.what} at index {self._of(i, _first(bad))} in one program and writes it in another: a race")
+    if bad.any():
+      self.fail(f"reads {self.what} at index {self._of(i, _first(bad))} in one program and writes it in another: a race")
     before = tracker.reader[i]
     after = np.where((before == NOBODY) | (before == who), who, SEVERAL)
     tracker.reader[i] = after
@@ -129,7 +140,8 @@ class Memory:
       if lost.any(): self._race(i, lost)
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: tuple[int, ...]) -> None:
-    """``data[index] = fn(data[index], value)`` for one program after another; each program has its turn, also where it asks for the same."""
+    """``data[index] = fn(data[index], value)`` for one program after another; each program has its turn, also where it asks for
+    the same."""
     if gate is not None and not gate.any(): return
     i = self.check("updates", index, gate, 1)
     shape = np.broadcast_shapes(i.shape, value.shape, programs + (1,), () if gate is None else gate.shape)

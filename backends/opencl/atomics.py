@@ -1,12 +1,25 @@
-"""ATOMIC in OpenCL C, where the device has no instruction of its own: read, compute, compare and swap, until nobody came between."""
+"""ATOMIC in OpenCL C, where the device has no instruction of its own: read, compute, compare and swap, until nobody came
+between."""
 from __future__ import annotations
 
 from ntgrad.backends.opencl import prelude
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CompileError
 
-_STORED = {"char": "char", "uchar": "uchar", "short": "short", "ushort": "ushort", "half": "ushort", "bfloat16": "ushort", "fp8e4m3": "uchar",
-           "fp8e5m2": "uchar", "float": "float", "long": "long", "ulong": "ulong", "double": "double"}
+_STORED = {
+  "char": "char",
+  "uchar": "uchar",
+  "short": "short",
+  "ushort": "ushort",
+  "half": "ushort",
+  "bfloat16": "ushort",
+  "fp8e4m3": "uchar",
+  "fp8e5m2": "uchar",
+  "float": "float",
+  "long": "long",
+  "ulong": "ulong",
+  "double": "double",
+}
 _NARROW = ("half", "bfloat16", "fp8e4m3", "fp8e5m2")
 
 

@@ -1,9 +1,9 @@
 """Many kernels to binaries: programs of several kernels, kept on disk.
 
-PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time. So
-kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched, and meanwhile
-worker processes (``backends/pool.py``) build units from the other end. What this process has built is saved once all its kernels have
-run and nothing has been compiled for a moment, or at exit.
+PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time.
+So kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched,
+and meanwhile worker processes (``backends/pool.py``) build units from the other end. What this process has built is saved once
+all its kernels have run and nothing has been compiled for a moment, or at exit.
 """
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Unit(pool.Job):
   program: Any = None                            # the OpenCL object, once it is there
   source: str = ""                               # of the whole program
   files: Path | None = None                      # PoCL's files of a program built here
-  alone: dict[str, Unit | CompileError] = field(default_factory=dict)   # the kernels, or what is wrong, if they do not go together
+  # the kernels, or what is wrong, if they do not go together
+  alone: dict[str, Unit | CompileError] = field(default_factory=dict)
   device: str = ""                               # for a worker
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
@@ -111,7 +112,8 @@ class Compiler:
     self.units: WeakValueDictionary[str, Unit] = WeakValueDictionary()    # by key of a spec
     self.loaded: WeakValueDictionary[str, Unit] = WeakValueDictionary()   # by key of a program
     self.given: dict[str, Unit] = {}             # those that :meth:`take_packed` got, by key of a spec
-    # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no meaning
+    # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no
+    # meaning
     self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
     self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
@@ -202,7 +204,8 @@ class Compiler:
     return unit
 
   def build(self, unit: Unit) -> None:
-    """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
+    """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
+    fails."""
     specs = list(unit.specs.values())
     unit.source = join(specs)
     with self.lock:
@@ -244,9 +247,11 @@ class Compiler:
       return None
 
   def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not take."""
+    """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not
+    take."""
     program = self.load_packed(packed)
-    if program is None: raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
+    if program is None:
+      raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
     unit = Unit({}, program=program, launched=True, done=True)
     for s, name in zip(specs, names_of(specs)):
       k = self.key(s)
@@ -254,7 +259,8 @@ class Compiler:
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""
-    self.finish()  # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
+    # a kernel gets its machine code when the device comes to run it, which is long after the launch where others wait
+    self.finish()
     return binaries.pack(unit.source, unit.files, self.cl, unit.program)
 
   def launched(self, unit: Unit, spec: ProgramSpec) -> None:
@@ -291,8 +297,8 @@ class Compiler:
     while self._save_one(): pass
 
   def leave(self) -> None:
-    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when its turn comes, and PoCL
-    ends the process where it cannot write it again), and new programs are saved."""
+    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when its turn
+    comes, and PoCL ends the process where it cannot write it again), and new programs are saved."""
     self.finish()
     self.save()
 
@@ -307,7 +313,9 @@ class Compiler:
     if not found: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.name}: install objdump (binutils) to see it"
-    out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True).stdout
+    out = subprocess.run(
+      [tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True
+    ).stdout
     sections = re.split(r"\n(?=<[^>]+>:\n)", out)
     mine = [x.rstrip() for x in sections if re.match(rf"<_pocl_kernel_{name}(_workgroup)?>", x)]
     return max(mine, key=len, default=out)  # the other one only calls it

@@ -43,7 +43,8 @@ def import_opencl() -> Any:
   folder = str(binaries.folder())
   try:
     import pyopencl
-    home = os.environ.get("XDG_CACHE_HOME")   # where it opens a data base of code for calls, in a folder that may not be there, or not ours to write
+    # where it opens a data base of code for calls, in a folder that may not be there, or not ours to write
+    home = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = folder
     try: import_module("pyopencl.invoker")
     finally:
@@ -95,12 +96,15 @@ def is_pocl(d: Any) -> bool: return "portable computing" in d.platform.name.lowe
 
 
 def target_of(d: Any, vector_bits: int) -> Target:
-  """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as settings say."""
+  """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as
+  settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   cores, memory = int(d.max_compute_units), int(d.local_mem_size)
   if not is_cpu(d): return Target("opencl", registers=32, cores=cores, locals=True, local_memory=memory, dtypes=have)
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
-  return pretended(Target("opencl", lanes=max(vector_bits // 32, 1), cores=cores, local_memory=min(memory, _MOST_LOCAL), dtypes=have))
+  return pretended(
+    Target("opencl", lanes=max(vector_bits // 32, 1), cores=cores, local_memory=min(memory, _MOST_LOCAL), dtypes=have)
+  )
 
 
 class OpenCLProgram(Program):
@@ -248,7 +252,8 @@ class OpenCLDevice(Pooled):
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises DeviceError."""
+    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises
+    DeviceError."""
     out = np.empty(count, inputs[0].dtype)
     flags = self.cl.mem_flags
     try:
@@ -296,7 +301,8 @@ class OpenCLDevice(Pooled):
 
 
 class _Lost(OpenCLDevice):
-  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it says why."""
+  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it
+  says why."""
 
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)

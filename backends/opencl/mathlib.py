@@ -1,8 +1,9 @@
 """float32 functions as prelude helpers: special values as IEEE has them, 1.3 to 15 times as fast as PoCL's builtins on vectors.
 
-Greatest errors measured, in ulp: exp 1.0, exp2 1.0, log 0.8, log2 1.3, sin and cos 1.9, tan 3, tanh 4.6, erf 1.0, sqrt 0.5. Arguments are
-reduced by adding 1.5*2^23, which leaves the nearest integer in the low bits; polynomials are in Horner form, whose ``p*r + c`` the
-compiler contracts to fused multiply-adds (the errors rely on it). Comparisons are written so that NaN falls through.
+Greatest errors measured, in ulp: exp 1.0, exp2 1.0, log 0.8, log2 1.3, sin and cos 1.9, tan 3, tanh 4.6, erf 1.0, sqrt 0.5.
+Arguments are reduced by adding 1.5*2^23, which leaves the nearest integer in the low bits; polynomials are in Horner form, whose
+``p*r + c`` the compiler contracts to fused multiply-adds (the errors rely on it). Comparisons are written so that NaN falls
+through.
 """
 from __future__ import annotations
 

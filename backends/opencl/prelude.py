@@ -1,7 +1,8 @@
 """The helper functions of OpenCL C: those of every language in C's style, and how PoCL's own functions are called.
 
-PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers round
-it. So what hot loops need is written here and in ``mathlib`` with operators and compiler builtins, which inline and vectorise.
+PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers
+round it. So what hot loops need is written here and in ``mathlib`` with operators and compiler builtins, which inline and
+vectorise.
 """
 from __future__ import annotations
 
@@ -11,12 +12,25 @@ from ntgrad.backends.cstyle.helpers import COMMON, Library, Source, Templates, T
 
 TEMPLATES: Templates = dict(COMMON)
 
-# ---- the device's own functions
-# name → number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a new CPU with AVX-512, which its LLVM does not
-# know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are handed over only up to the kernel's registers: a function
-# of anything wider gives wrong numbers or ends the process. So wider vectors go in pieces, and so do those that ``selftest`` found wrong.
-LIBRARY = {"sqrt": 1, "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sin": 1, "cos": 1, "tan": 1, "tanh": 1, "erf": 1, "pow": 2, "fmod": 2,
-           "copysign": 2}
+# ---- the device's own functions name → number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a
+# new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
+# handed over only up to the kernel's registers: a function of anything wider gives wrong numbers or ends the process. So wider
+# vectors go in pieces, and so do those that ``selftest`` found wrong.
+LIBRARY = {
+  "sqrt": 1,
+  "exp": 1,
+  "exp2": 1,
+  "log": 1,
+  "log2": 1,
+  "sin": 1,
+  "cos": 1,
+  "tan": 1,
+  "tanh": 1,
+  "erf": 1,
+  "pow": 2,
+  "fmod": 2,
+  "copysign": 2,
+}
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
 
@@ -52,7 +66,8 @@ def _pieces(name: str, t: Type, bad: Bad) -> str:
 
 
 class OpenCLLibrary(Library):
-  """What a device has of its own, where ``bad`` does not say that it is wrong; CPUs get this folder's functions where there are any."""
+  """What a device has of its own, where ``bad`` does not say that it is wrong; CPUs get this folder's functions where there are
+  any."""
   templates = TEMPLATES
 
   def __init__(self, bad: Bad = trusted, native: bool = False):
@@ -74,7 +89,8 @@ has = OpenCLLibrary().has
 
 
 def source(name: str, ctype: str, bad: Bad = trusted) -> Source:
-  """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs; ``bad`` says what the driver has wrong."""
+  """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs; ``bad`` says what the driver has
+  wrong."""
   return OpenCLLibrary(bad).source(name, Type.parse(ctype))
 
 
@@ -91,13 +107,21 @@ def _by_hardware(soft: str, head: str, hard: str | None) -> str:
 
 @helper(TEMPLATES)
 def _half_to_float(t: Type) -> str:
-  hard = {1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0", 4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))",
-          8: "__builtin_ia32_vcvtph2ps256(as_short8(x))", 16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"}
+  hard = {
+    1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0",
+    4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))",
+    8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
+    16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))",
+  }
   return _by_hardware(COMMON["half_to_float"][0](t), f"static {t.of('float')} half_to_float_{t}({t} x)", hard.get(t.n))
 
 
 @helper(TEMPLATES)
 def _float_to_half(t: Type) -> str:
-  hard = {1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0", 4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
-          8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))", 16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"}
+  hard = {
+    1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0",
+    4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
+    8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
+    16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))",
+  }
   return _by_hardware(COMMON["float_to_half"][0](t), f"static {t.of('ushort')} float_to_half_{t}({t} x)", hard.get(t.n))

@@ -40,8 +40,8 @@ class OpenCLLanguage(Language):
     return f"__kernel __attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))\n{super().head(name, params, size)}"
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
-    """See :meth:`Language.begin`. GPUs' compilers fuse products and sums on their own: only sums over many elements gain by it, other
-    numbers keep numpy's bits."""
+    """See :meth:`Language.begin`. GPUs' compilers fuse products and sums on their own: only sums over many elements gain by it,
+    other numbers keep numpy's bits."""
     fused = not self.target.locals or any(u.op is Ops.LOOP for u in uops)
     return [] if fused else ["#pragma OPENCL FP_CONTRACT OFF"]
 

@@ -1,8 +1,9 @@
 """Whether a driver's own functions of vectors can be called: each, at each width, against the same function of single numbers.
 
-A driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A function is
-tested when a kernel first needs it for vectors, every width of it in one small program, once for a driver's version; what came of it is
-kept on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to single numbers.
+A driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A
+function is tested when a kernel first needs it for vectors, every width of it in one small program, once for a driver's version;
+what came of it is kept on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to
+single numbers.
 """
 from __future__ import annotations
 
@@ -21,16 +22,42 @@ from ntgrad.codegen.errors import DeviceError
 TABLE = "opencl-functions"
 WIDTHS = (2, 3, 4, 8, 16)
 # numbers that take all ways through the functions, in lanes beside each other
-NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.0, 1e-3, 10.0, 88.0, -88.0, 700.0, 1e4, 1e-30, np.inf, -np.inf, np.nan, 2.5, -1.5, -3.0,
-           1e-40, 0.1, 1e30)
+NUMBERS = (
+  0.0,
+  -0.0,
+  1.0,
+  -1.0,
+  0.5,
+  2.0,
+  3.0,
+  -2.0,
+  1e-3,
+  10.0,
+  88.0,
+  -88.0,
+  700.0,
+  1e4,
+  1e-30,
+  np.inf,
+  -np.inf,
+  np.nan,
+  2.5,
+  -1.5,
+  -3.0,
+  1e-40,
+  0.1,
+  1e30,
+)
 COUNT = len(NUMBERS) ** 2          # every pair of them; all widths divide it
 CLOSE = {"float": 1e-5, "double": 1e-13}   # far more than functions may differ by, far less than a spoilt lane does
 
-Run = Callable[[str, str, list[np.ndarray], int], np.ndarray]   # source, kernel's name, inputs, elements of the output. Raises DeviceError
+# source, kernel's name, inputs, elements of the output. Raises DeviceError
+Run = Callable[[str, str, list[np.ndarray], int], np.ndarray]
 
 
 class Functions:
-  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its version."""
+  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its
+  version."""
 
   def __init__(self, identity: Any, run: Run):
     self.identity, self.run = identity, run
@@ -53,7 +80,10 @@ class Functions:
       cache.store(TABLE, k, json.dumps(sorted(bad)).encode())
     except DeviceError as e: bad, what = frozenset(widths(base)), f"cannot be tested ({str(e).splitlines()[0]})"
     if bad and config.debug >= 1:
-      print(f"ntgrad: the driver's {name} of {', '.join(f'{base}{n}' for n in sorted(bad))} {what}; smaller vectors are used", file=sys.stderr)
+      print(
+        f"ntgrad: the driver's {name} of {', '.join(f'{base}{n}' for n in sorted(bad))} {what}; smaller vectors are used",
+        file=sys.stderr,
+      )
     return bad
 
 
@@ -89,6 +119,8 @@ def wrong(name: str, base: str, run: Callable[[list[np.ndarray], int], np.ndarra
   out = run(inputs(name, base), COUNT * (1 + len(tested))).reshape(-1, COUNT)
   want = out[0]
   with np.errstate(all="ignore"):
-    close = [(got == want) | (np.isnan(got) & np.isnan(want)) | (abs(got - want) <= CLOSE[base] * abs(want) + np.finfo(want.dtype).tiny)
-             for got in out[1:]]
+    close = [
+      (got == want) | (np.isnan(got) & np.isnan(want)) | (abs(got - want) <= CLOSE[base] * abs(want) + np.finfo(want.dtype).tiny)
+      for got in out[1:]
+    ]
   return [n for n, same in zip(tested, close) if not same.all()]

@@ -1,4 +1,5 @@
-"""Opts: steps on a kernel, each a small class with everything about it: what it changes, what it refuses, how it prints, what the search tries.
+"""Opts: steps on a kernel, each a small class with everything about it: what it changes, what it refuses, how it prints, what the
+search tries.
 
 A new one is a class in one of these files, named in its ``__all__``; nothing else lists them.
 """

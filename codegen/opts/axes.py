@@ -27,7 +27,8 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
 
 
 def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
-  """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands after it."""
+  """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
+  after it."""
   outer, inner = Axis(axis.id, axis.size // n, axis.kind), Axis(new_id(kernel), n, kind)
   return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
 
@@ -38,7 +39,10 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   With ``keep``, a condition on these axes, reductions take the identity where it is false.
   """
   ids = [a.id for a in axes if a.size > 1]
-  def those(before: tuple[int, ...]) -> tuple[int, ...]: return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
+
+  def those(before: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
+
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
@@ -57,7 +61,8 @@ def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
 
 
 def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
-  """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0 there."""
+  """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0
+  there."""
   fn, was = reduce.arg[0], reduce.src[0]
   if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return where(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
@@ -107,7 +112,8 @@ class Unroll(SplitOpt):
 
 
 class Vectorize(SplitOpt):
-  """``a0:16 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: vector lanes. Those of a sum are added up after the loop, in another order."""
+  """``a0:16 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: vector lanes. Those of a sum are added up after the loop, in another
+  order."""
   kind, tried = AxisKind.LANE, (2, 4, 8)
   blocks, optional = False, True
 
@@ -116,11 +122,11 @@ class Vectorize(SplitOpt):
 
 
 class ShiftInwards(SplitOpt):
-  """``a0:10 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: lanes along an axis that they do not divide. The last vector starts earlier, at
-  min(a0 * 8, 2) + a1, and computes some elements again.
+  """``a0:10 GRID`` by 8 → ``a0:2 GRID, a1:8 LANE``: lanes along an axis that they do not divide. The last vector starts earlier,
+  at min(a0 * 8, 2) + a1, and computes some elements again.
 
-  A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or added to:
-  there again is not the same.
+  A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or
+  added to: there again is not the same.
   """
   kind = AxisKind.LANE
   blocks, optional = False, True
@@ -173,7 +179,8 @@ class Fuse(OnAxis):
     if other is axis: raise OptError(f"{self}: another axis of the kernel is fused with {axis}")
     if axis.kind is not other.kind: raise OptError(f"{both} are not gone through alike")
     for a in (axis, other): self.plain(kernel, a, a.kind is AxisKind.GRID)
-    if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces): raise OptError(f"{both}: a reduction binds one of them only")
+    if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces):
+      raise OptError(f"{both}: a reduction binds one of them only")
     if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
@@ -184,8 +191,8 @@ class Fuse(OnAxis):
 
 @dataclass(frozen=True)
 class Pad(OnAxis):
-  """``a0:10 GRID`` by 4 → ``a0:12 GRID``: up to a multiple of 4. The added values are not seen: reductions take the identity, LOADs and
-  STOREs have a gate."""
+  """``a0:10 GRID`` by 4 → ``a0:12 GRID``: up to a multiple of 4. The added values are not seen: reductions take the identity,
+  LOADs and STOREs have a gate."""
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
@@ -205,7 +212,8 @@ class Pad(OnAxis):
 
 @dataclass(frozen=True)
 class Reorder(OnAxis):
-  """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through fastest."""
+  """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through
+  fastest."""
   first: bool
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:

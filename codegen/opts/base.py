@@ -1,4 +1,5 @@
-"""What all Opts share: fields, text, JSON, the way they are applied, and how the search goes from one list of them to the next."""
+"""What all Opts share: fields, text, JSON, the way they are applied, and how the search goes from one list of them to the
+next."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -19,16 +20,19 @@ PREFIX = {"axis": "a", "other": "a", "param": "data"}   # fields that name somet
 
 @dataclass(frozen=True)
 class Opt(ABC):
-  """A step on a kernel. Prints as a call, without fields that have their default: ``a0.vectorize(8)``, ``data1.cache_read(a2)``, ``warps(8)``.
+  """A step on a kernel. Prints as a call, without fields that have their default: ``a0.vectorize(8)``, ``data1.cache_read(a2)``,
+  ``warps(8)``.
 
   ``axis`` is an axis's id, ``param`` a param's slot. Raises OptError where a field has a value that it does not take.
 
-  What a STORE leaves is the same however often and in whichever order its elements are stored. That is not so of effects that read their
-  place (``kernel.reads_its_place``: a STORE that adds, a scatter, an ATOMIC) nor of a kernel that reads what it writes:
+  What a STORE leaves is the same however often and in whichever order its elements are stored. That is not so of effects that
+  read their place (``kernel.reads_its_place``: a STORE that adds, a scatter, an ATOMIC) nor of a kernel that reads what it
+  writes:
 
   - ``ShiftInwards`` computes elements twice: none of these kernels takes it, and the verifier refuses one that has it.
   - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
-  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order stays. No other
+  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order stays.
+  No other
     Opt takes it.
   - All others give every element to exactly one place of the new axes, and any effect takes them.
   """
@@ -46,7 +50,8 @@ class Opt(ABC):
     for f in fields(self):
       value = getattr(self, f.name)
       if value is None and f.default is None: continue
-      if type(value).__name__ != str(f.type).split()[0]: raise OptError(f"{type(self).__name__}: {f.name} is {f.type}, got {shown(value)}")
+      if type(value).__name__ != str(f.type).split()[0]:
+        raise OptError(f"{type(self).__name__}: {f.name} is {f.type}, got {shown(value)}")
       least = 0 if f.name in PREFIX else 1
       if f.type != "bool" and value < least: raise OptError(f"{self}: {f.name} is at least {least}, got {value}")
 
@@ -103,7 +108,8 @@ class OnAxis(Opt, abstract=True):
 
   def change(self, kernel: Kernel) -> Kernel:
     axis = self.axis_of(kernel, self.axis)
-    if any(s.op is Ops.FOR and s.arg == axis.id for s in kernel.statements): raise OptError(f"{self}: a FOR goes through {axis}, as it is written")
+    if any(s.op is Ops.FOR and s.arg == axis.id for s in kernel.statements):
+      raise OptError(f"{self}: a FOR goes through {axis}, as it is written")
     return self.on(kernel, axis)
 
   @abstractmethod
@@ -111,7 +117,8 @@ class OnAxis(Opt, abstract=True):
     """What ``change`` does, to the axis that was found."""
 
   def plain(self, kernel: Kernel, axis: Axis, loops: bool = False) -> None:
-    """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are laid out."""
+    """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are
+    laid out."""
     if axis.kind not in PLAIN: raise OptError(f"{self}: axis {axis} is expanded already")
     if not loops and any(u.op is Ops.STAGE for u in kernel.nodes):
       raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
@@ -132,4 +139,5 @@ def read(entry: Any) -> Opt:
   try:
     name, *values = entry
     return OPTS[name](*values)
-  except (KeyError, TypeError, ValueError) as e: raise OptError(f"{shown(entry)} is no Opt: a name of {', '.join(OPTS)}, then its fields") from e
+  except (KeyError, TypeError, ValueError) as e:
+    raise OptError(f"{shown(entry)} is no Opt: a name of {', '.join(OPTS)}, then its fields") from e

@@ -17,10 +17,11 @@ LAYOUT = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LAN
 
 @dataclass(frozen=True)
 class CacheRead(Opt):
-  """``data1[a0, a2]`` along a2 → ``stage[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to local memory first.
+  """``data1[a0, a2]`` along a2 → ``stage[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to local
+  memory first.
 
-  All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy is laid out
-  loops, copies, lanes; so it comes after all that makes these.
+  All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy
+  is laid out loops, copies, lanes; so it comes after all that makes these.
   """
   param: int
   axis: int
@@ -58,14 +59,15 @@ class NonTemporal(Opt):
   def change(self, kernel: Kernel) -> Kernel:
     stored = [s for s in kernel.effects if s.src[0].arg[0] == self.param]
     if not kernel.plain or not stored: raise OptError(f"{self}: the kernel has no STORE to data{self.param} that needs no order")
-    if any(map(reads_its_place, stored)): raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
+    if any(map(reads_its_place, stored)):
+      raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
     return kernel.with_(body=tuple([s.replace(s.src, arg="nt") if s.src[0].arg[0] == self.param else s for s in kernel.body]))
 
 
 @dataclass(frozen=True)
 class TensorDescriptor(Opt):
-  """``load data1[a0, a1]`` → the same by descriptor: where a target has tensor descriptors it reads and writes a param so, if the access is
-  a box."""
+  """``load data1[a0, a1]`` → the same by descriptor: where a target has tensor descriptors it reads and writes a param so, if the
+  access is a box."""
   param: int
   blocks = True
 
@@ -76,7 +78,15 @@ class TensorDescriptor(Opt):
 
   def change(self, kernel: Kernel) -> Kernel:
     def ours(u: UOp) -> bool:
-      return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
-    if not any(map(ours, kernel.nodes)): raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
+      return (
+        u.op in (Ops.LOAD, Ops.STORE)
+        and u.src[0].op is Ops.DEFINE_GLOBAL
+        and u.src[0].arg[0] == self.param
+        and not isinstance(u.arg, tuple)
+      )
+
+    if not any(map(ours, kernel.nodes)):
+      raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
+
     def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if ours(old) else None
     return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))

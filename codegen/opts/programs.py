@@ -30,8 +30,8 @@ class Parallel(OnAxis):
 
 
 class Swizzle(Sized):
-  """``a0:64 GRID, a1:32 GRID`` by 8 → ``a0:8 GRID, a1:32 GRID, a2:8 GRID``: eight programs along a0 run before the next step along
-  the others, so that what they share stays in a cache."""
+  """``a0:64 GRID, a1:32 GRID`` by 8 → ``a0:8 GRID, a1:32 GRID, a2:8 GRID``: eight programs along a0 run before the next step
+  along the others, so that what they share stays in a cache."""
   blocks = late = True
   tried = (4, 8, 16)
 
@@ -47,7 +47,8 @@ class Swizzle(Sized):
 
 @dataclass(frozen=True)
 class Persistent(Opt):
-  """``a0:64 GRID, a1:32 GRID`` with 132 programs → ``a0:2048 LOOP/132``: so many programs stay, each doing every 132nd part of the work."""
+  """``a0:64 GRID, a1:32 GRID`` with 132 programs → ``a0:2048 LOOP/132``: so many programs stay, each doing every 132nd part of
+  the work."""
   programs: int
   blocks = True
 
@@ -55,7 +56,8 @@ class Persistent(Opt):
     grid = kernel.of_kind(AxisKind.GRID)
     total = prod(a.size for a in grid)
     if not kernel.plain: raise OptError(f"{self}: the kernel's statements are in an order, each program goes through them once")
-    if self.programs >= total: raise OptError(f"{self}: the kernel has {total} programs; at least one and fewer than that can be persistent")
+    if self.programs >= total:
+      raise OptError(f"{self}: the kernel has {total} programs; at least one and fewer than that can be persistent")
     if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{self}: programs with work-items cannot be persistent")
     for a in grid[1:]: kernel = Fuse(grid[0].id, a.id).change(kernel)
     whole = kernel.axis(grid[0].id)
@@ -102,4 +104,5 @@ class Stages(Told):
   tried = (2, 3, 4, 5)
 
   @classmethod
-  def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]: return super().more(kernel, target) if kernel.of_kind(AxisKind.LOOP) else iter(())
+  def more(cls, kernel: Kernel, target: Target) -> Iterator[Opts]:
+    return super().more(kernel, target) if kernel.of_kind(AxisKind.LOOP) else iter(())

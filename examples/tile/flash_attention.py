@@ -1,7 +1,7 @@
 """Causal attention without its matrix of scores (Dao et al., FlashAttention, arXiv 2205.14135), forward and backward.
 
-A program has a block of queries and goes along the blocks of keys, with the running maximum and sum of each row's exponentials. The backward
-pass makes the scores again, once by rows (for the queries) and once by columns (for keys and values).
+A program has a block of queries and goes along the blocks of keys, with the running maximum and sum of each row's exponentials.
+The backward pass makes the scores again, once by rows (for the queries) and once by columns (for keys and values).
 """
 import numpy as np
 
@@ -56,7 +56,11 @@ def forward(q, k, v, scale, o, lse):
 def weights_and_slope(q, k, v, o, grad_o, lse, scale, columns):
   """A block of attention weights, and the gradient at its scores."""
   scores = tl.dot(q, tl.trans(k)) * (scale * LOG2_E)
-  seen = (q.offsets(2)[:, None] >= k.offsets(2)[None, :]) & (q.offsets(2)[:, None] < q.source.shape[2]) & (k.offsets(2)[None, :] < columns)
+  seen = (
+    (q.offsets(2)[:, None] >= k.offsets(2)[None, :])
+    & (q.offsets(2)[:, None] < q.source.shape[2])
+    & (k.offsets(2)[None, :] < columns)
+  )
   weights = tl.where(seen, tl.exp2(scores - lse), 0.0)
   slope = weights * (tl.dot(grad_o, tl.trans(v)) - tl.sum(o * grad_o, axis=1, keep_dims=True)) * scale
   return weights, slope
@@ -94,8 +98,12 @@ def keys_backward(q, k, v, scale, o, lse, grad_o, grad_k, grad_v):
 
 T4 = Tensor(4)
 forward_kernel = tile.make(forward_arrangement, forward, (T4, T4, T4, Tensor(0), T4, T4), kernel_name="attention")
-queries_kernel = tile.make(queries_arrangement, queries_backward, (T4, T4, T4, Tensor(0), T4, T4, T4, T4), kernel_name="attention_queries")
-keys_kernel = tile.make(keys_arrangement, keys_backward, (T4, T4, T4, Tensor(0), T4, T4, T4, T4, T4), kernel_name="attention_keys")
+queries_kernel = tile.make(
+  queries_arrangement, queries_backward, (T4, T4, T4, Tensor(0), T4, T4, T4, T4), kernel_name="attention_queries"
+)
+keys_kernel = tile.make(
+  keys_arrangement, keys_backward, (T4, T4, T4, Tensor(0), T4, T4, T4, T4, T4), kernel_name="attention_keys"
+)
 attention = tile.function(forward_kernel, (queries_kernel, keys_kernel),
                           outputs={"o": "q", "lse": lambda q, k, v, scale: ((*q.shape[:3], 1), "float32")})
 

@@ -19,7 +19,9 @@ def application(input, weight, bias, eps, output):
   output = centred * tl.rsqrt(variance + eps) * weight + bias
 
 
-layer_norm = tile.make(arrangement, application, (Tensor(2), Tensor(1), Tensor(1), Tensor(0), Tensor(2)), kernel_name="layer_norm")
+layer_norm = tile.make(
+  arrangement, application, (Tensor(2), Tensor(1), Tensor(1), Tensor(0), Tensor(2)), kernel_name="layer_norm"
+)
 
 
 def case(rng):

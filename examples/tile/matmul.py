@@ -1,4 +1,5 @@
-"""Matrix product: a program has one tile of the output, and goes along a row of tiles of one matrix and a column of the other's."""
+"""Matrix product: a program has one tile of the output, and goes along a row of tiles of one matrix and a column of the
+other's."""
 import numpy as np
 
 import ntgrad.tile as tile

@@ -65,7 +65,8 @@ def parts_of(value: Any) -> Sequence[Any]:
 
 
 def put(value: Any, tensor: Callable[[], Any]) -> Any:
-  """``value`` with each Tensor replaced by what ``tensor`` gives, in the order of ``take``. Containers with a Tensor inside are new ones."""
+  """``value`` with each Tensor replaced by what ``tensor`` gives, in the order of ``take``. Containers with a Tensor inside are
+  new ones."""
   if isinstance(value, Base): return tensor()
   return fold(value, parts_of, lambda v, parts: with_parts(v, parts) if parts else tensor() if isinstance(v, Base) else v)
 
@@ -98,7 +99,8 @@ def same(a: Any, b: Any) -> bool:
   if type(a) is not type(b): return False
   if isinstance(a, (float, complex)): return repr(a) == repr(b)   # -0.0 is not 0.0, nan is nan
   if isinstance(a, VALUES): return bool(a == b)
-  if isinstance(a, (np.ndarray, np.generic)): return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")) and a.dtype == b.dtype
+  if isinstance(a, (np.ndarray, np.generic)):
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")) and a.dtype == b.dtype
   return isinstance(a, bytearray) and a == b
 
 

@@ -14,7 +14,8 @@ from ntgrad.codegen.uop import Ops, UOp, prod
 
 LARGE = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
-watchers: list[Any] = []   # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
+# told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
+watchers: list[Any] = []
 
 
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
@@ -23,8 +24,8 @@ overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refer
 class Storage:
   """A piece of device memory. Allocated when ``raw`` is first asked for, given back when the last Buffer that shares it is gone.
 
-  ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias that writes it,
-  if there is one. ``foreign``: another library sees it too, and may write it.
+  ``serial`` is its number in the order of making, ``version`` how often it has been written in place. ``writer`` is the Alias
+  that writes it, if there is one. ``foreign``: another library sees it too, and may write it.
   """
   __slots__ = ("device", "nbytes", "serial", "version", "writer", "foreign", "place", "_raw", "_owner", "__weakref__")
   read_only = False   # a flag of the class: only another library's memory may be
@@ -97,9 +98,23 @@ class Adopted(Storage):
 class Buffer:
   """``shape`` elements of ``dtype`` on ``device``: one *version* of a Storage. Compared by identity.
 
-  Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that reads the new.
+  Writing in place makes a new Buffer over the same Storage, so a graph that reads the old contents never looks like one that
+  reads the new.
   """
-  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "node_ref", "known", "gone", "__weakref__")
+
+  __slots__ = (
+    "device",
+    "shape",
+    "dtype",
+    "signature",
+    "storage",
+    "version",
+    "rng_count",
+    "node_ref",
+    "known",
+    "gone",
+    "__weakref__",
+  )
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
@@ -122,8 +137,8 @@ class Buffer:
     self.known.append(ref(node))
 
   def overwritten(self, what: str) -> Buffer:
-    """Something (``what``, in words) has written over the memory: the next version. Graph nodes whose value was here have to be computed
-    again where they are needed."""
+    """Something (``what``, in words) has written over the memory: the next version. Graph nodes whose value was here have to be
+    computed again where they are needed."""
     self.storage.version += 1
     self.gone = what
     overwritten.add(self)
@@ -181,7 +196,8 @@ class Buffer:
     if not self.nbytes: return
     to, by = self.raw, source.raw
     owner = self.storage._owner
-    if not owner.copy_from(to, source.storage._owner, by, self.nbytes): owner.copyin(to, source.storage._owner.copyout(by, self.nbytes))
+    if not owner.copy_from(to, source.storage._owner, by, self.nbytes):
+      owner.copyin(to, source.storage._owner.copyout(by, self.nbytes))
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""

@@ -44,7 +44,8 @@ class Copy:
 
 
 class Watch:
-  """Sees what this thread moves from the host into buffers while a function runs plainly (its digests), and which tensors it writes."""
+  """Sees what this thread moves from the host into buffers while a function runs plainly (its digests), and which tensors it
+  writes."""
 
   def __init__(self) -> None:
     self.thread = threading.get_ident()
@@ -58,7 +59,8 @@ class Watch:
   def __exit__(self, *_: object) -> None: self.leave()
 
   def leave(self) -> None:
-    """See nothing any more. An interrupt may come before ``__exit__`` does anything, so whoever enters leaves in a ``finally`` too."""
+    """See nothing any more. An interrupt may come before ``__exit__`` does anything, so whoever enters leaves in a ``finally``
+    too."""
     if self in watchers: watchers.remove(self)
     if self.written in alias.watchers: alias.watchers.remove(self.written)
 
@@ -94,7 +96,8 @@ class Shared(CaptureError):
 
 
 class Recorder(Watch):
-  """Records every launch of this thread in the ``with`` block. Memory is held weakly: what is gone at the end was an inner buffer."""
+  """Records every launch of this thread in the ``with`` block. Memory is held weakly: what is gone at the end was an inner
+  buffer."""
 
   def __init__(self, name: str):
     super().__init__()
@@ -123,7 +126,8 @@ class Recorder(Watch):
     if threading.get_ident() != self.thread: return
     for b in buffers:
       s = b.storage
-      if s.serial not in self.storages: self.storages[s.serial], self.sizes[s.serial] = ref(s), (s.device, s.nbytes, f"{b.shape} {b.dtype}")
+      if s.serial not in self.storages:
+        self.storages[s.serial], self.sizes[s.serial] = ref(s), (s.device, s.nbytes, f"{b.shape} {b.dtype}")
     self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
     self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes])))
@@ -137,23 +141,29 @@ class Recorder(Watch):
     """Raises Shared where memory is an argument's that was copied, and a copy would not do."""
     place, readable = self.arguments.get(buffer.storage.serial, ("", True))
     if place and (write or not readable):
-      raise Shared(f"jit {self.name}: {place} shares memory that the function reaches by itself, which was not so in the call before; "
-                   "call the function again: it then runs plainly, and is captured at the call after that")
+      raise Shared(
+        f"jit {self.name}: {place} shares memory that the function reaches by itself, which was not so in the call before; "
+        "call the function again: it then runs plainly, and is captured at the call after that"
+      )
 
   def wrote(self, buffer: Buffer, array: np.ndarray) -> None:
     """Host data is a constant of the capture, unless it overwrites something older."""
     if threading.get_ident() != self.thread: return
     if buffer.storage.serial < self.start:
-      raise CaptureError(f"jit {self.name}: a tensor of shape {buffer.shape} gets values from the host while the function is captured, "
-                         "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call")
+      raise CaptureError(
+        f"jit {self.name}: a tensor of shape {buffer.shape} gets values from the host while the function is captured, "
+        "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call"
+      )
     self.arrays[buffer.storage.serial] = array.copy()
     super().wrote(buffer, array)
 
   def read(self, buffer: Buffer) -> None:
     """Refused: the host would go on with a number that a replay does not have."""
     if threading.get_ident() != self.thread: return
-    raise CaptureError(f"jit {self.name}: the value of a tensor of shape {buffer.shape} ({buffer.dtype}) is read on the host (numpy, item, "
-                       "tolist, bool, ..) while the function is captured; return the tensor and read it after the call")
+    raise CaptureError(
+      f"jit {self.name}: the value of a tensor of shape {buffer.shape} ({buffer.dtype}) is read on the host (numpy, item, "
+      "tolist, bool, ..) while the function is captured; return the tensor and read it after the call"
+    )
 
 
 base_of = engine.base_of
@@ -190,7 +200,8 @@ def nothing_known() -> Iterator[None]:
 
   Those stay whose sources have been overwritten since: nothing could compute them again.
   """
-  for a in live_aliases:   # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
+  # a tensor from before keeps its value, also where the function computes the same: its node becomes another one
+  for a in live_aliases:
     engine.settle(a)
     history = a.history
     if history is a.node or "_realized" not in history.__dict__: continue
@@ -224,9 +235,12 @@ class Output:
 
 
 class Replay:
-  """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its own."""
+  """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
+  own."""
 
-  def __init__(self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer]):
+  def __init__(
+    self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer]
+  ):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     moving = {k: graphs.Slot() for k in (*inputs, *made)}
@@ -234,8 +248,10 @@ class Replay:
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
     writes = {k for x in recorder.launches for k in x.writes}
-    self.refill = [(b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes and b.storage.serial not in moving]
-    self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]   # keeps them
+    self.refill = [
+      (b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes and b.storage.serial not in moving
+    ]
+    self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
     self.touched = set(alive.values())
     self._owners(alive)
@@ -243,30 +259,35 @@ class Replay:
     places = self._place(recorder, {*raws, *moving})
     raws.update({k: get_device(a.device).part(a.raw, start, recorder.sizes[k][1]) for k, (a, start, _) in places.items()})
     self.steps: list[graphs.Launched] = []
-    self.calls: list[Callable[[], None]] | None = None   # all steps, from the first replay on
+    self.calls: list[Callable[[], None]] | None = None  # all steps, from the first replay on
     self._devices: list[Device | None] = []
     for x in recorder.launches:
       args = [raws.get(k) for k in x.serials]
       for i, k in enumerate(x.serials):
-        if k in moving: moving[k].args.append((args, i))
+        if k in moving:
+          moving[k].args.append((args, i))
       (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[-1]]
       self._devices.append(None if x.program is None else get_device(to))
       self.steps.append((Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone(), args))
-    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here touches, an
-    # output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses are.
-    # Two storages over another library's memory may be the same bytes, so all of that is taken for one.
+    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
+    # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
+    # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
     shared = graphs.pieces(places)
     shared.update({k: ("foreign",) for k, s in alive.items() if type(s) is not Storage})
     self.foreign = any([type(s) is not Storage for s in self.written])
+
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
       return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
+
     self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in recorder.launches]
     self._slots = list(moving.values())
 
   def _owners(self, alive: dict[int, Storage]) -> None:
     """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
     self.owners: list[tuple[ref[Alias], Storage]] = []
-    self.sharers = [(ref(a), s) for a in live_aliases if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start]
+    self.sharers = [
+      (ref(a), s) for a in live_aliases if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start
+    ]
     # memory that only values not computed yet read (a random number generator's place): those stand for it
     self.readers: dict[Storage, list[ref[Alias]]] = {}
     for s in alive.values():
@@ -281,11 +302,14 @@ class Replay:
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
 
   def _gone(self, s: Storage, what: str) -> CaptureError:
-    return CaptureError(f"jit {self.name}: a tensor of {s.nbytes} bytes on {s.device} that the captured function reads {what}, so a replay would "
-                        "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit")
+    return CaptureError(
+      f"jit {self.name}: a tensor of {s.nbytes} bytes on {s.device} that the captured function reads {what}, so a replay would "
+      "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit"
+    )
 
   def _place(self, recorder: Recorder, known: set[int]) -> dict[int, tuple[Storage, int, int]]:
-    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of ``memory.ALIGN``)."""
+    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
+    ``memory.ALIGN``)."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     read_first: set[int] = set()
@@ -298,8 +322,11 @@ class Replay:
         last[k] = i
     for k in read_first:
       if k < recorder.start:
-        raise CaptureError(f"jit {self.name}: the function reads a tensor of shape {recorder.sizes[k][2]} that was made before the call and replaces "
-                           "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument")
+        raise CaptureError(
+          f"jit {self.name}: the function reads a tensor of shape {recorder.sizes[k][2]} that was made before the call and "
+          "replaces "
+          "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
+        )
     places: dict[int, tuple[Storage, int, int]] = {}
     self.arenas: list[Storage] = []
     self.planned_bytes = self.unplanned_bytes = 0
@@ -316,8 +343,8 @@ class Replay:
 
   # ---- at every run
   def check(self) -> bool:
-    """See that the memory which the function held when captured is still its tensors', with their newest values in it. False where tensors
-    shared that memory, and no longer do: it is not known which of them the function means."""
+    """See that the memory which the function held when captured is still its tensors', with their newest values in it. False
+    where tensors shared that memory, and no longer do: it is not known which of them the function means."""
     waiting = []
     sharers = [(a, s) for r, s in self.sharers if (a := r()) is not None]
     if any([storage_of(a) is not s for a, s in sharers]): return False

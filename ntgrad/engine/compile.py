@@ -28,8 +28,8 @@ def kernel_name(kernel: Kernel) -> str:
 
 
 def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence[str] = ()) -> tuple[ProgramSpec, Parts]:
-  """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring. ``notes`` are
-  lines of comment in its source."""
+  """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring.
+  ``notes`` are lines of comment in its source."""
   target, name = device.renderer.target, name or kernel_name(kernel)
   parts = pipeline.prepare(kernel, target, name)
   if config.beam and not config.noopt:
@@ -46,10 +46,14 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Se
   target = device.renderer.target
   uops = pipeline.finish(chosen, target, name)
   if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
-    raise CompileError(f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device")
+    raise CompileError(
+      f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
+    )
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), extent(chosen.kernel, AxisKind.LOCAL)
-  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel))
+  return ProgramSpec(
+    name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel)
+  )
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:

@@ -1,4 +1,5 @@
-"""Opening devices by name: "CPU" and "CL" through OpenCL, "CUDA" through Triton, "NUMPY" the oracle, "TRITON" Triton's interpreter."""
+"""Opening devices by name: "CPU" and "CL" through OpenCL, "CUDA" through Triton, "NUMPY" the oracle, "TRITON" Triton's
+interpreter."""
 from __future__ import annotations
 
 import os

@@ -38,8 +38,8 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
           slots: Iterable[Slot]) -> list[Callable[[], None]]:
   """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it.
 
-  ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in graphs.
-  All arguments must be there. Raises what ``Device.graph`` does.
+  ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in
+  graphs. All arguments must be there. Raises what ``Device.graph`` does.
   """
   out: list[Callable[[], None]] = []
   single: list[Launched] = []

@@ -36,23 +36,33 @@ class Signature:
   def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> None:
     """Refuse arguments that do not fit. Raises CaptureError."""
     if pieces.marks != self.marks:
-      raise CaptureError(f"jit {self.name}: called with {text(args)}{' ' + text(kwargs) if kwargs else ''}, captured with {self.text}; "
-                         "arguments must be nested alike")
+      raise CaptureError(
+        f"jit {self.name}: called with {text(args)}{' ' + text(kwargs) if kwargs else ''}, captured with {self.text}; "
+        "arguments must be nested alike"
+      )
     for t, place, (shape, dtype, device) in zip(pieces.tensors, pieces.places, self.tensors):
       u = t.lazydata
       if u.shape != shape: raise CaptureError(f"jit {self.name}: {place} has shape {u.shape}, captured with {shape}; {_ANOTHER}")
-      if u.dtype is not dtype: raise CaptureError(f"jit {self.name}: {place} is {u.dtype.name}, captured with {dtype.name}; cast it, or {_ANOTHER}")
+      if u.dtype is not dtype:
+        raise CaptureError(f"jit {self.name}: {place} is {u.dtype.name}, captured with {dtype.name}; cast it, or {_ANOTHER}")
       if u.device is not None and u.device != device:
         raise CaptureError(f"jit {self.name}: {place} is on {u.device}, captured on {device}; move it with .to({device!r})")
     for value, old, place in zip(pieces.others, self.others, pieces.other_places):
       if not same(old, value):
-        raise CaptureError(f"jit {self.name}: {place} is {text(value)}, captured with {text(old)}, which is part of the captured kernels; "
-                           f"pass what changes as a Tensor, or {_ANOTHER}")
+        raise CaptureError(
+          f"jit {self.name}: {place} is {text(value)}, captured with {text(old)}, which is part of the captured kernels; "
+          f"pass what changes as a Tensor, or {_ANOTHER}"
+        )
     if (mode.training, mode.grad) != self.modes:
-      now, then = (f"Tensor.training {training}, gradients {'on' if grad else 'off'}" for training, grad in ((mode.training, mode.grad), self.modes))
+      now, then = (
+        f"Tensor.training {training}, gradients {'on' if grad else 'off'}"
+        for training, grad in ((mode.training, mode.grad), self.modes)
+      )
       raise CaptureError(f"jit {self.name}: called with {now}, captured with {then}; {_ANOTHER}")
     if (Device.assigned, config.dev) != self.named and self.device != Device.DEFAULT:
-      raise CaptureError(f"jit {self.name}: the default device is {Device.DEFAULT}, it was {self.device} when this was captured; {_ANOTHER}")
+      raise CaptureError(
+        f"jit {self.name}: the default device is {Device.DEFAULT}, it was {self.device} when this was captured; {_ANOTHER}"
+      )
 
 
 _ANOTHER = "give each its own ntgrad.jit, or reset() this one"
@@ -63,8 +73,9 @@ _recording: list[Recorder] = []
 class Given:
   """How a captured function gets a Tensor argument.
 
-  ``kind`` "read": a copy of its elements, other memory at every call. "written": its memory, other memory at every call, in which ``view`` finds
-  it; arguments of one ``group`` share that memory. "state": memory that the function holds itself, the same at every call.
+  ``kind`` "read": a copy of its elements, other memory at every call. "written": its memory, other memory at every call, in which
+  ``view`` finds it; arguments of one ``group`` share that memory. "state": memory that the function holds itself, the same at
+  every call.
   """
   kind: str
   view: View = ()
@@ -76,18 +87,19 @@ class Given:
 class TinyJit:
   """A function whose kernels are captured: ``f = ntgrad.jit(f)``, or ``@ntgrad.jit`` above a function or method.
 
-  The first call runs the function, the second runs it and records every kernel, later ones launch those kernels on their arguments and
-  run no Python of the function. All calls mean the same. What the function writes and others still see after the call (arguments, tensors that
-  it holds, views of either) is written when the call ends, realised or not. Its results are Tensors of their own, without gradients: one that
-  is an argument, or a view of what lives on, is copied at the end of each call. So the function's Tensors must come from its arguments or be
-  held somewhere (parameters, state), and its results must be Tensors, in nested tuples, lists, dicts and dataclasses, or fixed numbers. Random
-  numbers are new ones at each call. Python numbers that the function takes from elsewhere stay as they were when it was captured.
+  The first call runs the function, the second runs it and records every kernel, later ones launch those kernels on their
+  arguments and run no Python of the function. All calls mean the same. What the function writes and others still see after the
+  call (arguments, tensors that it holds, views of either) is written when the call ends, realised or not. Its results are Tensors
+  of their own, without gradients: one that is an argument, or a view of what lives on, is copied at the end of each call. So the
+  function's Tensors must come from its arguments or be held somewhere (parameters, state), and its results must be Tensors, in
+  nested tuples, lists, dicts and dataclasses, or fixed numbers. Random numbers are new ones at each call. Python numbers that the
+  function takes from elsewhere stay as they were when it was captured.
 
-  Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call that shares
-  otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another. Raises ArgumentError for what
-  is no function, CaptureError at the second call
-  for what cannot be repeated (a value read, nothing computed, ..), and later for arguments of another shape, dtype, device or nesting, and
-  for other arguments that are no Tensors. A jit called while another records is part of it.
+  Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call
+  that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another. Raises
+  ArgumentError for what is no function, CaptureError at the second call for what cannot be repeated (a value read, nothing
+  computed, ..), and later for arguments of another shape, dtype, device or nesting, and for other arguments that are no Tensors.
+  A jit called while another records is part of it.
   """
 
   @checked
@@ -112,7 +124,10 @@ class TinyJit:
     found = self._of.get(id(owner))
     if found is None or found[0]() is not owner:
       key = id(owner)
-      found = self._of[key] = (ref(owner, lambda _: self._of.pop(key, None)), TinyJit(functools.partial(_call, ref(owner), self.fn)))
+      found = self._of[key] = (
+        ref(owner, lambda _: self._of.pop(key, None)),
+        TinyJit(functools.partial(_call, ref(owner), self.fn)),
+      )
       found[1].name = self.name
     return found[1]
 
@@ -183,8 +198,8 @@ class TinyJit:
     return put(result, _giver(own))
 
   def _inputs(self, pieces: Pieces) -> list[tuple[Buffer, Alias | None]] | None:
-    """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the arguments
-    share memory otherwise than when it was captured."""
+    """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the
+    arguments share memory otherwise than when it was captured."""
     assert self._replay is not None
     if any([t._alias.node.op is not Ops.BUFFER or t._alias.pending for t in pieces.tensors]): engine.realize(pieces.tensors)
     out: list[tuple[Buffer, Alias | None]] = []
@@ -213,8 +228,8 @@ class TinyJit:
     return out
 
   def _stand_ins(self, pieces: Pieces) -> tuple[list[Any], list[Buffer], list[tuple[Buffer, Alias]]]:
-    """What the function gets for its arguments while it is recorded; the copies among them that it may read, and those that it may write,
-    with the Aliases that they stand for."""
+    """What the function gets for its arguments while it is recorded; the copies among them that it may read, and those that it
+    may write, with the Aliases that they stand for."""
     self._given, out = [], []
     writes = {a for r in self._writes if (a := r()) is not None}
     reads = iter(exact([t for t, w in zip(pieces.tensors, self._written) if t._alias not in writes and not w]))
@@ -259,7 +274,8 @@ class TinyJit:
     signature = Signature(name, args, kwargs, pieces)
     recorder = Recorder(name)
     stand_ins, read, written = self._stand_ins(pieces)
-    elsewhere = [ref(a) for a in live_aliases if a.memory is None and a.node.device is not None]   # values not computed, or in another's memory
+    # values not computed, or in another's memory
+    elsewhere = [ref(a) for a in live_aliases if a.memory is None and a.node.device is not None]
     seed, count = random.place()
     serials = [b.storage.serial for b in read]
     theirs = [b.storage.serial for b, _ in written]
@@ -282,14 +298,21 @@ class TinyJit:
       recorder.leave()
     recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
     if not recorder.launches and not outputs and not recorder.writes:
-      raise CaptureError(f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes")
+      raise CaptureError(
+        f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes"
+      )
     rng = [b for b, _ in recorder.host if b.rng_count]
     if random.place() != (seed, (count + sum([b.rng_count for b in rng])) % 2 ** 64):
-      raise CaptureError(f"jit {name}: the function sets the random seed (manual_seed), which a replay cannot repeat; do it before the call")
+      raise CaptureError(
+        f"jit {name}: the function sets the random seed (manual_seed), which a replay cannot repeat; do it before the call"
+      )
     if len(recorder.data) == len(self._host) and recorder.data != self._host:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
-      raise CaptureError(f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each call; "
-                         "pass it as an argument")
+      raise CaptureError(
+        f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each "
+        "call; "
+        "pass it as an argument"
+      )
     for x, place in zip(stand_ins, pieces.places):
       if x.grad is not None:
         raise CaptureError(f"jit {name}: {place} gets a gradient (.grad) inside, which replays do not give it; return gradients "
@@ -319,29 +342,39 @@ class TinyJit:
       engine.compute(shared)
       return put(result, _giver([o.first() for o in outputs]))
     if late:
-      raise CaptureError(f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it before, "
-                         "or make it inside")
+      raise CaptureError(
+        f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it "
+        "before, "
+        "or make it inside"
+      )
     if any([r() is not None for r, _ in gone]): live_nodes()   # lets go of what an interrupt kept from going
     for r, place in gone:
       if (storage := r()) is not None:
-        raise CaptureError(f"jit {name}: {place} is kept after the call {keeper(storage)}, where replays would not renew it; realize() what is "
-                           "computed from it before the call ends, return it, or assign it to a tensor that exists before the call")
+        raise CaptureError(
+          f"jit {name}: {place} is kept after the call {keeper(storage)}, where replays would not renew it; realize() what is "
+          "computed from it before the call ends, return it, or assign it to a tensor that exists before the call"
+        )
     host = [b for b, _ in recorder.host if not b.rng_count]
     self._replay = Replay(recorder, [*serials_in_order(self._given, serials, theirs)], outputs, rng, host)
     self._signature, self._result = signature, result
     if config.debug >= 1:
-      print(f"captured {name}: {self.kernels} kernels; inner buffers take {self.planned_bytes:,} bytes, {self.unplanned_bytes:,} without sharing")
+      print(
+        f"captured {name}: {self.kernels} kernels; inner buffers take {self.planned_bytes:,} bytes, {self.unplanned_bytes:,} "
+        "without sharing"
+      )
     return put(result, _giver([o.first() for o in outputs]))
 
   def _outputs(self, box: list[Any], recorder: Recorder, inputs: set[int]) -> tuple[list[Output], Any]:
-    """Perform what the call has written, and realise the result (alone in ``box``, so that nothing else holds it) in memory of its own; gives
-    its Tensors and the rest with holes for them."""
+    """Perform what the call has written, and realise the result (alone in ``box``, so that nothing else holds it) in memory of
+    its own; gives its Tensors and the rest with holes for them."""
     result = box.pop()
     pieces = take(result, "the result", Pieces())
     for value, place in zip(pieces.others, pieces.other_places):
       if not isinstance(value, VALUES):
-        raise CaptureError(f"jit {self.name}: {place} is a {type(value).__name__}, which replays could not renew; return Tensors, in nested "
-                           "tuples, lists, dicts and dataclasses")
+        raise CaptureError(
+          f"jit {self.name}: {place} is a {type(value).__name__}, which replays could not renew; return Tensors, in nested "
+          "tuples, lists, dicts and dataclasses"
+        )
     own = [type(t)._from_node(t.detach().lazydata) for t in pieces.tensors]
     holes = put(result, _giver([_hole(t) for t in pieces.tensors]))
     result = pieces = None  # type: ignore[assignment]
@@ -355,10 +388,18 @@ class TinyJit:
     for t in own:   # what others see, or was not computed here, is copied
       s = base_of(t._alias.node).arg.storage
       seen = s.writer is not None and s.writer() not in (None, t._alias)
-      if seen or s.serial in taken or s.serial in inputs or s.serial not in writes or s.serial in made_by_host or s.serial < recorder.start:
+      if (
+        seen
+        or s.serial in taken
+        or s.serial in inputs
+        or s.serial not in writes
+        or s.serial in made_by_host
+        or s.serial < recorder.start
+      ):
         t._alias.renew()
         again.append(t._alias)
-      else: taken.add(s.serial)
+      else:
+        taken.add(s.serial)
     engine.compute(again)
     return [Output(type(t), t._alias.node) for t in own], holes
 

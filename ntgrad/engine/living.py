@@ -12,7 +12,8 @@ MOST = 10   # allocations that are named
 
 
 def largest(device: str) -> str:
-  """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's code."""
+  """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's
+  code."""
   held: dict[Storage, str] = {}
   for a in live_aliases:
     u = a.node if a.memory is None else a.memory.node

@@ -1,4 +1,5 @@
-"""How little memory a schedule can do with: an order of its kernels that holds few buffers at a time, and places for those of captured kernels."""
+"""How little memory a schedule can do with: an order of its kernels that holds few buffers at a time, and places for those of
+captured kernels."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
@@ -21,8 +22,8 @@ class Lifetime:
 def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   """An offset for each buffer, and the bytes that all of them take. Buffers that overlap in time do not overlap in memory.
 
-  Largest first, each into the smallest gap that holds it between those placed before that live at the same time; every offset is a
-  multiple of ``ALIGN``.
+  Largest first, each into the smallest gap that holds it between those placed before that live at the same time; every offset is
+  a multiple of ``ALIGN``.
   """
   offsets = [0] * len(lifetimes)
   taken = _Taken(lifetimes)
@@ -55,11 +56,13 @@ class _Ranges:
 
 
 class _Taken:
-  """Which bytes are taken at which steps: a segment tree over the steps, so that what lives at the same time is found without looking at all."""
+  """Which bytes are taken at which steps: a segment tree over the steps, so that what lives at the same time is found without
+  looking at all."""
 
   def __init__(self, lifetimes: Sequence[Lifetime]):
     steps = sorted({s for x in lifetimes for s in (x.first, x.last)})
-    self.leaf = {step: i for i, step in enumerate(steps, start=1 << len(steps).bit_length())}   # the root is node 1, n has 2n and 2n + 1
+    # the root is node 1, n has 2n and 2n + 1
+    self.leaf = {step: i for i, step in enumerate(steps, start=1 << len(steps).bit_length())}
     self.whole: dict[int, _Ranges] = {}    # of a node of the tree: taken during all of its steps
     self.partly: dict[int, _Ranges] = {}   # taken during one of its steps at least
 
@@ -86,7 +89,9 @@ class _Taken:
   def during(self, x: Lifetime) -> list[tuple[int, int]]:
     """The ranges taken at any step of a lifetime, by offset."""
     parts, above = self._nodes(x)
-    found = [r for n in parts if (r := self.partly.get(n)) is not None] + [r for n in above if (r := self.whole.get(n)) is not None]
+    found = [r for n in parts if (r := self.partly.get(n)) is not None] + [
+      r for n in above if (r := self.whole.get(n)) is not None
+    ]
     return sorted({pair for r in found for pair in zip(r.starts, r.stops)})
 
 
@@ -112,10 +117,11 @@ class Access:
 
 
 def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
-  """The steps in an order with a low peak: as given, or always the step that leaves least allocated (weight gradients before the next layer's).
+  """The steps in an order with a low peak: as given, or always the step that leaves least allocated (weight gradients before the
+  next layer's).
 
-  ``sizes`` has the bytes of the buffers that the schedule makes and gives back. A step stays after those that write what it touches, and
-  after those that read what it writes.
+  ``sizes`` has the bytes of the buffers that the schedule makes and gives back. A step stays after those that write what it
+  touches, and after those that read what it writes.
   """
   after, before = dependencies(steps)
   touched = [dict.fromkeys(s.buffers) for s in steps]
@@ -127,7 +133,8 @@ def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
   left = {b: len(u) for b, u in users.items()}
   # bytes that a step would allocate for good, were it the next: what nobody has touched yet, less what nobody touches after it
   growth = [sum([sizes[b] for b in buffers if b in sizes and left[b] > 1]) for buffers in touched]
-  ready = [(growth[i], i) for i, n in enumerate(waiting) if not n]   # with its growth then; entries of steps that have run since are passed over
+  # with its growth then; entries of steps that have run since are passed over
+  ready = [(growth[i], i) for i, n in enumerate(waiting) if not n]
   heapify(ready)
   out: list[int] = []
   ran = [False] * len(steps)
@@ -139,7 +146,8 @@ def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
     changed = set()
     for b in touched[best]:
       if b not in sizes: continue
-      less = sizes[b] * ((left[b] == len(users[b])) + (left[b] == 2))   # it is there from now on; its last step is left, which gives it back
+      # it is there from now on; its last step is left, which gives it back
+      less = sizes[b] * ((left[b] == len(users[b])) + (left[b] == 2))
       left[b] -= 1
       if less:
         for j in users[b]: growth[j] -= less

@@ -1,7 +1,7 @@
 """Whole schedules on disk: a structure that any process has met before is neither scheduled nor rendered again, only loaded.
 
-An entry's key is the structure of the graph (no addresses, nothing that differs between processes), the settings and devices that the
-generated code depends on, and the state of ntgrad's own sources.
+An entry's key is the structure of the graph (no addresses, nothing that differs between processes), the settings and devices that
+the generated code depends on, and the state of ntgrad's own sources.
 """
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def version() -> str | None:
 
 
 def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
-  """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how kernels come
-  about, passes to verify, or a device that runs UOps.
+  """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
+  kernels come about, passes to verify, or a device that runs UOps.
   """
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
@@ -74,7 +74,10 @@ def load(key: str) -> Plan | None:
     cache.remove(TABLE, key)
     return None
   programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
-  ready = [Step(None if n is None else programs[device][n], slots, writes, last_use, device) for n, slots, writes, last_use, device in steps]
+  ready = [
+    Step(None if n is None else programs[device][n], slots, writes, last_use, device)
+    for n, slots, writes, last_use, device in steps
+  ]
   return Plan(inputs, made, tuple(ready), outputs)
 
 

@@ -34,8 +34,8 @@ from .device import get_device
 
 @dataclass(frozen=True)
 class Step:
-  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and which
-  slots are not needed after it."""
+  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
+  which slots are not needed after it."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
@@ -53,7 +53,8 @@ class Plan:
 
 
 _plans: Recent[Any, Plan] = Recent(1024)
-_general: Recent[Any, Plan | None] = Recent(2048)   # structures met before, numbers left out; a plan once they were met with other numbers
+# structures met before, numbers left out; a plan once they were met with other numbers
+_general: Recent[Any, Plan | None] = Recent(2048)
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 
@@ -81,7 +82,8 @@ def is_view(u: UOp) -> bool:
 
 
 def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
-  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the rest added."""
+  """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the
+  rest added."""
   done: dict[UOp, None] = {} if known is None else known
   out: list[UOp] = []
   stack = [resolved(s) for s in sinks][::-1]
@@ -118,7 +120,8 @@ class _Wanted:
       return
     base = base_of(a.node)
     if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)): return settle(a)
-    if base.op is Ops.BUFFER or a.node.device is None:   # numbers alone, and what others may write: not the interned node that every use shares
+    # numbers alone, and what others may write: not the interned node that every use shares
+    if base.op is Ops.BUFFER or a.node.device is None:
       a.renew()
     self.aliases[a] = None
     self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
@@ -158,8 +161,8 @@ def _mine(a: Alias, buffer: Buffer) -> bool:
 def realize(tensors: Sequence[Any]) -> None:
   """Compute everything that ``tensors`` need, in one schedule.
 
-  Memory that is written to and still has an older value is written, if what is computed needs the newer one. Whoever needs what is written
-  over is computed before.
+  Memory that is written to and still has an older value is written, if what is computed needs the newer one. Whoever needs what
+  is written over is computed before.
   """
   started = time.perf_counter()
   wanted = _Wanted()
@@ -179,7 +182,9 @@ def compute(aliases: Iterable[Alias]) -> None:
 def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
-  buffers |= {u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale}
+  buffers |= {
+    u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale
+  }
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)): wanted.keep(a)
   _compute(wanted, time.perf_counter())
@@ -209,8 +214,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]]) -> None:
-  """Run a plan, and note on each sink and its Aliases where the value is. Where a step fails that is so of what was computed before it, and
-  the rest keeps its old value."""
+  """Run a plan, and note on each sink and its Aliases where the value is. Where a step fails that is so of what was computed
+  before it, and the rest keeps its old value."""
   buffers = [*inputs, *[Buffer(*m) for m in plan.made]]
   left = list(plan.steps[::-1])
   error: Exception | None = None
@@ -227,9 +232,11 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   begun = {step.slots[i] for step in plan.steps[:len(plan.steps) - len(left)] for i in step.writes}
   for ((_, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if target is None or slot not in late: continue
-    if slot in begun: target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
+    if slot in begun:
+      target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
     elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk((a.node,))]):
-      for a in aliases: a.write(target, "a write that failed")   # what it is computed from is gone: the old value is what there is
+      # what it is computed from is gone: the old value is what there is
+      for a in aliases: a.write(target, "a write that failed")
   raise error
 
 
@@ -264,20 +271,22 @@ def _to_compute(u: UOp) -> UOp:
 
 
 def _known_by_node(u: UOp) -> bool:
-  """Whether whoever asks for a node finds its value once it is computed: not so for memory itself, and for numbers, which are everybody's."""
+  """Whether whoever asks for a node finds its value once it is computed: not so for memory itself, and for numbers, which are
+  everybody's."""
   return (u.is_unique or u.device is not None) and not is_view(u)
 
 
 def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list[Alias]:
-  """The Aliases (but those in ``have``) that still need the contents of BUFFERs about to be written; what is ``done`` will be there
-  afterwards."""
+  """The Aliases (but those in ``have``) that still need the contents of BUFFERs about to be written; what is ``done`` will be
+  there afterwards."""
   found = []
   done = done - written
   known: dict[UOp, None] = {}
   touches: dict[UOp, bool] = {}
   for a in live_aliases:
     u = a.node
-    if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg): continue
+    if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg):
+      continue
     for n in walk((u,), known):
       touches[n] = n in written or (n not in done and any([touches[s.__dict__.get("_realized", s)] for s in n.src]))
     if touches[resolved(u)]: found.append(a)
@@ -293,17 +302,26 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     number[u] = i
     if u.op is Ops.BUFFER:
       b = u.arg
-      if b.stale: raise DeviceError(f"{b} was overwritten by {b.gone or 'an assignment'}; this value was not computed before that")
+      if b.stale:
+        raise DeviceError(f"{b} was overwritten by {b.gone or 'an assignment'}; this value was not computed before that")
       key.append((len(inputs), b.shape, u.dtype, b.device))
       inputs.append(u)
     else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
                       tuple([number[s.__dict__.get("_realized", s)] for s in u.src])))
-  full = (tuple(key), tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]), config.key(), Device.DEFAULT)
+  full = (
+    tuple(key),
+    tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]),
+    config.key(),
+    Device.DEFAULT,
+  )
   plan = _plans[full]
   hit = plan is not None
   if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u)) is not None}):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
-    general = (tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]), *full[1:])
+    general = (
+      tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
+      *full[1:],
+    )
     if general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES:
       device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
       stand_ins = {order[i]: number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
@@ -331,9 +349,10 @@ MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels a
 
 
 def _parameter(u: UOp) -> tuple[Hashable, DType, Any] | None:
-  """A number in a node that another call may well have otherwise (a learning rate, not the 0 of a relu; the place of a write): the node without
-  it, its dtype, and the number."""
-  if u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON: return ("number", u.dtype), u.dtype, u.arg
+  """A number in a node that another call may well have otherwise (a learning rate, not the 0 of a relu; the place of a write):
+  the node without it, its dtype, and the number."""
+  if u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON:
+    return ("number", u.dtype), u.dtype, u.arg
   if u.op is not Ops.UPDATE: return None
   found = offset_of(u)
   return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
@@ -359,55 +378,75 @@ def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...
 pools.relievers[:0] = [number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None) -> Plan:
+def make_plan(
+  sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None
+) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
-  clean: dict[UOp, UOp] = dict(stand_ins or {})   # values that exist stand as their BUFFERs
+  clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
   for u in order:
     if u.op is Ops.UPDATE and u in clean:
       base, value = (clean[resolved(s)] for s in u.src)
       clean[u] = at_index(u, base, value, clean[u])
       continue
-    if u in clean: continue
+    if u in clean:
+      continue
     clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
-    if u.is_unique and u.op is Ops.CONTIGUOUS: clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))   # equal ones stay two
+    if u.is_unique and u.op is Ops.CONTIGUOUS:
+      clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))  # equal ones stay two
   device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
   target = get_device(device).renderer.target
   asked = [(clean[resolved(s)], t) for s, t in sinks]
-  if config.verify: verify_graph([s for s, _ in asked])
+  if config.verify:
+    verify_graph([s for s, _ in asked])
   ready, items = schedule_graph(asked, target.cores, target.blocks)
-  if config.verify: verify_graph(ready)
+  if config.verify:
+    verify_graph(ready)
   items = frugal(items, {*inputs, *(storage(r) for r in ready)})
   slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
   made: list[tuple[str, tuple[int, ...], DType]] = []
+
   def slot(u: UOp) -> int:
     if u not in slots:
       slots[u] = len(inputs) + len(made)
       made.append((u.device or device, u.shape, u.dtype))
     return slots[u]
+
   placed = [tuple(slot(n) for n in item.nodes) for item in items]
   outputs = []
-  for (_, t), r in zip(sinks, ready): outputs.append(slot(storage(r) if t is None else t))
+  for (_, t), r in zip(sinks, ready):
+    outputs.append(slot(storage(r) if t is None else t))
   keep = set(outputs)
   last: dict[int, int] = {}
-  for i, ss in enumerate(placed): last.update(dict.fromkeys(ss, i))
+  for i, ss in enumerate(placed):
+    last.update(dict.fromkeys(ss, i))
   by_device: dict[str, list[int]] = {}
   where = [(item.nodes[0].device or device) for item in items]
   for i, item in enumerate(items):
-    if item.ast is not None: by_device.setdefault(where[i], []).append(i)
+    if item.ast is not None:
+      by_device.setdefault(where[i], []).append(i)
   ready_programs: dict[int, Program] = {}
   for name, numbers in by_device.items():
     found = programs([items[i].ast for i in numbers], get_device(name))  # type: ignore[misc]
     ready_programs.update(zip(numbers, found))
-  steps = tuple(Step(ready_programs.get(i), ss, written(items[i]),
-                     tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep), where[i])
-                for i, ss in enumerate(placed))
+  steps = tuple(
+    Step(
+      ready_programs.get(i),
+      ss,
+      written(items[i]),
+      tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
+      where[i],
+    )
+    for i, ss in enumerate(placed)
+  )
   return Plan(len(inputs), tuple(made), steps, tuple(outputs))
 
 
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
-  sizes: dict[Any, int] = {n: memory.rounded(prod(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept}
+  sizes: dict[Any, int] = {
+    n: memory.rounded(prod(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
+  }
   return [items[i] for i in memory.order(steps, sizes)]
 
 
@@ -417,8 +456,8 @@ def written(item: ScheduleItem) -> tuple[int, ...]:
 
 
 def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
-  """Run the steps on a buffer a slot; inner ones are released as soon as nothing needs them. ``left`` are the steps that have not run
-  yet, the next one last."""
+  """Run the steps on a buffer a slot; inner ones are released as soon as nothing needs them. ``left`` are the steps that have not
+  run yet, the next one last."""
   wait = config.debug >= 2
   place = ""
   for b in buffers[plan.inputs:]:
@@ -431,9 +470,11 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
       for s in step.last_use: buffers[s].storage.release()
       del left[-1]
   except OutOfMemoryError as e:
-    kept = sum({b.storage: b.storage.nbytes for b in buffers[:plan.inputs]}.values())
-    raise OutOfMemoryError(f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {peak(plan):,} bytes at most, beside the {kept:,} "
-                           "that it reads; smaller batches, or fewer tensors that are kept, take less") from None
+    kept = sum({b.storage: b.storage.nbytes for b in buffers[: plan.inputs]}.values())
+    raise OutOfMemoryError(
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {peak(plan):,} bytes at most, beside the {kept:,} "
+      "that it reads; smaller batches, or fewer tensors that are kept, take less"
+    ) from None
 
 
 def peak(plan: Plan) -> int:

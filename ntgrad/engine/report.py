@@ -3,7 +3,8 @@
 1 devices and schedules · 2 a line per kernel that ran · 3 axes, Opts, arrangements and body of every new kernel · 4 its source ·
 5 its linear UOps · 6 its machine code, once it has run.
 
-A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of what runs.
+A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
+what runs.
 """
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 WIDTH = 120
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 _waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
-_unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)                        # kernels whose machine code has not been shown
+# kernels whose machine code has not been shown
+_unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)
 _count = [0, 0]                                                             # schedules, launches
 
 
@@ -84,7 +86,8 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
 
 
 def table(steps: Sequence[Step]) -> list[str]:
-  """A line for every step: what it writes from what it reads, how much it computes and moves. ``*`` marks a kernel that is new."""
+  """A line for every step: what it writes from what it reads, how much it computes and moves. ``*`` marks a kernel that is
+  new."""
   rows = []
   for i, s in enumerate(steps):
     reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
@@ -93,7 +96,9 @@ def table(steps: Sequence[Step]) -> list[str]:
     else:
       spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
       mark = "*" if (spec.name, spec.source) in _waiting else " "
-      rows.append((f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(spec.flops, "FLOP"), scaled(spec.bytes, "B"), flow))
+      rows.append(
+        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(spec.flops, "FLOP"), scaled(spec.bytes, "B"), flow)
+      )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
 

@@ -1,7 +1,9 @@
-"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing gets faster.
+"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing
+gets faster.
 
-It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the hardware with
-its driver and the kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
+It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the
+hardware with its driver and the kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place
+of a learned model.)
 """
 from __future__ import annotations
 
@@ -112,8 +114,11 @@ def search(parts: Parts, start: Parts, device: Device, name: str) -> Parts:
       if front[0][0] > before * (1 - GAIN): break
   if not front: return start
   if config.debug >= 2:
-    print(f"BEAM {name}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, {time.perf_counter() - started:.1f} s: "
-          f"{' | '.join(' '.join(map(str, opts)) for opts in front[0][1].opts if opts)}")
+    print(
+      f"BEAM {name}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
+      f"{time.perf_counter() - started:.1f} s: "
+      f"{' | '.join(' '.join(map(str, opts)) for opts in front[0][1].opts if opts)}"
+    )
   return front[0][1]
 
 
@@ -130,12 +135,13 @@ def neighbours(parts: Parts, target: Target) -> Iterator[tuple[Opts, ...]]:
   """The Opts of all parts one step from those that they have: one part's changed. Not all can be applied."""
   every = parts.opts
   for i, part in enumerate(parts.all()):
-    if part.kernel.body[0].op is Ops.STORE: yield from ((*every[:i], opts, *every[i + 1:]) for opts in changed(part.kernel, target))
+    if part.kernel.body[0].op is Ops.STORE:
+      yield from ((*every[:i], opts, *every[i + 1 :]) for opts in changed(part.kernel, target))
 
 
 def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
-  """The lists of Opts one step from those that led to a kernel: one with another number, one left out, one more, each as its class has it.
-  Not all can be applied."""
+  """The lists of Opts one step from those that led to a kernel: one with another number, one left out, one more, each as its
+  class has it. Not all can be applied."""
   opts: Opts = kernel.applied
   for i, o in enumerate(opts):
     for other in o.resized(): yield (*opts[:i], other, *opts[i + 1:])

@@ -22,7 +22,8 @@ HOPELESS = 3.0                # a first launch so many times slower than the bes
 
 @dataclass(frozen=True)
 class Memory:
-  """What a candidate gets for a param: its number of bytes and dtype, memory that it may read, and whether it writes (then a copy)."""
+  """What a candidate gets for a param: its number of bytes and dtype, memory that it may read, and whether it writes (then a
+  copy)."""
   nbytes: int
   dtype: DType
   raw: Any
@@ -38,7 +39,8 @@ class Bench:
     self.best = float("inf")
 
   def scratch(self, out: list[Any]) -> None:
-    """Put raw memory for a trial into ``out``: what is only read is shared. What is there if this fails is let go by who called."""
+    """Put raw memory for a trial into ``out``: what is only read is shared. What is there if this fails is let go by who
+    called."""
     for m in self.memory:
       if not m.written: out.append(m.raw)
       else:
@@ -79,7 +81,8 @@ class Bench:
 
 
 def compare(got: np.ndarray, want: np.ndarray) -> None:
-  """Raise ArgumentError where results (flat) differ by more than another order of additions does; large ones are compared in pieces."""
+  """Raise ArgumentError where results (flat) differ by more than another order of additions does; large ones are compared in
+  pieces."""
   if got.size > PIECES * PIECE:
     starts = np.linspace(0, got.size - PIECE, PIECES).astype(np.int64)
     got, want = (np.concatenate([x[i:i + PIECE] for i in starts]) for x in (got, want))
@@ -90,8 +93,8 @@ def compare(got: np.ndarray, want: np.ndarray) -> None:
 
 
 def ready(programs: Iterable[Program], seconds: float) -> None:
-  """Compile programs, worker processes helping: before measuring, for which a CPU must have nothing else to do. Those for which there is
-  no time are left until they are measured, and so are errors."""
+  """Compile programs, worker processes helping: before measuring, for which a CPU must have nothing else to do. Those for which
+  there is no time are left until they are measured, and so are errors."""
   started = time.perf_counter()
   for p in programs:
     if time.perf_counter() - started > seconds: break

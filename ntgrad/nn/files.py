@@ -21,9 +21,13 @@ def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Pa
   Raises MissingFileError, and StateError where something other than a plain file lies there: a folder, a device.
   """
   found = Path(os.path.realpath(path))
-  if not (found.parent.is_dir() if new else found.exists()): raise MissingFileError(f"{name}: no {'folder' if new else 'file'} for {str(path)!r}")
+  if not (found.parent.is_dir() if new else found.exists()):
+    raise MissingFileError(f"{name}: no {'folder' if new else 'file'} for {str(path)!r}")
   if found.exists() and not found.is_file():
-    raise StateError(f"{name}: {str(path)!r} is {'a folder' if found.is_dir() else 'no plain file (a device or a pipe)'}; give the path of a file")
+    raise StateError(
+      f"{name}: {str(path)!r} is {'a folder' if found.is_dir() else 'no plain file (a device or a pipe)'}; give the path of a "
+      "file"
+    )
   return found
 
 
@@ -31,7 +35,8 @@ def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Pa
 def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
   """A file to write that takes the place of ``path`` when the block ends; if it ends by an error, nothing has changed.
 
-  What processes that were killed left unfinished in the folder is removed: the file is locked while its process lives. Raises OSError.
+  What processes that were killed left unfinished in the folder is removed: the file is locked while its process lives. Raises
+  OSError.
   """
   for left in path.parent.iterdir():
     if _UNFINISHED.fullmatch(left.name): _remove_left(left)
@@ -51,7 +56,8 @@ def _locked_file(folder: Path) -> tuple[BinaryIO, Path]:
   while True:
     path = folder / f".{secrets.token_hex(8)}.ntgrad-unfinished"
     f = open(path, "xb")  # noqa: SIM115 - the caller closes it
-    with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)   # a file system without locks: nobody else can lock, and so remove, the file either
+    # a file system without locks: nobody else can lock, and so remove, the file either
+    with suppress(OSError): fcntl.flock(f, fcntl.LOCK_EX)
     if os.fstat(f.fileno()).st_nlink: return f, path   # else it was removed before it was locked
     f.close()
 

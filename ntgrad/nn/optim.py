@@ -18,8 +18,8 @@ _ALIGN = 64  # bytes: every parameter starts at a cache line (and a vector regis
 class _Group:
   """Parameters of one dtype on one device, as slices of ``flat``. Padding between slices stays 0.
 
-  A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees it, or it is
-  a part of something larger) is a group of its own, whose ``flat`` is a view of it.
+  A parameter's memory moves into ``flat`` with everything that shares it. One that has to stay where it is (another library sees
+  it, or it is a part of something larger) is a group of its own, whose ``flat`` is a view of it.
   """
 
   def __init__(self, params: list[Tensor], moves: bool):
@@ -86,7 +86,9 @@ class _Group:
 def moves(t: Tensor) -> bool:
   """Whether a tensor's memory may be given another place: no other library sees it, and it is no part of something larger."""
   memory = t._alias.memory
-  return (memory is None or not memory.storage.foreign) and (len(t._alias.tensors) == 1 or all(op is Ops.DETACH for op, _ in t._view))
+  return (memory is None or not memory.storage.foreign) and (
+    len(t._alias.tensors) == 1 or all(op is Ops.DETACH for op, _ in t._view)
+  )
 
 
 def show(t: Tensor, part: Tensor) -> None:
@@ -99,9 +101,10 @@ def show(t: Tensor, part: Tensor) -> None:
 class Optimizer:
   """Base of the optimizers: takes ``params``, steps them against their ``.grad``.
 
-  Parameters become views of one flat buffer a dtype and device, with everything that shares their memory; those that another library sees, or
-  that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running statistics) are not
-  trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its value and state.
+  Parameters become views of one flat buffer a dtype and device, with everything that shares their memory; those that another
+  library sees, or that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running
+  statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
+  value and state.
 
   Raises ArgumentError for no parameter to train, one given twice, or a learning rate that is not a positive number, and
   DTypeError for a parameter that is not a float.
@@ -129,7 +132,9 @@ class Optimizer:
     self._device = self.params[0].device
     self._groups = [_Group(ps, alone is None) for (_, _, alone), ps in groups.items()]
     # a buffer, not a number in the kernels: changing it compiles nothing
-    self._lr = Tensor([_positive(name, "lr", lr)], dtype=promote(dtypes.float32, *(g.wide for g in self._groups)), device=self._device)
+    self._lr = Tensor(
+      [_positive(name, "lr", lr)], dtype=promote(dtypes.float32, *(g.wide for g in self._groups)), device=self._device
+    )
     self._make_state()
     Tensor.realize(self._lr, *self._state_tensors(), *self.buffers)
     for g in self._groups: g.move(given=False)
@@ -174,7 +179,8 @@ class Optimizer:
     Tensor.realize(*tensors)
 
   def schedule_step(self) -> list[Tensor]:
-    """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to happen."""
+    """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to
+    happen."""
     found = [g.gradients() for g in self._groups]
     if not any(found):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "

@@ -99,7 +99,8 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
                        f"cast it first: state_dict[{name!r}].cast({target.dtype.name!r})")
     if value is not target: pairs[id(target)] = (target, value)
   _realize(value for _, value in pairs.values())
-  values = [value.detach().to(target.device) for target, value in pairs.values()]   # what they are now: a target may be another one's value
+  # what they are now: a target may be another one's value
+  values = [value.detach().to(target.device) for target, value in pairs.values()]
   for (target, _), value in zip(pairs.values(), values): target.assign(value)
   _realize([target for target, _ in pairs.values()])
   if verbose:
@@ -123,8 +124,8 @@ def _names(names: list[str]) -> str:
 def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
   """Write ``tensors`` to a safetensors file at ``path``. A file that was there is replaced only when the new one is whole.
 
-  Raises StateError for a name or a metadata entry that is not a string, for the name ``__metadata__``, and for a path where a folder or a device
-  is; MissingFileError where there is no such folder. Files that a killed save left in the folder are removed.
+  Raises StateError for a name or a metadata entry that is not a string, for the name ``__metadata__``, and for a path where a
+  folder or a device is; MissingFileError where there is no such folder. Files that a killed save left in the folder are removed.
   """
   to = plain_file("safe_save", path, new=True)
   for name, t in tensors.items():
@@ -137,7 +138,8 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   header: dict[str, Any] = {}
   if metadata is not None:
     bad = [k for k, v in metadata.items() if not (isinstance(k, str) and isinstance(v, str))]
-    if bad: raise StateError(f"safe_save: metadata {bad[0]!r} is not a string with a string value; use json.dumps for other values")
+    if bad:
+      raise StateError(f"safe_save: metadata {bad[0]!r} is not a string with a string value; use json.dumps for other values")
     header["__metadata__"] = dict(metadata)
   _realize(tensors.values())
   # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
@@ -174,7 +176,8 @@ class _Entry:
 def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
   """The tensors of the safetensors file at ``path``, by name, in the file's order, on ``device`` (the default one if None).
 
-  Raises MissingFileError (a FileNotFoundError), and StateError for a file that is truncated or damaged in any way; nothing is loaded then.
+  Raises MissingFileError (a FileNotFoundError), and StateError for a file that is truncated or damaged in any way; nothing is
+  loaded then.
   """
   data, entries, _ = _parse(path)
   # a copy each: the file's bytes are not kept alive by one small tensor
@@ -246,8 +249,11 @@ def _entry(name: str, spec: Any, size: int, refuse: Any) -> _Entry:
     raise refuse(f"{name!r} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
   if end - begin != (need := math.prod(shape) * dtype.itemsize):
     raise refuse(f"{name!r} takes {end - begin} bytes, shape {tuple(shape)} of {dtype.name} takes {need}")
-  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:   # no elements, but sizes that numpy has not
-    raise refuse(f"{name!r} has the shape {shown(shape)} of {len(shape)} dimensions, a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes")
+  # no elements, but sizes that numpy has not
+  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
+    raise refuse(
+      f"{name!r} has the shape {shown(shape)} of {len(shape)} dimensions, a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes"
+    )
   return _Entry(name, dtype, tuple(shape), begin, end)
 
 

@@ -1,4 +1,5 @@
-"""From a tensor graph to a list of kernels: ``prepare`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order`` puts it in order."""
+"""From a tensor graph to a list of kernels: ``prepare`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order``
+puts it in order."""
 from __future__ import annotations
 
 from typing import Any, Iterable
@@ -14,9 +15,11 @@ from .storage import storage
 from .writes import Placing, Sink
 
 
-def schedule_graph(sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = False) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
-  """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that compute them, in
-  an order that may run.
+def schedule_graph(
+  sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = False
+) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+  """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
+  compute them, in an order that may run.
 
   ``cores`` programs run at a time; with ``blocks`` each makes a block of outputs.
   """
@@ -32,17 +35,20 @@ def schedule_graph(sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = F
     items = [lowering.item(g) for g in part.groups.all if g.stores]
     items += lowering.copies.values()
     for u in part.order:
-      if u.op is Ops.COPY and prod(u.shape): items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
-    try: return ready, in_order(items)
+      if u.op is Ops.COPY and prod(u.shape):
+        items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
+    try:
+      return ready, in_order(items)
     except Conflict as c:
       stage = next((s for s in (alone, late, apart) if not c.effects <= s), None)
-      if stage is None: raise VerifyError("the kernels of a schedule wait for each other") from None
+      if stage is None:
+        raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
 
 
 def create_schedule(outputs: Any) -> list[ScheduleItem]:
-  """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to a Linearizer.
-  Runs nothing."""
+  """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to
+  a Linearizer. Runs nothing."""
   one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
   return schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1]
 

@@ -1,6 +1,7 @@
 """The kernels that a graph is being cut into, and what is asked about them: which waits for which, and which read the same.
 
-What the answers cost does not grow with the graph: a kernel is found by what it reads and stores, and a search that goes too far gives up.
+What the answers cost does not grow with the graph: a kernel is found by what it reads and stores, and a search that goes too far
+gives up.
 """
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, O
 MAX_ALU = 500
 MAX_PARAMS = 60
 MAX_STORES = 16      # stores of kernels that do not need each other's values
-# how far searches go; all are more than one kernel holds, so that only graphs of many kernels are cut otherwise than by a full search
+# how far searches go; all are more than one kernel holds, so that only graphs of many kernels are cut otherwise than by a full
+# search
 FAR = MAX_ALU        # nodes beneath a node that are looked at for what it reads
 WALK = 512           # kernels that another is made to wait for, directly or not, before it is taken to wait for all
 CANDIDATES = 32      # kernels, the newest, that a value might be stored by
@@ -102,7 +104,8 @@ class Groups:
       u = u.src[0]   # a copy is no kernel: who reads it waits for who stores what is copied
 
   def depends(self, g: Group, others: Collection[Group]) -> bool:
-    """Whether ``g`` reads, through any chain of kernels, something that one of ``others`` stores; also where that would take too long to find."""
+    """Whether ``g`` reads, through any chain of kernels, something that one of ``others`` stores; also where that would take too
+    long to find."""
     if not others: return False
     lowest = min([self.position[o.roots[-1]] for o in others])
     queue, seen = [g], {g}
@@ -118,7 +121,8 @@ class Groups:
     return False
 
   def candidates(self, u: UOp, near: Iterable[UOp] | None) -> list[Group]:
-    """The newest kernels over the space of ``u`` that have room for it, oldest first: all, or those that read something of what is ``near`` it."""
+    """The newest kernels over the space of ``u`` that have room for it, oldest first: all, or those that read something of what
+    is ``near`` it."""
     space = (u.shape, u.device)
     if near is None: return self._newest(self.over.get(space))[::-1]
     found: dict[Group, None] = {}
@@ -138,4 +142,6 @@ class Groups:
 
   def _closed(self, g: Group) -> bool:
     """Whether a kernel takes in nothing more beside what it needs itself."""
-    return g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or g.roots[0].op in (Ops.CAT, Ops.SCATTER)
+    return (
+      g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or g.roots[0].op in (Ops.CAT, Ops.SCATTER)
+    )

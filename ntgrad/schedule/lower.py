@@ -17,7 +17,8 @@ from .storage import Idx, load, stand_in, storage, storage_index
 
 @dataclass(frozen=True)
 class ScheduleItem:
-  """One step: a kernel (``ast``) over the buffers of graph nodes, in slot order. ``ast`` is None for a copy between devices (to, from)."""
+  """One step: a kernel (``ast``) over the buffers of graph nodes, in slot order. ``ast`` is None for a copy between devices (to,
+  from)."""
   ast: Kernel | None
   nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
   writes: tuple[UOp, ...]     # roots that this item stores

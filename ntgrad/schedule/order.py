@@ -66,6 +66,7 @@ def _loads_elsewhere(item: ScheduleItem, effect: UOp) -> bool:
   """Whether a kernel that writes a buffer in place also reads it at another index than it writes."""
   if item.ast is None: return False
   slot = item.nodes.index(storage(effect))
-  if effect.op is Ops.SCATTER: return any(u.op is Ops.LOAD and u.src[0].arg[0] == slot for u in item.ast.nodes)   # rows may come again
+  # rows may come again
+  if effect.op is Ops.SCATTER: return any(u.op is Ops.LOAD and u.src[0].arg[0] == slot for u in item.ast.nodes)
   written = {s.src[1] for s in item.ast.body if s.src[0].arg[0] == slot}
   return any(u.op is Ops.LOAD and u.src[0].arg[0] == slot and u.src[1] not in written for u in item.ast.nodes)

@@ -1,6 +1,8 @@
-"""Zero padding under a reduction is made once, in a buffer of its own, where each padded element is read many times (convolutions).
+"""Zero padding under a reduction is made once, in a buffer of its own, where each padded element is read many times
+(convolutions).
 
-Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the other factor.
+Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the
+other factor.
 """
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ REUSE = 4    # reads of an element from which on a padded copy pays
 
 
 def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
-  """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its body).
+  """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its
+  body).
 
   ``versions`` has, for the storage of what the body reads, the version that it reads.
   """

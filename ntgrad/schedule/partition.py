@@ -1,9 +1,9 @@
 """Cutting the tensor graph into kernels.
 
-Nodes are visited consumers first. Each gets *demands*: the index tuples at which kernels need it. A node that one kernel needs at one
-index tuple is computed there; one that is needed at several, or that would be recomputed at a price, gets a buffer of its own
-(a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid needs it once (softmax, layer norm, matmul with an
-epilogue): all reductions of a kernel keep the same axes and bind the rest.
+Nodes are visited consumers first. Each gets *demands*: the index tuples at which kernels need it. A node that one kernel needs at
+one index tuple is computed there; one that is needed at several, or that would be recomputed at a price, gets a buffer of its own
+(a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid needs it once (softmax, layer norm,
+matmul with an epilogue): all reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class Partition:
     return around if any(r in around for i in d[1] for r in i.ranges) else _NO_AXES
 
   def _reused(self, u: UOp, d: Demand) -> bool:
-    """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes through."""
+    """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes
+    through."""
     around = self._beneath(u, d)
     g = d[0]
     return bool(around) and prod(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) >= 8 * prod(u.shape)
@@ -116,7 +117,8 @@ class Partition:
   def _bind(self, u: UOp, d: Demand) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
 
-    All reductions of a kernel keep the same axes, and every output axis that they do not keep is one that they bind: the row of a softmax.
+    All reductions of a kernel keep the same axes, and every output axis that they do not keep is one that they bind: the row of a
+    softmax.
     """
     g, idx, valid = d
     free = valid.ranges.union(*(i.ranges for i in idx))
@@ -200,7 +202,8 @@ class Partition:
     self.demands[u] = {here: None}  # the host computes it; every other demand loads
 
   def _hosts(self, u: UOp, d: Demand, readers: Collection[Group]) -> bool:
-    """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel that reads ``u``."""
+    """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel
+    that reads ``u``."""
     g, idx, valid = d
     if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g) or self._full(u, g): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
@@ -208,21 +211,25 @@ class Partition:
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
 
   def _may_join(self, u: UOp, g: Group) -> bool:
-    """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no write has to be kept apart."""
+    """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no write has to be kept
+    apart."""
     first = g.roots[0]
     if u in self.alone or first in self.alone or u in g.reads: return False
     if first.op is Ops.SCATTER or (first.op is Ops.CAT and u.op is Ops.ASSIGN): return False
-    if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False  # the value waits there for old readers
+    # the value waits there for old readers
+    if u.op is Ops.CONTIGUOUS and any(r.op is Ops.ASSIGN and r.src[1] is u for r in g.roots): return False
     # two versions of one buffer are written one after the other
     return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
 
   def _sibling(self, u: UOp, readers: Collection[Group], near: list[UOp]) -> Demand | None:
-    """A kernel over the same space that reads something that ``u`` reads too, and waits for no kernel that reads ``u``: it can store ``u`` as well.
+    """A kernel over the same space that reads something that ``u`` reads too, and waits for no kernel that reads ``u``: it can
+    store ``u`` as well.
 
     ``u`` waits for nothing that the kernel stores: nodes are visited consumers first."""
     small = prod(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
     for g in self.groups.candidates(u, None if small else near):
-      if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g): continue
+      if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
+        continue
       if g in readers or not self._may_join(u, g) or self.groups.depends(g, readers): continue
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS and not self._bind(u, here): continue

@@ -14,7 +14,11 @@ def prepare(sinks: tuple[UOp, ...], cores: int, blocks: bool = False) -> tuple[U
   def reduce(old: UOp, u: UOp) -> UOp | None: return empty_reduce(u) or (split_blocks if blocks else split_reduce)(u, cores)
   def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
   def contiguous(old: UOp, u: UOp) -> UOp | None: return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
-  return rewrite(sinks, {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce, **dict.fromkeys(MOVEMENT, move)})
+
+  return rewrite(
+    sinks,
+    {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce, **dict.fromkeys(MOVEMENT, move)},
+  )
 
 
 def empty_source(u: UOp) -> UOp | None:
@@ -64,7 +68,8 @@ def split_reduce(u: UOp, cores: int) -> UOp | None:
 
 
 def split_for_cache(u: UOp, count: int, outputs: int, cores: int) -> UOp | None:
-  """A long sum that reads everything once for each of many outputs (a convolution's weight gradient): parts whose inputs stay in the cache."""
+  """A long sum that reads everything once for each of many outputs (a convolution's weight gradient): parts whose inputs stay in
+  the cache."""
   leaves: dict[UOp, None] = {}
   stack, seen = [u.src[0]], {u.src[0]}
   while stack and len(seen) < 64:
@@ -89,7 +94,8 @@ LEAST_PART = 256      # elements of a part of a sum
 
 
 def split_blocks(u: UOp, cores: int) -> UOp | None:
-  """A long reduction that leaves cores idle, because one program makes a block of outputs: parts, then a sum of the parts (split-k)."""
+  """A long reduction that leaves cores idle, because one program makes a block of outputs: parts, then a sum of the parts
+  (split-k)."""
   x, axes = u.src[0], u.arg[1]
   count, outputs = prod(x.shape[a] for a in axes), prod(u.shape)
   if count < 2 * LEAST_PART: return None
@@ -99,7 +105,9 @@ def split_blocks(u: UOp, cores: int) -> UOp | None:
   want = min(-(-2 * cores // max(programs, 1)), count // LEAST_PART)
   axis = max(axes, key=lambda a: (x.shape[a], -a))
   n = x.shape[axis]
-  parts = next((p for p in range(want, min(2 * want, n) + 1) if n % p == 0), 0) or next((p for p in range(min(want, n), 1, -1) if n % p == 0), 1)
+  parts = next((p for p in range(want, min(2 * want, n) + 1) if n % p == 0), 0) or next(
+    (p for p in range(min(want, n), 1, -1) if n % p == 0), 1
+  )
   if 2 * parts >= want: return in_parts(u, x, axis, parts) if parts > 1 else None
   if u.arg[0] is not BinaryOps.ADD: return None
   parts = min(want, n)

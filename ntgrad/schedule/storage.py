@@ -15,7 +15,8 @@ def storage(u: UOp) -> UOp:
   """The node whose buffer holds ``u``'s value: of a write that of the memory that it writes."""
   if u.op not in _WRITES: return u
   passed = []
-  while (u.op in _WRITES or u.op in MOVEMENT) and "_storage" not in u.__dict__:   # found once for each version: they lie upon each other
+  # found once for each version: they lie upon each other
+  while (u.op in _WRITES or u.op in MOVEMENT) and "_storage" not in u.__dict__:
     if u.op in _WRITES: passed.append(u)
     u = u.src[0]
   found: UOp = u.__dict__.get("_storage", u)

@@ -4,8 +4,9 @@
   UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value))
   a value for a BUFFER        ->  ASSIGN(BUFFER, value)
 
-The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees: no two nodes write one memory unless one
-comes after the other. ``order`` puts readers before what writes over them; where that cannot be (``Conflict``), values or copies come first.
+The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees: no two nodes write one
+memory unless one comes after the other. ``order`` puts readers before what writes over them; where that cannot be (``Conflict``),
+values or copies come first.
 """
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def past_empty(u: UOp) -> UOp:
 
 
 def offset_of(u: UOp) -> tuple[Hashable, int] | None:
-  """For a write at numbers (``x[3, :, 5] = v``): what is the same at other numbers, and the numbers as one index of the joined dims. None for
-  other writes."""
+  """For a write at numbers (``x[3, :, 5] = v``): what is the same at other numbers, and the numbers as one index of the joined
+  dims. None for other writes."""
   if u.op is not Ops.UPDATE or len(u.src) != 2 or not u.arg or u.arg[0][0] is not Ops.SHRINK: return None
   if any(op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP) for op, _ in u.arg[1:]): return None
   box, shape, flat = u.arg[0][1], u.src[0].shape, 0
@@ -97,7 +98,8 @@ class Placing:
   def _chains(self) -> None:
     asked = {s for s, _ in self.sinks}
     for s, target in self.sinks:
-      if target is not None and not is_write(s) and memory_of(s).op not in (Ops.BUFFER, Ops.CONST): self.first.setdefault(s, target)
+      if target is not None and not is_write(s) and memory_of(s).op not in (Ops.BUFFER, Ops.CONST):
+        self.first.setdefault(s, target)
     ends: list[Sink] = [(s, target) for s, target in self.sinks if target is not None and is_write(s)]
     ends += [(u, None) for u in reversed(self.order) if is_write(u)]
     seen: set[UOp] = set()
@@ -160,7 +162,8 @@ class Placing:
       return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
     n = prod(index.shape)
     at = self.new[index]
-    if at.shape != (n,): at, new = UOp(Ops.RESHAPE, at.dtype, (at,), (n,)), UOp(Ops.RESHAPE, u.dtype, (new,), (n, *part.shape[1:]))
+    if at.shape != (n,):
+      at, new = UOp(Ops.RESHAPE, at.dtype, (at,), (n,)), UOp(Ops.RESHAPE, u.dtype, (new,), (n, *part.shape[1:]))
     if number in self.late: new = self._own(new, number, "value")
     mode = u.arg if u.op is Ops.SCATTER else "set"
     return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (part, at, new), (mode, number))))

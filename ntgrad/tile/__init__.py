@@ -1,7 +1,9 @@
-"""The tile language: kernels as an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
+"""The tile language: kernels as an arrangement (how the parameters are tiled) and an application (what one program does with its
+tiles).
 
-``tensor.py`` and ``codegen/symbol.py`` have the symbolic tensors and their meta-operations; ``interpret.py`` reads applications, ``block.py`` and
-``trace.py`` build the kernel meanwhile, ``language.py`` is what applications call; ``kernel.py`` specialises and ``launch.py`` runs.
+``tensor.py`` and ``codegen/symbol.py`` have the symbolic tensors and their meta-operations; ``interpret.py`` reads applications,
+``block.py`` and ``trace.py`` build the kernel meanwhile, ``language.py`` is what applications call; ``kernel.py`` specialises and
+``launch.py`` runs.
 """
 from ntgrad.codegen.symbol import Symbol, block_size, cdiv
 
@@ -14,5 +16,22 @@ from .simulate import simulate_arrangement
 from .tensor import Tensor, named
 from .visualize import visualize
 
-__all__ = ["Config", "Jagged", "Library", "Symbol", "Tensor", "TileKernel", "apply", "block_size", "build", "cdiv", "function", "jit", "load", "make",
-           "named", "simulate_arrangement", "visualize"]
+__all__ = [
+  "Config",
+  "Jagged",
+  "Library",
+  "Symbol",
+  "Tensor",
+  "TileKernel",
+  "apply",
+  "block_size",
+  "build",
+  "cdiv",
+  "function",
+  "jit",
+  "load",
+  "make",
+  "named",
+  "simulate_arrangement",
+  "visualize",
+]

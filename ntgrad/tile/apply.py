@@ -27,10 +27,11 @@ def whole(shape: tuple[int, ...]) -> Arrangement:
 
 @checked
 def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
-  """``fn`` of arrays (or tensors, or numbers), read and run as an application on one block for each: ``apply(lambda x: tl.exp(x), x)``.
+  """``fn`` of arrays (or tensors, or numbers), read and run as an application on one block for each: ``apply(lambda x: tl.exp(x),
+  x)``.
 
-  Gives arrays where all arguments are arrays or numbers, else tensors; several where ``fn`` gives a tuple. Blocks are as large as the arrays:
-  this is for trying, testing and small things.
+  Gives arrays where all arguments are arrays or numbers, else tensors; several where ``fn`` gives a tuple. Blocks are as large as
+  the arrays: this is for trying, testing and small things.
   """
   taken = [describe(a) for a in arrays]
   parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(taken)]
@@ -39,7 +40,8 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
     got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
     results = got if isinstance(got, tuple) else (got,)
     bad = [r for r in results if not is_value(r) and not isinstance(r, (bool, int, float))]
-    if bad or got is None: raise ApplicationError(f"{getattr(fn, '__name__', 'the function')} gives {got!r}; a block, or a tuple of blocks")
+    if bad or got is None:
+      raise ApplicationError(f"{getattr(fn, '__name__', 'the function')} gives {got!r}; a block, or a tuple of blocks")
     blocks = [block(r) for r in results]
     for b in blocks:
       p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), whole(b.shape), b.dtype)

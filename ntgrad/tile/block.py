@@ -1,8 +1,9 @@
-"""Blocks: the values of an application. A block is a function of axes, one a dimension; operations unify the axes of their operands.
+"""Blocks: the values of an application. A block is a function of axes, one a dimension; operations unify the axes of their
+operands.
 
-Nothing is computed while tracing: a block is an expression of the index form, so ``x + y`` gives the axes of ``x`` to ``y``, a transpose
-reorders them and costs nothing, and a sum binds one. Where an operation needs its operand at other places than its own (a cumulative
-sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.keep``).
+Nothing is computed while tracing: a block is an expression of the index form, so ``x + y`` gives the axes of ``x`` to ``y``, a
+transpose reorders them and costs nothing, and a sum binds one. Where an operation needs its operand at other places than its own
+(a cumulative sum, a product with a computed operand), the operand is stored into a *variable* first (``Tracer.keep``).
 """
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ def tracer() -> Tracer:
 class Block:
   """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1.
 
-  Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop variables,
-  ``arange``, ``offsets``): exact integers whose bounds are known; they become int32 or int64 where they meet other values.
-  ``level`` says in how many regions of the kernel (sides of an `if`, bodies of loops) it was made: what it reads has not changed since.
+  Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop
+  variables, ``arange``, ``offsets``): exact integers whose bounds are known; they become int32 or int64 where they meet other
+  values. ``level`` says in how many regions of the kernel (sides of an `if`, bodies of loops) it was made: what it reads has not
+  changed since.
   """
   __slots__ = ("value", "axes", "level")
 
@@ -57,7 +59,10 @@ class Block:
   def __repr__(self) -> str: return f"Block({self.shape}, {self.dtype})"
   def __bool__(self) -> bool:
     if self.value.op is Ops.CONST: return bool(self.value.arg)
-    raise ArgumentError("the value of a block is known when the kernel runs, not while it is read; use tl.where, or `if` on a scalar")
+    raise ArgumentError(
+      "the value of a block is known when the kernel runs, not while it is read; use tl.where, or `if` on a scalar"
+    )
+
   def __hash__(self) -> int: return id(self)
 
   def to(self, dtype: Any) -> Block:
@@ -90,7 +95,8 @@ def block(x: Any) -> Block:
     return out
   if isinstance(x, bool): return Block(UOp.const(dtypes.bool, x))
   if isinstance(x, int): return Block(ix.const(x))
-  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))   # as written: ``plain`` rounds it to the dtype that it meets
+  # as written: ``plain`` rounds it to the dtype that it meets
+  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))
   if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
     return Block(UOp.const(dtypes.of(x.dtype), x.item()))
   raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {x!r}")
@@ -135,14 +141,16 @@ def rename(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
   return memo[root]
 
 
-def unbound(u: UOp, live: frozenset[UOp], table: Mapping[UOp, UOp], within: Callable[[UOp, frozenset[UOp]], Renamed]) -> tuple[Any, Renamed]:
+def unbound(
+  u: UOp, live: frozenset[UOp], table: Mapping[UOp, UOp], within: Callable[[UOp, frozenset[UOp]], Renamed]
+) -> tuple[Any, Renamed]:
   """The argument and the operand of what binds axes, renamed where one that comes in from outside has the name of a bound one."""
   ids, operand, arg = bound_ids(u), u.src[0], u.arg
   inside = frozenset(a for a in live if a.arg[0] not in ids)
   taken = {r.arg[0] for a in inside if a in operand.ranges for r in table[a].ranges}
   if taken & set(ids):
     fresh = {r: tracer().axis(r.arg[1]) for r in operand.ranges if r.arg[0] in ids}
-    operand = rename(operand, fresh)   # new axes have nobody's name: no further renaming comes of it
+    operand = rename(operand, fresh)  # new axes have nobody's name: no further renaming comes of it
     arg = rebind(u, {r.arg[0]: f.arg[0] for r, f in fresh.items()})
   return arg, within(operand, inside)
 
@@ -166,13 +174,16 @@ def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
   for sizes in zip(*full):
     want = {s for s in sizes if s != 1}
     if len(want) > 1:
-      raise ShapeError(f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1")
+      raise ShapeError(
+        f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1"
+      )
     out.append(want.pop() if want else 1)
   return tuple(out)
 
 
 def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
-  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have met."""
+  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have
+  met."""
   shape = broadcast_shapes(name, *(b.shape for b in blocks))
   n = len(shape)
   full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
@@ -181,7 +192,9 @@ def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
     for d, a in enumerate(b_axes):
       if axes[d] is None and a is not None:
         old = tracer().oldest(a)
-        axes[d] = old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
+        axes[d] = (
+          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
+        )
   return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
 
 
@@ -313,7 +326,8 @@ def cast(x: Any, dtype: DType) -> Block:
 
 def axis_number(name: str, axis: Any, ndim: int) -> int:
   """An axis counted from the front. Raises AxisError."""
-  if not isinstance(axis, int) or not -ndim <= axis < ndim: raise AxisError(f"{name}: axis {axis!r}; the block has {ndim} dimensions")
+  if not isinstance(axis, int) or not -ndim <= axis < ndim:
+    raise AxisError(f"{name}: axis {axis!r}; the block has {ndim} dimensions")
   return axis % ndim
 
 
@@ -321,7 +335,8 @@ def permute(x: Any, order: Sequence[int]) -> Block:
   """The dimensions in another order."""
   b = block(x)
   got = tuple(axis_number("permute", a, b.ndim) for a in order)
-  if sorted(got) != list(range(b.ndim)): raise AxisError(f"permute: {tuple(order)} is no order of the {b.ndim} dimensions of a block {b.shape}")
+  if sorted(got) != list(range(b.ndim)):
+    raise AxisError(f"permute: {tuple(order)} is no order of the {b.ndim} dimensions of a block {b.shape}")
   return Block(b.value, [b.axes[a] for a in got])
 
 
@@ -336,7 +351,8 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Block:
   """Dimensions of 1 become any size."""
   b = block(x)
   want = tuple(int(s) for s in shape)
-  if broadcast_shapes("broadcast_to", b.shape, want) != want: raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
+  if broadcast_shapes("broadcast_to", b.shape, want) != want:
+    raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
   own = (None,) * (len(want) - b.ndim) + b.axes
   return Block(b.value, [a if a is not None else tracer().axis(n) for a, n in zip(own, want)])
 
@@ -352,7 +368,8 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
   if want.count(-1) == 1 and known and total % known == 0: want[want.index(-1)] = total // known
   size = 1
   for s in want: size *= s
-  if size != total or any(s < 1 for s in want): raise ShapeError(f"reshape: a block {b.shape} has {total} elements, {tuple(shape)} has {size}")
+  if size != total or any(s < 1 for s in want):
+    raise ShapeError(f"reshape: a block {b.shape} has {total} elements, {tuple(shape)} has {size}")
   kept = [a for a in b.axes if a is not None]
   if [a.arg[1] for a in kept] == [s for s in want if s != 1]:   # only dimensions of 1 come and go
     left = iter(kept)
@@ -404,7 +421,8 @@ def getitem(x: Any, index: Any) -> Block:
     if lo == hi:
       if not -n <= lo < n: raise AxisError(f"index {lo} in a dimension of {n} of a block {b.shape}")
       i = ix.const(lo % n)
-    elif lo < 0 or hi >= n: raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {b.shape}: it must be known to lie inside")
+    elif lo < 0 or hi >= n:
+      raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {b.shape}: it must be known to lie inside")
     if a is not None: table[a] = i
   return Block(rename(b.value, table), axes)
 
@@ -446,11 +464,28 @@ def ranges_of(u: UOp) -> list[UOp]:
   return sorted(u.ranges, key=lambda r: int(r.arg[0]))
 
 
-_ARITHMETIC = (("add", BinaryOps.ADD), ("sub", BinaryOps.SUB), ("mul", BinaryOps.MUL), ("truediv", BinaryOps.DIV), ("floordiv", BinaryOps.IDIV),
-               ("mod", BinaryOps.MOD), ("pow", BinaryOps.POW), ("and", BinaryOps.AND), ("or", BinaryOps.OR), ("xor", BinaryOps.XOR),
-               ("lshift", BinaryOps.SHL), ("rshift", BinaryOps.SHR))
-_COMPARISONS = (("lt", BinaryOps.CMPLT, False), ("le", BinaryOps.CMPLE, False), ("gt", BinaryOps.CMPLT, True), ("ge", BinaryOps.CMPLE, True),
-                ("eq", BinaryOps.CMPEQ, False), ("ne", BinaryOps.CMPNE, False))
+_ARITHMETIC = (
+  ("add", BinaryOps.ADD),
+  ("sub", BinaryOps.SUB),
+  ("mul", BinaryOps.MUL),
+  ("truediv", BinaryOps.DIV),
+  ("floordiv", BinaryOps.IDIV),
+  ("mod", BinaryOps.MOD),
+  ("pow", BinaryOps.POW),
+  ("and", BinaryOps.AND),
+  ("or", BinaryOps.OR),
+  ("xor", BinaryOps.XOR),
+  ("lshift", BinaryOps.SHL),
+  ("rshift", BinaryOps.SHR),
+)
+_COMPARISONS = (
+  ("lt", BinaryOps.CMPLT, False),
+  ("le", BinaryOps.CMPLE, False),
+  ("gt", BinaryOps.CMPLT, True),
+  ("ge", BinaryOps.CMPLE, True),
+  ("eq", BinaryOps.CMPEQ, False),
+  ("ne", BinaryOps.CMPNE, False),
+)
 
 
 _ONE: dict[str, Callable[..., Any]] = {

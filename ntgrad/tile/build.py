@@ -32,16 +32,23 @@ class Config:
 
 
 @checked
-def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Sequence[Config], output_dir: str | os.PathLike[str], *,
-          target: str = "opencl", kernel_name: str | None = None) -> Path:
+def build(
+  premake: Callable[..., tuple[Any, Any, Sequence[Any]]],
+  configs: Sequence[Config],
+  output_dir: str | os.PathLike[str],
+  *,
+  target: str = "opencl",
+  kernel_name: str | None = None,
+) -> Path:
   """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
 
-  ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's default
-  device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a manifest.
-  Raises ArgumentError for two configurations that a call could not tell apart.
+  ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's
+  default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
+  manifest. Raises ArgumentError for two configurations that a call could not tell apart.
   """
   folder = Path(output_dir)
-  if folder.exists() and not folder.is_dir(): raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
+  if folder.exists() and not folder.is_dir():
+    raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
   folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
   for number, c in enumerate(configs):
@@ -52,18 +59,35 @@ def build(premake: Callable[..., tuple[Any, Any, Sequence[Any]]], configs: Seque
     kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
     taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
     s = kernel.specialise(*c.arguments, **c.values)
-    entry: dict[str, Any] = {"kernel": kernel.name, "arguments": [[list(a.shape), a.dtype.name] for a in taken],
-                             "values": {n: v for n, v in s.values.items() if n in c.values}, "all_values": dict(s.values),
-                             "parameters": [p.name for p in s.parameters], "writes": list(s.writes), "sharing": s.sharing}
+    entry: dict[str, Any] = {
+      "kernel": kernel.name,
+      "arguments": [[list(a.shape), a.dtype.name] for a in taken],
+      "values": {n: v for n, v in s.values.items() if n in c.values},
+      "all_values": dict(s.values),
+      "parameters": [p.name for p in s.parameters],
+      "writes": list(s.writes),
+      "sharing": s.sharing,
+    }
     clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
     if clash is not None:
-      raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}")
+      raise ArgumentError(
+        f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}"
+      )
     stem = f"{kernel.name}_{number}"
     spec, binary, extension = compiled(s, target)
     (folder / f"{stem}.{extension}").write_text(spec.source.text)
     (folder / f"{stem}.bin").write_bytes(binary)
-    entry |= {"name": spec.name, "source": f"{stem}.{extension}", "binary": f"{stem}.bin", "sha256": hashlib.sha256(binary).hexdigest(),
-              "grid": list(spec.grid), "local": list(spec.local), "nparams": spec.nparams, "flops": spec.flops, "bytes": spec.bytes}
+    entry |= {
+      "name": spec.name,
+      "source": f"{stem}.{extension}",
+      "binary": f"{stem}.bin",
+      "sha256": hashlib.sha256(binary).hexdigest(),
+      "grid": list(spec.grid),
+      "local": list(spec.local),
+      "nparams": spec.nparams,
+      "flops": spec.flops,
+      "bytes": spec.bytes,
+    }
     entries.append(entry)
   (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "target": target, "kernels": entries}, indent=1))
   return folder
@@ -109,7 +133,11 @@ class Library:
     """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none."""
     taken = [describe(a) for a in args]
     want = [[list(a.shape), a.dtype.name] for a in taken]
-    fits = [i for i, k in enumerate(self.kernels) if k["arguments"] == want and all(k["all_values"].get(n) == v for n, v in values.items())]
+    fits = [
+      i
+      for i, k in enumerate(self.kernels)
+      if k["arguments"] == want and all(k["all_values"].get(n) == v for n, v in values.items())
+    ]
     if len(fits) != 1:
       have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
       what = f"{'several kernels' if fits else 'no kernel'} for {show(want)}{f' with {values}' if values else ''}"
@@ -126,14 +154,20 @@ class Library:
   def launcher(self, k: Mapping[str, Any]) -> Launcher:
     """A kernel of the folder, on the device. Raises StateError for a damaged file or one that the device does not take."""
     binary = (self.folder / k["binary"]).read_bytes()
-    if hashlib.sha256(binary).hexdigest() != k["sha256"]: raise StateError(f"load: {self.folder / k['binary']} is damaged; build it again")
+    if hashlib.sha256(binary).hexdigest() != k["sha256"]:
+      raise StateError(f"load: {self.folder / k['binary']} is damaged; build it again")
     device: Device = get_device(self.device)
     source = KernelSource((self.folder / k["source"]).read_text())
     spec = ProgramSpec(k["name"], source, tuple(k["grid"]), tuple(k["local"]), k["nparams"], (), k["flops"], k["bytes"])
     device.unpack(binary, [spec])
     program, = from_specs([spec], device)
-    return Launcher(k["kernel"], Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device), tuple(k["writes"]),
-                    tuple(k["parameters"]), tuple((w, i) for w, i in k["sharing"]))
+    return Launcher(
+      k["kernel"],
+      Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device),
+      tuple(k["writes"]),
+      tuple(k["parameters"]),
+      tuple((w, i) for w, i in k["sharing"]),
+    )
 
 
 @checked

@@ -29,7 +29,8 @@ class Range:
     if not any(map(computed, (self.start, self.stop, self.step))):
       n = len(range(self.start, self.stop, self.step))
       return n, lambda k: simple(ix.add(ix.mul(k, self.step), self.start))
-    if computed(self.step) or self.step == 0: raise ApplicationError("range: the step is a number other than 0 that is known while reading")
+    if computed(self.step) or self.step == 0:
+      raise ApplicationError("range: the step is a number other than 0 that is known while reading")
     first, last = (position(scalar(x).value) for x in (self.start, self.stop))
     span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
     end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
@@ -43,7 +44,8 @@ class Counted:
   tile: Tile
 
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
-    if self.tile.ndim != 1: raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
+    if self.tile.ndim != 1:
+      raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
     return self.tile.shape[0], lambda k: self.tile[Block(k)]
 
 
@@ -148,8 +150,10 @@ def either(a: Any, b: Any) -> Any:
 def same(a: Any, b: Any) -> bool:
   """Whether two values are known to be equal."""
   if a is b: return True
-  if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost: return a._parameter is b._parameter and a._indices == b._indices
-  if isinstance(a, Block) or isinstance(b, Block): return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
+  if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost:
+    return a._parameter is b._parameter and a._indices == b._indices
+  if isinstance(a, Block) or isinstance(b, Block):
+    return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
   return type(a) is type(b) and not computed(a) and bool(a == b)
 
 
@@ -174,7 +178,10 @@ def alike(a: Any, b: Any) -> bool:
 
 def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
   """Values that are alike, with what ``choose`` makes of each two numbers or blocks in them that may differ."""
-  def made(pair: tuple[Any, Any], parts: list[Any]) -> Any: return type(pair[0])(parts) if parts else pair[0] if same(*pair) else choose(*pair)
+
+  def made(pair: tuple[Any, Any], parts: list[Any]) -> Any:
+    return type(pair[0])(parts) if parts else pair[0] if same(*pair) else choose(*pair)
+
   return fold((a, b), pairs_of, made)
 
 
@@ -182,7 +189,10 @@ def select(condition: Block, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
   def choose(a: Any, b: Any) -> Any:
     if number(a) and number(b): return where(condition, a, b)
-    raise ApplicationError(f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks")
+    raise ApplicationError(
+      f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
+    )
+
   return each(a, b, choose)
 
 

@@ -21,7 +21,8 @@ Like = Union[str, Callable[..., Any]]
 
 @dataclass(eq=False)
 class Call:
-  """One call of a function: what its gradients need. Holds memory, not graph nodes, so that a result does not keep itself alive."""
+  """One call of a function: what its gradients need. Holds memory, not graph nodes, so that a result does not keep itself
+  alive."""
   function: Function
   inputs: dict[str, Any]                      # tensors are cut off from their graphs
   outputs: dict[str, Buffer]
@@ -29,14 +30,19 @@ class Call:
   differentiable: list[str]                   # the inputs that the CUSTOM node has as sources, in order
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
-    """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends on."""
+    """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends
+    on."""
     for n, b in self.outputs.items():
       if b.stale:
-        raise GradientError(f"{self.function.__name__}: its gradient needs the output {n} of shape {b.shape}, which was overwritten by "
-                            f"{b.gone or 'a kernel'}; call backward before that, or write to a .clone()")
+        raise GradientError(
+          f"{self.function.__name__}: its gradient needs the output {n} of shape {b.shape}, which was overwritten by "
+          f"{b.gone or 'a kernel'}; call backward before that, or write to a .clone()"
+        )
     known = dict(self.inputs) | {n: Tensor._from_node(b.node) for n, b in self.outputs.items()}
     for i, (n, b) in enumerate(self.outputs.items()):
-      known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, b.dtype, b.shape)).to(b.device).contiguous().realize()
+      known[f"grad_{n}"] = (
+        Tensor._from_node(at[i] if i in at else graph.const(0.0, b.dtype, b.shape)).to(b.device).contiguous().realize()
+      )
     found: dict[str, Tensor] = {}
     for kernel in self.function.backward:
       args = []
@@ -46,8 +52,10 @@ class Call:
           x = self.inputs[p.removeprefix("grad_")]
           known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
-          raise GradientError(f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters are called "
-                              f"as those of the forward kernel, or grad_ and one of its names: {', '.join(self.function.kernel.names)}")
+          raise GradientError(
+            f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters are called "
+            f"as those of the forward kernel, or grad_ and one of its names: {', '.join(self.function.kernel.names)}"
+          )
         args.append(known[p])
       kernel(*args, **{n: v for n, v in self.given.items() if n in kernel.symbols})
     return [(s, found[f"grad_{n}"].lazydata) for n, s in zip(self.differentiable, sources) if f"grad_{n}" in found]
@@ -62,7 +70,8 @@ class Function:
     self.__name__, self.__doc__ = kernel.name, kernel.__doc__
 
   def __call__(self, *inputs: Any, **given: Any) -> Any:
-    """The outputs, a Tensor or a tuple of them. Raises GradientError where a gradient is needed and there is no backward kernel."""
+    """The outputs, a Tensor or a tuple of them. Raises GradientError where a gradient is needed and there is no backward
+    kernel."""
     if len(inputs) != len(self.inputs):
       raise ArgumentError(f"{self.__name__}: takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), got {len(inputs)}")
     named = dict(zip(self.inputs, inputs))
@@ -70,7 +79,9 @@ class Function:
     device = tensors[0].device if tensors else default_device()
     needs = mode.grad and any(t._state > 0 for t in tensors)
     if needs and not self.backward:
-      raise GradientError(f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it under no_grad()")
+      raise GradientError(
+        f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it under no_grad()"
+      )
     plain = {n: x.detach().contiguous().realize() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
@@ -88,12 +99,15 @@ class Function:
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
     if isinstance(like, str):
-      if like not in inputs: raise ArgumentError(f"{self.__name__}: output {name} is like {like!r}, which is none of {', '.join(self.inputs)}")
+      if like not in inputs:
+        raise ArgumentError(f"{self.__name__}: output {name} is like {like!r}, which is none of {', '.join(self.inputs)}")
       return new_tensor(device, inputs[like].shape, inputs[like].dtype)
     got = like(*inputs.values())
     shape, dtype = got if len(got) == 2 and isinstance(got[0], (tuple, list)) else (got, None)
     first = next((x for x in inputs.values() if isinstance(x, Tensor)), None)
-    return new_tensor(device, tuple(shape), dtypes.of(dtype) if dtype is not None else first.dtype if first is not None else dtypes.default_float)
+    return new_tensor(
+      device, tuple(shape), dtypes.of(dtype) if dtype is not None else first.dtype if first is not None else dtypes.default_float
+    )
 
 
 def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
@@ -102,20 +116,26 @@ def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
 
 
 @checked
-def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None, outputs: Mapping[str, Like] | None = None) -> Function:
+def function(
+  kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None, outputs: Mapping[str, Like] | None = None
+) -> Function:
   """A function of tensors from a kernel that writes its last parameters.
 
-  ``outputs`` says what the written parameters are like: a parameter's name to an input's name (its shape and dtype), or to a function of all
-  inputs that gives a shape, or ``(shape, dtype)``. Left out, the last parameter is the output, like the first.
-  ``backward``, a kernel or several, makes the function differentiable. Their parameters are found by name: those of ``kernel`` (inputs and
-  outputs, as they were), ``grad_`` and an output's name (read), ``grad_`` and an input's name (written). Raises ArgumentError for names
-  that the kernel has not.
+  ``outputs`` says what the written parameters are like: a parameter's name to an input's name (its shape and dtype), or to a
+  function of all inputs that gives a shape, or ``(shape, dtype)``. Left out, the last parameter is the output, like the first.
+  ``backward``, a kernel or several, makes the function differentiable. Their parameters are found by name: those of ``kernel``
+  (inputs and outputs, as they were), ``grad_`` and an output's name (read), ``grad_`` and an input's name (written). Raises
+  ArgumentError for names that the kernel has not.
   """
   names = [kernel.names[i] for i in kernel.given]
   made = dict(outputs) if outputs is not None else {names[-1]: names[0]}
   unknown = [n for n in made if n not in names]
-  if unknown: raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
+  if unknown:
+    raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
   wrong = [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]
-  if wrong: raise ArgumentError(f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a function")
+  if wrong:
+    raise ArgumentError(
+      f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a function"
+    )
   kernels = () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward)
   return Function(kernel, kernels, made)

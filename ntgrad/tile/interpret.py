@@ -1,7 +1,8 @@
-"""Reading an application: its Python source is gone through statement by statement, with blocks for the values that a kernel computes.
+"""Reading an application: its Python source is gone through statement by statement, with blocks for the values that a kernel
+computes.
 
-What is known while reading (shapes, numbers, conditions on them) is computed by Python itself; loops and conditions on blocks become
-regions of the kernel. An error names the line.
+What is known while reading (shapes, numbers, conditions on them) is computed by Python itself; loops and conditions on blocks
+become regions of the kernel. An error names the line.
 """
 from __future__ import annotations
 
@@ -47,16 +48,47 @@ from .trace import Tracer, Variable, values_in
 _MOST_CALLS = 64
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
-  ast.Mod: operator.mod, ast.Pow: operator.pow, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
-  ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.MatMult: operator.matmul}
+  ast.Add: operator.add,
+  ast.Sub: operator.sub,
+  ast.Mult: operator.mul,
+  ast.Div: operator.truediv,
+  ast.FloorDiv: operator.floordiv,
+  ast.Mod: operator.mod,
+  ast.Pow: operator.pow,
+  ast.BitAnd: operator.and_,
+  ast.BitOr: operator.or_,
+  ast.BitXor: operator.xor,
+  ast.LShift: operator.lshift,
+  ast.RShift: operator.rshift,
+  ast.MatMult: operator.matmul,
+}
 _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-  ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
+  ast.Eq: operator.eq,
+  ast.NotEq: operator.ne,
+  ast.Lt: operator.lt,
+  ast.LtE: operator.le,
+  ast.Gt: operator.gt,
+  ast.GtE: operator.ge,
+  ast.Is: operator.is_,
+  ast.IsNot: operator.is_not,
+  ast.In: lambda a, b: a in b,
+  ast.NotIn: lambda a, b: a not in b,
+}
 _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Add: operator.iadd, ast.Sub: operator.isub, ast.Mult: operator.imul, ast.Div: operator.itruediv, ast.FloorDiv: operator.ifloordiv,
-  ast.Mod: operator.imod, ast.Pow: operator.ipow, ast.BitAnd: operator.iand, ast.BitOr: operator.ior, ast.BitXor: operator.ixor,
-  ast.LShift: operator.ilshift, ast.RShift: operator.irshift, ast.MatMult: operator.imatmul}
+  ast.Add: operator.iadd,
+  ast.Sub: operator.isub,
+  ast.Mult: operator.imul,
+  ast.Div: operator.itruediv,
+  ast.FloorDiv: operator.ifloordiv,
+  ast.Mod: operator.imod,
+  ast.Pow: operator.ipow,
+  ast.BitAnd: operator.iand,
+  ast.BitOr: operator.ior,
+  ast.BitXor: operator.ixor,
+  ast.LShift: operator.ilshift,
+  ast.RShift: operator.irshift,
+  ast.MatMult: operator.imatmul,
+}
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 
 
@@ -83,14 +115,18 @@ class Interpreter:
     scope = Scope(dict(zip(names, tiles)), None, fn, code.file, fn.__name__)
     out = self.body(code.tree.body, scope)
     if out is not None and out.value is not None:
-      raise ApplicationError(f"{fn.__name__} returns a value; an application stores: assign to one of its parameters {', '.join(names)}")
+      raise ApplicationError(
+        f"{fn.__name__} returns a value; an application stores: assign to one of its parameters {', '.join(names)}"
+      )
 
   def call(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call whatever an application calls."""
     if isinstance(fn, Closure):
       return self.enter(fn.code, self.bind_closure(fn, args, kwargs), fn.scope, None, getattr(fn.code.tree, "name", "lambda"))
-    if isinstance(fn, types.MethodType) and ours(fn.__func__): pass
-    elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType): return self.call(fn.__func__, (fn.__self__, *args), kwargs)
+    if isinstance(fn, types.MethodType) and ours(fn.__func__):
+      pass
+    elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
+      return self.call(fn.__func__, (fn.__self__, *args), kwargs)
     fn, args, kwargs = NATIVE.get(fn, fn) if hashable(fn) else fn, tuple(args), kwargs
     wrapped = getattr(fn, "__wrapped__", None)
     if isinstance(fn, types.FunctionType) and not ours(fn) and any(map(computed, (*args, *kwargs.values()))):
@@ -115,7 +151,9 @@ class Interpreter:
 
   def enter(self, code: Code, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, name: str) -> Any:
     if self.depth >= _MOST_CALLS:
-      raise ApplicationError(f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is read")
+      raise ApplicationError(
+        f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is read"
+      )
     scope = Scope(names, around, fn, code.file, name)
     self.depth += 1
     try:
@@ -184,15 +222,19 @@ class Interpreter:
       case ast.FunctionDef(): scope.names[s.name] = self.closure(s, scope)
       case ast.Assert():
         held = self.value(s.test, scope)
-        if computed(held): raise ApplicationError("assert: the condition is known only when the kernel runs; assert takes what is known before")
-        if not held: raise ApplicationError(f"assertion failed{': ' + str(self.value(s.msg, scope)) if s.msg is not None else ''}")
+        if computed(held):
+          raise ApplicationError("assert: the condition is known only when the kernel runs; assert takes what is known before")
+        if not held:
+          raise ApplicationError(f"assertion failed{': ' + str(self.value(s.msg, scope)) if s.msg is not None else ''}")
       case ast.Pass(): pass
       case ast.Import() | ast.ImportFrom():
         for a in s.names:
           module = __import__(s.module if isinstance(s, ast.ImportFrom) and s.module else a.name, fromlist=["_"])
           scope.names[a.asname or a.name] = getattr(module, a.name) if isinstance(s, ast.ImportFrom) else module
       case _:
-        raise ApplicationError(f"an application has no {type(s).__name__.lower()} statement; it has assignments, calls, for, while, if, def, return")
+        raise ApplicationError(
+          f"an application has no {type(s).__name__.lower()} statement; it has assignments, calls, for, while, if, def, return"
+        )
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
@@ -213,10 +255,15 @@ class Interpreter:
         del held[mark - 1:]
         if isinstance(base, (Tile, Source)):
           place = base[at]
-          if isinstance(place, (Tile, Reference)): place.store(value)
-          else: raise ApplicationError("a part of a block cannot be assigned; store the whole tile, with tl.where for the elements that stay")
+          if isinstance(place, (Tile, Reference)):
+            place.store(value)
+          else:
+            raise ApplicationError(
+              "a part of a block cannot be assigned; store the whole tile, with tl.where for the elements that stay"
+            )
         elif isinstance(base, (list, dict)): base[at] = value
-        else: raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")
+        else:
+          raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")
       case ast.Tuple() | ast.List():
         values = list(value)
         if len(values) != len(target.elts): raise ApplicationError(f"{len(target.elts)} names for {len(values)} values")
@@ -238,7 +285,9 @@ class Interpreter:
       return Returned(self.joined(condition, (a, b), {"": (va, vb)})[""])
     (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = self.side(s.body, scope), self.side(s.orelse, scope)
     old = scope.names
-    changed = [n for n in dict.fromkeys((*names_a, *names_b)) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)]
+    changed = [
+      n for n in dict.fromkeys((*names_a, *names_b)) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)
+    ]
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
       both_have = n in names_a and n in names_b and not isinstance(names_a[n], Unbound) and not isinstance(names_b[n], Unbound)
@@ -256,7 +305,8 @@ class Interpreter:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
     inner = Scope(dict(scope.names), scope.around, scope.fn, scope.file, scope.name)
-    with self.unmoved("an `if` whose condition is known only when the kernel runs"), self.tracer.region() as statements: out = self.body(stmts, inner)
+    with self.unmoved("an `if` whose condition is known only when the kernel runs"), self.tracer.region() as statements:
+      out = self.body(stmts, inner)
     level = len(self.tracer.outer)
     for x in values_in(inner.names, out):
       if isinstance(x, (Block, Place)) and x.level is not None and x.level > level: x.level = level
@@ -270,8 +320,10 @@ class Interpreter:
     for x, old in before:
       now, then = (list(c.values() if isinstance(c, dict) else c) for c in (x, old))
       if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
-        raise ApplicationError(f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can be changed there: "
-                               "assign a name, or loop over tl.static_range")
+        raise ApplicationError(
+          f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can be changed there: "
+          "assign a name, or loop over tl.static_range"
+        )
 
   def joined(self, condition: Block, sides: tuple[list[UOp], list[UOp]], pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """An IF with effects; what its sides assign goes through variables."""
@@ -300,7 +352,9 @@ class Interpreter:
     b = truth(got)
     if b.value.op is Ops.CONST: return bool(b.value.arg)
     if any(n != 1 for n in b.shape):
-      raise ApplicationError(f"`{what}` takes one condition a program, got a block of shape {b.shape}; tl.where chooses element by element")
+      raise ApplicationError(
+        f"`{what}` takes one condition a program, got a block of shape {b.shape}; tl.where chooses element by element"
+      )
     return Block(b.value)
 
   # ---- loops
@@ -327,7 +381,9 @@ class Interpreter:
     def read(names: dict[str, Any]) -> None:
       inner = Scope(names, scope.around, scope.fn, scope.file, scope.name)
       self.assign(s.target, item(k), inner)
-      if self.body(s.body, inner) is not None: raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+      if self.body(s.body, inner) is not None:
+        raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+
     self.no_jumps(s)
     carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [k.arg[0]], assigned(s.target))
     if isinstance(end, int) and not statements and (totals := accumulations(carried, variables, initial, updates, k)) is not None:
@@ -341,7 +397,9 @@ class Interpreter:
         t.inside.append(k.arg[0])
         t.update([(variables[n], updates[n]) for n in carried])
         t.inside.pop()
-      t.statements.append(UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.const(end) if isinstance(end, int) else end), *inner), k.arg[0]))
+      t.statements.append(
+        UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.const(end) if isinstance(end, int) else end), *inner), k.arg[0])
+      )
     for n in assigned(s.target):
       if not self.stores(n, scope): scope.names[n] = Unbound(f"it counts the loop at line {s.lineno}")
     return None
@@ -360,12 +418,16 @@ class Interpreter:
       before = len(t.statements)
       got = self.value(s.test, inner)
       conditions.append((truth(got), len(t.statements) > before))
-      if self.body(s.body, inner) is not None: raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+      if self.body(s.body, inner) is not None:
+        raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+
     carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [], [])
     self.settle(carried, variables, initial, scope)
     c, stated = conditions[-1]
     if any(n != 1 for n in c.shape):
-      raise ApplicationError(f"`while` takes one condition a program, got a block of shape {c.shape}; reduce it with tl.max or tl.sum")
+      raise ApplicationError(
+        f"`while` takes one condition a program, got a block of shape {c.shape}; reduce it with tl.max or tl.sum"
+      )
     if stated:   # found before the loop, and at the end of each round
       going = t.variable(dtypes.bool, ())
       t.assign(going, truth(start).value)
@@ -383,22 +445,34 @@ class Interpreter:
   def no_jumps(self, s: ast.For | ast.While) -> None:
     for n in ast.walk(s):
       if isinstance(n, (ast.Break, ast.Continue)):
-        raise ApplicationError(f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; put the rest under an if")
+        raise ApplicationError(
+          f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; put the rest under an if"
+        )
 
-  def carry(self, s: ast.stmt, stmts: Sequence[ast.stmt], scope: Scope, read: Callable[[dict[str, Any]], None],
-            around: list[int], counters: Sequence[str]) -> tuple[list[str], dict[str, Variable], dict[str, Any], list[UOp], dict[str, UOp]]:
+  def carry(
+    self,
+    s: ast.stmt,
+    stmts: Sequence[ast.stmt],
+    scope: Scope,
+    read: Callable[[dict[str, Any]], None],
+    around: list[int],
+    counters: Sequence[str],
+  ) -> tuple[list[str], dict[str, Variable], dict[str, Any], list[UOp], dict[str, UOp]]:
     """Read a loop's body with what it changes from round to round in variables.
 
     Gives those names, their variables and first values, the body's statements, and each variable's next value.
     """
     t = self.tracer
-    changing = [n for n in assigned_names(stmts) if n not in counters and n in scope.names and number(scope.names[n]) and
-                not self.stores(n, scope)]
+    changing = [
+      n
+      for n in assigned_names(stmts)
+      if n not in counters and n in scope.names and number(scope.names[n]) and not self.stores(n, scope)
+    ]
     kinds = {n: together(scope.names[n]) for n in changing}
     variables = {n: t.variable(*kinds[n]) for n in changing}
-    written: set[UOp] = set()        # what the body writes
-    tries = 0                        # of finding the variables' dimensions
-    lost: dict[str, Unbound] = {}    # what it changes that no variable can hold
+    written: set[UOp] = set()  # what the body writes
+    tries = 0  # of finding the variables' dimensions
+    lost: dict[str, Unbound] = {}  # what it changes that no variable can hold
     while True:
       names = dict(scope.names) | {n: v.block for n, v in variables.items()} | lost
       pinned, kept = len(t.pinned), t.unchanged(written)
@@ -407,20 +481,31 @@ class Interpreter:
         read(names)
         self.known, self.written = dict(t.known), written | t.written
       written = self.written
-      if any(level <= len(t.outer) for level in t.pinned[pinned:]) or len(t.unchanged(written)) < len(kept): continue
-      gone = [n for n, x in scope.names.items() if n not in changing and n not in counters and n not in lost and
-              not isinstance(x, Unbound) and not same(names[n], x)]
+      if any(level <= len(t.outer) for level in t.pinned[pinned:]) or len(t.unchanged(written)) < len(kept):
+        continue
+      gone = [
+        n
+        for n, x in scope.names.items()
+        if n not in changing and n not in counters and n not in lost and not isinstance(x, Unbound) and not same(names[n], x)
+      ]
       if gone:
-        lost |= {n: Unbound(f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only") for n in gone}
+        lost |= {
+          n: Unbound(f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only")
+          for n in gone
+        }
         continue
       new = dict(kinds)
       for n in changing:
-        if not number(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
+        if not number(names[n]):
+          raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
         d, shape = together(names[n])
         old_d, old_shape = kinds[n]
-        if not is_value(scope.names[n]): new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
+        if not is_value(scope.names[n]):
+          new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
         elif shape != old_shape:
-          raise ApplicationError(f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; a loop keeps shapes")
+          raise ApplicationError(
+            f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; a loop keeps shapes"
+          )
         elif d is not old_d and promote(old_d, d) is not old_d:
           raise ApplicationError(f"{n!r} is {old_d} before the loop and {d} after a round of it; convert one with .to")
       if new != kinds:
@@ -428,12 +513,14 @@ class Interpreter:
         variables = {n: t.variable(*kinds[n]) for n in changing}
         continue
       axes = {n: t.settled(v.axes) for n, v in variables.items()}
-      if tries == 5 or all(axes[n] == variables[n].axes for n in changing): break
-      tries += 1   # once more, with the names that the body has for the dimensions
+      if tries == 5 or all(axes[n] == variables[n].axes for n in changing):
+        break
+      tries += 1  # once more, with the names that the body has for the dimensions
       variables = {n: t.variable(*kinds[n], axes[n]) for n in changing}
     scope.names.update(lost)
     for n in names:
-      if n not in scope.names and n not in counters: scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
+      if n not in scope.names and n not in counters:
+        scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
     updates = {n: plain(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
     return changing, variables, {n: scope.names[n] for n in changing}, statements, updates
 
@@ -491,13 +578,17 @@ class Interpreter:
         return select(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
       case ast.Attribute():
         x = self.value(e.value, scope)
-        try: return self.with_number(getattr(x, e.attr))
+        try:
+          return self.with_number(getattr(x, e.attr))
         except AttributeError:
           what = getattr(x, "__name__", type(x).__name__)
           names = [n for n in dir(x) if not n.startswith("_")]
           import difflib
+
           near = difflib.get_close_matches(e.attr, names, 3)
-          raise ApplicationError(f"{what} has no {e.attr!r}{'; did you mean ' + ' or '.join(near) + '?' if near else ''}") from None
+          raise ApplicationError(
+            f"{what} has no {e.attr!r}{'; did you mean ' + ' or '.join(near) + '?' if near else ''}"
+          ) from None
       case ast.Subscript(): return self.value(e.value, scope)[self.value(e.slice, scope)]
       case ast.Slice(): return slice(*(None if x is None else self.value(x, scope) for x in (e.lower, e.upper, e.step)))
       case ast.Tuple(): return tuple(self.items(e.elts, scope))
@@ -521,8 +612,10 @@ class Interpreter:
   def with_number(self, x: Any) -> Any:
     """A Symbol that an application uses is the number it stands for here."""
     if not isinstance(x, Symbol): return x
-    try: return evaluate(x, self.values)
-    except ArgumentError: raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
+    try:
+      return evaluate(x, self.values)
+    except ArgumentError:
+      raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
 
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
     out: list[Any] = []

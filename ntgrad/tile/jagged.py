@@ -15,9 +15,9 @@ from ntgrad.tensor import Tensor
 class Jagged:
   """An argument for ``Tensor(ndim, jagged_dim=d)``: a batch whose entries have different sizes along one dimension.
 
-  ``values`` has the entries one behind the other along that dimension, without a batch dimension: for entries of (length, 64) it is
-  (total, 64), and the jagged tensor is (batch, greatest length, 64) with ``dim`` 1. ``offsets`` are batch + 1 ints: where each entry begins,
-  and the end. Elements behind an entry's end are outside the tensor: loads give ``other``, stores do nothing.
+  ``values`` has the entries one behind the other along that dimension, without a batch dimension: for entries of (length, 64) it
+  is (total, 64), and the jagged tensor is (batch, greatest length, 64) with ``dim`` 1. ``offsets`` are batch + 1 ints: where each
+  entry begins, and the end. Elements behind an entry's end are outside the tensor: loads give ``other``, stores do nothing.
   Raises ShapeError and ArgumentError for offsets that do not fit.
   """
   values: Any
@@ -28,17 +28,22 @@ class Jagged:
     shape = getattr(self.values, "shape", None)
     if not isinstance(shape, Iterable) or not hasattr(self.values, "dtype"):
       raise ArgumentError(f"Jagged: values are {shown(self.values)}; they are a tensor or an array")
-    if not isinstance(self.dim, int) or isinstance(self.dim, bool): raise ArgumentError(f"Jagged: dim is {shown(self.dim)}; it is a whole number")
+    if not isinstance(self.dim, int) or isinstance(self.dim, bool):
+      raise ArgumentError(f"Jagged: dim is {shown(self.dim)}; it is a whole number")
     try: starts = self.starts
-    except ValueError: starts = np.zeros(())   # rows of different lengths
-    if starts.ndim != 1 or starts.dtype.kind not in "iu": raise ArgumentError(f"Jagged: offsets are {shown(self.offsets)}; they are a row of ints")
+    except ValueError: starts = np.zeros(())  # rows of different lengths
+    if starts.ndim != 1 or starts.dtype.kind not in "iu":
+      raise ArgumentError(f"Jagged: offsets are {shown(self.offsets)}; they are a row of ints")
     host = self.lengths
     if len(host) < 1 or (host < 0).any():
       raise ArgumentError(f"Jagged: offsets rise from 0, one more than there are entries, got {self.starts.tolist()}")
-    if not 1 <= self.dim <= len(self.values.shape): raise ShapeError(f"Jagged: dim is between 1 and {len(self.values.shape)}, got {shown(self.dim)}")
+    if not 1 <= self.dim <= len(self.values.shape):
+      raise ShapeError(f"Jagged: dim is between 1 and {len(self.values.shape)}, got {shown(self.dim)}")
     if self.starts[0] != 0 or self.starts[-1] != self.values.shape[self.dim - 1]:
-      raise ShapeError(f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have {self.values.shape[self.dim - 1]} "
-                       "along that dimension")
+      raise ShapeError(
+        f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have {self.values.shape[self.dim - 1]} "
+        "along that dimension"
+      )
 
   @property
   def starts(self) -> np.ndarray[Any, Any]:

@@ -1,7 +1,7 @@
 """Kernels as people write them: an arrangement of symbolic tensors, and an application for one program.
 
-``make`` puts the two together. The kernel is specialised for the shapes, dtypes and compile-time values that it is called with: the
-arrangement gets its numbers, the application is read, and the result goes the way of every kernel.
+``make`` puts the two together. The kernel is specialised for the shapes, dtypes and compile-time values that it is called with:
+the arrangement gets its numbers, the application is read, and the result goes the way of every kernel.
 """
 from __future__ import annotations
 
@@ -42,34 +42,59 @@ from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, s
 
 
 @checked
-def make(arrangement: Callable[..., Any], application: Callable[..., Any], tensors: Sequence[Tensor], *, kernel_name: str | None = None,
-         num_warps: int | Sequence[int] | None = None, num_stages: int | Sequence[int] | None = None, max_num_configs: int | None = None,
-         output_dir: str | None = None, caller: str | None = None) -> TileKernel:
+def make(
+  arrangement: Callable[..., Any],
+  application: Callable[..., Any],
+  tensors: Sequence[Tensor],
+  *,
+  kernel_name: str | None = None,
+  num_warps: int | Sequence[int] | None = None,
+  num_stages: int | Sequence[int] | None = None,
+  max_num_configs: int | None = None,
+  output_dir: str | None = None,
+  caller: str | None = None,
+) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
-  ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application`` takes as many
-  parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner; ``output_dir`` keeps the
-  generated source there. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
+  ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
+  takes as many parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner;
+  ``output_dir`` keeps the generated source there. Raises ShapeError, AxisError and ArgumentError, with the line of the
+  arrangement, for what does not fit.
   """
   names = parameter_names(application)
   if len(names) != len(tensors):
-    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each")
+    raise ArgumentError(
+      f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each"
+    )
   sources = named(tensors, names)
   check_takes("make", arrangement, len(sources))
-  try: arranged = arrangement(*sources)
-  except NtgradError as e: raise at_line(e, arrangement) from None
+  try:
+    arranged = arrangement(*sources)
+  except NtgradError as e:
+    raise at_line(e, arrangement) from None
   arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged) if isinstance(arranged, (tuple, list)) else ()
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
-    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
-                        "it returns one arranged tensor for each")
-  return TileKernel(application, sources, arranged, kernel_name or application.__name__, options(num_warps, num_stages, max_num_configs), output_dir)
+    raise ArgumentError(
+      f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
+      "it returns one arranged tensor for each"
+    )
+  return TileKernel(
+    application,
+    sources,
+    arranged,
+    kernel_name or application.__name__,
+    options(num_warps, num_stages, max_num_configs),
+    output_dir,
+  )
 
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
-  """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
+  """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or
+  ``@tile.jit(num_warps=4)``."""
   around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
   if fn is None: return lambda f: _jit(f, around, settings)
-  if not callable(fn): raise ArgumentError(f"jit: {shown(fn)} is no function; decorate one with @tile.jit, or @tile.jit(num_warps=4)")
+  if not callable(fn):
+    raise ArgumentError(f"jit: {shown(fn)} is no function; decorate one with @tile.jit, or @tile.jit(num_warps=4)")
   return _jit(fn, around, settings)
 
 
@@ -77,7 +102,8 @@ def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, 
   annotations = inspect.get_annotations(fn, eval_str=True, locals=around)
   names = parameter_names(fn)
   missing = [n for n in names if not isinstance(annotations.get(n), Tensor)]
-  if missing: raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
+  if missing:
+    raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
   arranged = named([annotations[n] for n in names], names)
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
 
@@ -133,12 +159,18 @@ class Specialised:
   def sharing(self) -> tuple[tuple[int, int], ...]:
     """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
     def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.once
-    return tuple((w, p.slot) for w in self.writes for p in self.parameters
-                 if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text())
+
+    return tuple(
+      (w, p.slot)
+      for w in self.writes
+      for p in self.parameters
+      if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text()
+    )
 
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
-    with config(allow_tf32=1 if self.tf32 else config.allow_tf32): spec, parts = program_spec(self.kernel, device, self.name, self.lines)
+    with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
+      spec, parts = program_spec(self.kernel, device, self.name, self.lines)
     spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
     report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
@@ -165,13 +197,22 @@ class Specialised:
 class TileKernel:
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
 
-  def __init__(self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str, settings: dict[str, Any],
-               output_dir: str | None):
+  def __init__(
+    self,
+    application: Any,
+    tensors: tuple[Tensor, ...],
+    arranged: tuple[Tensor, ...],
+    name: str,
+    settings: dict[str, Any],
+    output_dir: str | None,
+  ):
     self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
     self.settings, self.output_dir = settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.names = [t.name for t in tensors]
-    self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]   # the positional arguments of a call
+    self.given = [
+      i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)
+    ]  # the positional arguments of a call
     self.check_grids()
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.identity = fingerprint(name, source_of(application))
@@ -208,7 +249,9 @@ class TileKernel:
         if not want.is_name: continue           # 2 * N: the arrangement checks it
         key = want.name
         if key in values and values[key] != n:
-          raise ShapeError(f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size")
+          raise ShapeError(
+            f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size"
+          )
         values[key] = n
         source[key] = f"dimension {d} of {t.name}"
         self.within(want, n)
@@ -218,7 +261,8 @@ class TileKernel:
         free = [n for n in self.symbols if n not in values]
         raise ArgumentError(f"{self.name}: no compile-time value {name!r}; it has {', '.join(free) or 'none'}")
       if not isinstance(value, int): raise ArgumentError(f"{self.name}: {name} is an int, got {value!r}")
-      if values.get(name, value) != value: raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
+      if values.get(name, value) != value:
+        raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
       values[name] = value
       self.within(s, value)
     return values
@@ -238,8 +282,8 @@ class TileKernel:
   @alone
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
                   device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None) -> Specialised | None:
-    """The kernel for arguments; None where there are no programs. ``device`` (default: the default one) is where it is to run, ``buffers``
-    gives the tuner the arguments' memory."""
+    """The kernel for arguments; None where there are no programs. ``device`` (default: the default one) is where it is to run,
+    ``buffers`` gives the tuner the arguments' memory."""
     if len(taken) != len(self.given):
       names = [self.names[i] for i in self.given]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
@@ -258,7 +302,8 @@ class TileKernel:
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
-    """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first choice."""
+    """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first
+    choice."""
     free = free_symbols(left, self)
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
@@ -295,8 +340,10 @@ class TileKernel:
       parameters.append(p)
       dim = self.tensors[i].jagged_dim
       if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
-        raise ArgumentError(f"{self.name}: {p.name} is {'not jagged' if dim is None else f'jagged in dimension {dim}'}, got "
-                            f"{'a plain tensor; wrap its values and offsets in tile.Jagged' if a.jagged is None else f'one jagged in {a.jagged[0]}'}")
+        got = "a plain tensor; wrap its values and offsets in tile.Jagged"
+        if a.jagged is not None: got = f"one jagged in {a.jagged[0]}"
+        want = "not jagged" if dim is None else f"jagged in dimension {dim}"
+        raise ArgumentError(f"{self.name}: {p.name} is {want}, got {got}")
       if a.jagged is not None:
         p.jagged, p.memory, starts = a.jagged
         p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((shape[0] + 1,)), starts, of=p.name)
@@ -305,30 +352,37 @@ class TileKernel:
     grids = [p for p in parameters if not p.scalar and not p.of]
     for p in grids[1:]:
       if p.arrangement.levels[0] != grids[0].arrangement.levels[0]:
-        raise ShapeError(f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
-                         f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
-                         "all parameters are arranged for the same grid")
+        raise ShapeError(
+          f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
+          f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
+          "all parameters are arranged for the same grid"
+        )
     if any(0 in p.arrangement.levels[0] for p in grids): return None
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
-    return Specialised(self.name, tracer.kernel(), tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir, tracer.tf32)
+    return Specialised(
+      self.name, tracer.kernel(), tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir, tracer.tf32
+    )
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
-    """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in place."""
+    """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
+    place."""
     with lock: launch(self, args, given)
 
   # ---- seeing
   def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
     if args: return self.specialise(*args, **given)
-    if self.last is None: raise ArgumentError(f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each")
+    if self.last is None:
+      raise ArgumentError(f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each")
     return self.last
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the target."""
+    """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the
+    target."""
     return self._seen(args, given).spec(device_for(target)).source.text
 
   def uops(self, *args: Any, **given: Any) -> UOpList:

@@ -1,8 +1,9 @@
 """The language of applications: functions of blocks. ``import ntgrad.tile.language as tl``.
 
-Blocks have shapes and dtypes; arithmetic broadcasts as numpy's does, and Python numbers take part by kind only. Every function here is
-called inside an application, which ``tile.make`` reads; ints and floats are blocks of shape ``()``. Functions of floats compute in
-float32 where they are given ints. Raises ShapeError, AxisError, DTypeError and ArgumentError, with the application's line.
+Blocks have shapes and dtypes; arithmetic broadcasts as numpy's does, and Python numbers take part by kind only. Every function
+here is called inside an application, which ``tile.make`` reads; ints and floats are blocks of shape ``()``. Functions of floats
+compute in float32 where they are given ints. Raises ShapeError, AxisError, DTypeError and ArgumentError, with the application's
+line.
 """
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Shape = Sequence[int]
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:
   got = (shape,) if isinstance(shape, int) else tuple(shape)
-  if not all(isinstance(s, int) and s > 0 for s in got): raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
+  if not all(isinstance(s, int) and s > 0 for s in got):
+    raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
   return got
 
 
@@ -361,7 +363,9 @@ def gather(x: Any, index: Any, axis: int) -> Block:
     if a is None: continue
     place.append(_b.position(i.value) if d == at else i.axes[d])
   var = v.value.src[0]
-  inside = [c for a in (v.axes[at],) if a is not None for c in (ix.ge(_b.position(i.value), 0), ix.lt(_b.position(i.value), a.arg[1]))]
+  inside = [
+    c for a in (v.axes[at],) if a is not None for c in (ix.ge(_b.position(i.value), 0), ix.lt(_b.position(i.value), a.arg[1]))
+  ]
   gate = ix.both(*inside)
   src = (var, UOp(Ops.INDEX, dtypes.index, tuple(p for p in place if p is not None)))
   return Block(UOp(Ops.LOAD, v.dtype, src if gate is ix.TRUE else (*src, gate)), i.axes)
@@ -369,15 +373,18 @@ def gather(x: Any, index: Any, axis: int) -> Block:
 
 # ---- matrix products
 
-def dot(x: Any, y: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None, out_dtype: Any = None) -> Block:
+def dot(
+  x: Any, y: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None, out_dtype: Any = None
+) -> Block:
   """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
 
-  ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee" (the
-  default) does not.
+  ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
+  (the default) does not.
   """
   if input_precision not in (None, "ieee", "tf32", "tf32x3"):
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
-  if input_precision == "tf32" or allow_tf32: tracer().tf32 = True
+  if input_precision == "tf32" or allow_tf32:
+    tracer().tf32 = True
   return tracer().dot(x, y, acc, None if out_dtype is None else dtypes.of(out_dtype))
 
 
@@ -389,7 +396,8 @@ def _reference(name: str, where_: Any) -> Reference | Tile:
 
 
 def load(where: Any, mask: Any = None, other: Any = None) -> Block:
-  """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false, ``other``."""
+  """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
+  ``other``."""
   r = _reference("load", where)
   if isinstance(r, Tile):
     b = r.load()
@@ -435,7 +443,8 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
 # ---- random numbers
 
 def rand(seed: Any, offset: Any) -> Block:
-  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every backend."""
+  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every
+  backend."""
   bits = randbits(seed, offset)
   return _b.cast(_b.binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
 
@@ -485,7 +494,14 @@ class libdevice:
   sin, cos, tan, tanh, erf = staticmethod(sin), staticmethod(cos), staticmethod(tan), staticmethod(tanh), staticmethod(erf)
   floor, ceil, rint, trunc = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc)
   fabs = abs = staticmethod(abs)
-  fmax, fmin, pow, fma, isnan = staticmethod(maximum), staticmethod(minimum), staticmethod(pow), staticmethod(fma), staticmethod(isnan)
+  fmax, fmin, pow, fma, isnan = (
+    staticmethod(maximum),
+    staticmethod(minimum),
+    staticmethod(pow),
+    staticmethod(fma),
+    staticmethod(isnan),
+  )
+
   @staticmethod
   def log10(x: Any) -> Block: return log2(x) * math.log10(2)
   @staticmethod

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class Argument(NamedTuple):
-  """What a kernel is specialised for: shape and dtype; of a jagged tensor its dimension, shape in memory, and the offsets' dtype."""
+  """What a kernel is specialised for: shape and dtype; of a jagged tensor its dimension, shape in memory, and the offsets'
+  dtype."""
   shape: tuple[int, ...]
   dtype: DType
   jagged: tuple[int, tuple[int, ...], DType] | None = None
@@ -59,7 +60,8 @@ def describe(a: Any) -> Argument:
     if not -(1 << 63) <= a < 1 << 63: raise ArgumentError(f"{shown(a)} as an argument; numbers are int64 at most")
     return Argument((), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64)
   if isinstance(a, float): return Argument((), dtypes.float32)
-  if isinstance(a, Jagged): return Argument(a.shape, describe(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe(a.offsets).dtype))
+  if isinstance(a, Jagged):
+    return Argument(a.shape, describe(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe(a.offsets).dtype))
   shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
   if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
   if not isinstance(dtype, DType):
@@ -91,7 +93,9 @@ def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
 
 def with_numbers(args: Sequence[Any]) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
-  device: str = next(a for a in args if type(a) is Tensor).lazydata.arg.device if any(type(a) is Tensor for a in args) else default_device()
+  device: str = (
+    next(a for a in args if type(a) is Tensor).lazydata.arg.device if any(type(a) is Tensor for a in args) else default_device()
+  )
   out = []
   for a in args:
     dtype = _NUMBERS.get(type(a))
@@ -113,7 +117,8 @@ _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
-  if len(devices) > 1: raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
+  if len(devices) > 1:
+    raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
   device = devices.pop() if devices else default_device()
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
@@ -132,7 +137,9 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
   launcher = launcher_of(specialised, device)
-  if len(nodes) == len(args) and all(type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)):
+  if len(nodes) == len(args) and all(
+    type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
+  ):
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
@@ -150,16 +157,21 @@ def memory_of(t: Tensor) -> Buffer:
 
 
 def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str, back: list[Callable[[], None]]) -> list[Tensor]:
-  """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they came from."""
+  """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they
+  came from."""
   out: list[Tensor] = []
   for name, a, written in arguments:
     t, write_back = as_tensor(kernel, name, a, device, written)
     if t._state > 0 and mode.grad:
-      raise GradientError(f"{kernel}: {name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it")
+      raise GradientError(
+        f"{kernel}: {name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it"
+      )
     if written:
       t.realize()
       if t._alias.memory is None and base_of(t.lazydata).arg.storage.read_only:
-        raise ArgumentError(f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy (.clone())")
+        raise ArgumentError(
+          f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy (.clone())"
+        )
       if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
@@ -247,7 +259,9 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
   else:
     from ntgrad import interchange
     if not interchange.speaks(a):
-      raise ArgumentError(f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}")
+      raise ArgumentError(
+        f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"
+      )
     found = interchange.take(a)
     if found.kind == interchange.CUDA:
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
@@ -269,4 +283,6 @@ def check_overlap(launcher: Launcher, storages: Sequence[Storage]) -> None:
       if same and (w, i) in launcher.sharing: continue
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
-      raise ArgumentError(f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; give {a} memory of its own")
+      raise ArgumentError(
+        f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; give {a} memory of its own"
+      )

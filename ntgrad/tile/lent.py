@@ -1,4 +1,5 @@
-"""Tensors of other libraries that are on a GPU, as arguments of kernels: worked on where they are, in order with their libraries' streams."""
+"""Tensors of other libraries that are on a GPU, as arguments of kernels: worked on where they are, in order with their libraries'
+streams."""
 from __future__ import annotations
 
 import ctypes
@@ -18,10 +19,11 @@ from ntgrad.tensor import Tensor
 
 
 class Lent:
-  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call: ``with Lent(args) as args``.
+  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call: ``with Lent(args) as
+  args``.
 
-  They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes after
-  what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
+  They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
+  after what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
   """
   __slots__ = ("args", "asked", "streams", "copies", "taken")
 
@@ -74,7 +76,10 @@ class Lent:
     if kind is not None: return
     for b, f in self.copies:
       if not b.storage.version or not b.nbytes: continue
-      if f.read_only: raise InterchangeError(f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be written")
+      if f.read_only:
+        raise InterchangeError(
+          f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be written"
+        )
       device = get_device(f.device)
       device.copy_from(f.address, device, b.raw, b.nbytes)
     for device, stream in self.streams: device.precede(stream)

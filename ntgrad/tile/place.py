@@ -16,7 +16,8 @@ from .block import Block, binary, block, broadcast_shapes, give_operators, plain
 
 @dataclass(eq=False)
 class Parameter:
-  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers, its dtype."""
+  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers, its
+  dtype."""
   name: str
   slot: int
   arrangement: Arrangement
@@ -56,14 +57,16 @@ class Level:
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
-  def dtype(self) -> Any: return self._parameter.dtype if self._level + 1 == len(self._parameter.levels) else Level(self._parameter, self._level + 1)
+  def dtype(self) -> Any:
+    return self._parameter.dtype if self._level + 1 == len(self._parameter.levels) else Level(self._parameter, self._level + 1)
 
 
 class Place:
   """Where elements are in memory, and, once it has been read, what they were then.
 
-  ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which is read
-  anew each time. The elements are loaded when they are first needed, at the latest before they are written (``Tracer.pin``).
+  ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which
+  is read anew each time. The elements are loaded when they are first needed, at the latest before they are written
+  (``Tracer.pin``).
   """
   _parameter: Parameter
   level: int | None = None
@@ -86,7 +89,8 @@ class Place:
 
 
 class Tile(Place):
-  """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level deeper."""
+  """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
+  deeper."""
 
   def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None):
     self._parameter, self._indices, self.level = parameter, indices, level
@@ -97,7 +101,9 @@ class Tile(Place):
 
   def holds(self, value: Any) -> bool:
     """Whether a value is what this tile has in memory."""
-    return isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
+    return (
+      isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
+    )
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -123,7 +129,8 @@ class Tile(Place):
   def __getitem__(self, index: Any) -> Any:
     if self.innermost: return block(self)[index]
     got = index if isinstance(index, tuple) else (index,)
-    if len(got) != self.ndim: raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
+    if len(got) != self.ndim:
+      raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
     at = []
     for i, n in zip(got, self.shape):
       u = position(block(i).value)
@@ -138,7 +145,9 @@ class Tile(Place):
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
     if not self.innermost:
-      raise ShapeError(f"{self!r} has levels {p.levels[len(self._indices):]}: index the level {self.shape} before its tiles are read or written")
+      raise ShapeError(
+        f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
+      )
     tile = [ix.const(0) if a is None else a for a in axes]
     levels = [list(tracer().grid), *map(list, self._indices)]
     if len(p.arrangement.levels) > 1: levels.append(tile)
@@ -204,12 +213,14 @@ class Source:
   def strides(self) -> tuple[int, ...]: return tuple(self.stride(d) for d in range(self.ndim))
   def __getitem__(self, index: Any) -> Reference:
     got = index if isinstance(index, tuple) else (index,)
-    if len(got) != self.ndim: raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
+    if len(got) != self.ndim:
+      raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
     return Reference(self._parameter, tuple(block(i) for i in got))
 
 
 class Reference(Place):
-  """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
+  """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does
+  nothing."""
 
   def __init__(self, parameter: Parameter, indices: tuple[Block, ...]):
     self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)

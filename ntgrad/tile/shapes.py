@@ -1,7 +1,7 @@
 """The shapes that meta-operations give, where sizes may be Symbols; and what is refused when they are called.
 
-Each follows the operation of the same name in ``codegen/arrangement.py``, which has numbers and the last word. A size that is not known
-is taken for 1 or more.
+Each follows the operation of the same name in ``codegen/arrangement.py``, which has numbers and the last word. A size that is not
+known is taken for 1 or more.
 """
 from __future__ import annotations
 
@@ -78,9 +78,12 @@ def expand(shape: Shape, want: Shape) -> Shape:
   for d, (n, w) in enumerate(zip(shape, want)):
     if isinstance(w, int) and w < -1: raise ArgumentError(f"expand: dimension {d} to {w}; sizes are 0 or more, or -1")
     if w == -1 or n == 1 or n == w: continue
-    if isinstance(n, int): raise ShapeError(f"expand: dimension {d} of {shape} is {n}, only a dimension of 1 becomes {w}; -1 leaves it alone")
-    raise ShapeError(f"expand: dimension {d} of {shape} is {n}, which is not known to be 1 and cannot become {w}; -1 leaves it alone, and a "
-                     "tensor whose dimension is always 1 is declared so: Tensor(shape=(1, ...))")
+    if isinstance(n, int):
+      raise ShapeError(f"expand: dimension {d} of {shape} is {n}, only a dimension of 1 becomes {w}; -1 leaves it alone")
+    raise ShapeError(
+      f"expand: dimension {d} of {shape} is {n}, which is not known to be 1 and cannot become {w}; -1 leaves it alone, and a "
+      "tensor whose dimension is always 1 is declared so: Tensor(shape=(1, ...))"
+    )
   return tuple(n if w == -1 else w for n, w in zip(shape, want))
 
 
@@ -96,7 +99,8 @@ def squeeze(shape: Shape, gone: tuple[int, ...]) -> Shape:
 def permutation(dims: Any, n: int) -> tuple[int, ...]:
   """An order of all ``n`` dimensions."""
   order = axes("permute", dims, n)
-  if len(order) != n: raise AxisError(f"permute: each of {n} dimensions once, got {tuple(dims) if isinstance(dims, tuple | list) else dims}")
+  if len(order) != n:
+    raise AxisError(f"permute: each of {n} dimensions once, got {tuple(dims) if isinstance(dims, tuple | list) else dims}")
   return order
 
 
@@ -148,11 +152,14 @@ def index(shape: Shape, keys: tuple[Any, ...]) -> Shape:
   for k in keys:
     if k is None: out.append(1)
     else:
-      if isinstance(k, slice): out.append(_sliced(shape[d], k))
-      elif isinstance(k, bool) or not isinstance(k, int | Symbol): raise ArgumentError(f"index: ints, Symbols, slices, None and ..., got {k!r}")
+      if isinstance(k, slice):
+        out.append(_sliced(shape[d], k))
+      elif isinstance(k, bool) or not isinstance(k, int | Symbol):
+        raise ArgumentError(f"index: ints, Symbols, slices, None and ..., got {k!r}")
       else:
         n = bounds_of(shape[d])[1]
-        if isinstance(k, int) and n is not None and not -n <= k < n: raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {shape}")
+        if isinstance(k, int) and n is not None and not -n <= k < n:
+          raise IndexOutOfRangeError(f"index: {k} is outside dimension {d} of {shape}")
       d += 1
   return tuple(out)
 

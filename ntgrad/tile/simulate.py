@@ -36,9 +36,9 @@ def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tens
                          subs: Mapping[Any, Any] | None = None) -> tuple[tuple[Numbers, ...], tuple[Numbers, ...]]:
   """The elements of each source, numbered row by row, and the same numbers as the programs see them.
 
-  ``subs`` has values for Symbols, as ``Tensor.eval`` takes them. Two tuples of int64 arrays, one a tensor: the first with the shapes of
-  the sources; the second with the programs (the outermost level, flattened) first, then the dimensions of the other levels, -1 where an
-  element lies outside. Raises ArgumentError for Symbols without a value.
+  ``subs`` has values for Symbols, as ``Tensor.eval`` takes them. Two tuples of int64 arrays, one a tensor: the first with the
+  shapes of the sources; the second with the programs (the outermost level, flattened) first, then the dimensions of the other
+  levels, -1 where an element lies outside. Raises ArgumentError for Symbols without a value.
   """
   sources, targets = [], []
   for t in arranged(arrangement, tensors, subs or {}):

@@ -44,7 +44,9 @@ def _lambda(fn: types.FunctionType) -> ast.Lambda:
   """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
   code = fn.__code__
   quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
-  places = [p for i in dis.get_instructions(code) if i.opname not in quiet and (p := i.positions) is not None and p.col_offset is not None]
+  places = [
+    p for i in dis.get_instructions(code) if i.opname not in quiet and (p := i.positions) is not None and p.col_offset is not None
+  ]
   begin = min((p.lineno or 0, p.col_offset or 0) for p in places)
   end = max((p.end_lineno or 0, p.end_col_offset or 0) for p in places)
   lines = [linecache.getline(code.co_filename, n).encode() for n in range(begin[0], end[0] + 1)]

@@ -1,8 +1,9 @@
 """Symbolic tensors: what an arrangement is written with.
 
-A Tensor is a parameter (its source) and the meta-operations done to it so far. Each of them is checked when it is called, as far as the
-sizes are known, and gives a new Tensor; with numbers for the symbols, ``arrangement`` does the same to a concrete Arrangement, from which
-kernels get their indices. So shapes here are for people and for proofs, and the Arrangement is what is true.
+A Tensor is a parameter (its source) and the meta-operations done to it so far. Each of them is checked when it is called, as far
+as the sizes are known, and gives a new Tensor; with numbers for the symbols, ``arrangement`` does the same to a concrete
+Arrangement, from which kernels get their indices. So shapes here are for people and for proofs, and the Arrangement is what is
+true.
 """
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ class Source:
 def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
   """One mapping of Symbol options a dimension."""
   each = (shape_options,) * n if shape_options is None or isinstance(shape_options, Mapping) else tuple(shape_options)
-  if len(each) != n: raise ArgumentError(f"Tensor: shape_options for each of {n} dimensions (or one mapping for all), got {len(each)}")
+  if len(each) != n:
+    raise ArgumentError(f"Tensor: shape_options for each of {n} dimensions (or one mapping for all), got {len(each)}")
   for o in each:
     if o is not None and (not isinstance(o, Mapping) or any(k not in _OPTIONS for k in o)):
       raise ArgumentError(f"Tensor: shape_options are mappings of {', '.join(_OPTIONS)}; got {o!r}")
@@ -91,10 +93,10 @@ def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
 class Tensor:
   """A symbolic tensor: ``Tensor(2)``, ``Tensor(shape=(4, "N", None))``.
 
-  ``shape`` has ints, Symbols, names of Symbols, and None for anonymous dimensions, which become Symbols ``<name>_size_<d>`` with the
-  options of ``shape_options`` (one mapping for all dimensions, or one a dimension). ``other`` is what out-of-bounds elements read (0).
-  ``constexpr`` and ``value``: a scalar that is part of the kernel. ``jagged_dim``: the dimension whose length differs from one to the next.
-  Raises ArgumentError for arguments that say nothing or contradict each other.
+  ``shape`` has ints, Symbols, names of Symbols, and None for anonymous dimensions, which become Symbols ``<name>_size_<d>`` with
+  the options of ``shape_options`` (one mapping for all dimensions, or one a dimension). ``other`` is what out-of-bounds elements
+  read (0). ``constexpr`` and ``value``: a scalar that is part of the kernel. ``jagged_dim``: the dimension whose length differs
+  from one to the next. Raises ArgumentError for arguments that say nothing or contradict each other.
 
   A tiled tensor nests: its ``dtype`` is the next level, a Tensor that can be changed and set: ``t.dtype = t.dtype.squeeze(0)``.
   """
@@ -110,11 +112,14 @@ class Tensor:
       if ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
       if isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0: raise ArgumentError(f"Tensor: {ndim!r} dimensions")
     given = (None,) * (ndim or 0) if shape is None else tuple(shape)
-    if ndim is not None and len(given) != ndim: raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {len(given)}: {given}")
-    if name is not None and not (isinstance(name, str) and name.isidentifier()): raise ArgumentError(f"Tensor: {name!r} is no name")
+    if ndim is not None and len(given) != ndim:
+      raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {len(given)}: {given}")
+    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+      raise ArgumentError(f"Tensor: {name!r} is no name")
     options = _options(shape_options, len(given))
     if jagged_dim is not None:
-      if not -len(given) <= jagged_dim < len(given): raise AxisError(f"Tensor: jagged_dim {jagged_dim} of {len(given)} dimensions")
+      if not -len(given) <= jagged_dim < len(given):
+        raise AxisError(f"Tensor: jagged_dim {jagged_dim} of {len(given)} dimensions")
       jagged_dim %= len(given)
     if (constexpr or value is not None) and given:
       raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
@@ -125,7 +130,8 @@ class Tensor:
 
   def _set(self, source: Source, ops: tuple[Operation, ...], levels: tuple[Shape, ...], level: int = 0, begin: int = 0,
            parent: Tensor | None = None) -> Tensor:
-    """``level``: where it stands among ``levels``. ``begin``: how many operations there were when this level was taken out of ``parent``."""
+    """``level``: where it stands among ``levels``. ``begin``: how many operations there were when this level was taken out of
+    ``parent``."""
     self._source, self._ops, self._levels, self._level, self._begin, self._parent = source, ops, levels, level, begin, parent
     return self
 
@@ -261,8 +267,9 @@ class Tensor:
            floor_mode: bool = False) -> Tensor:
     """(d, …) -> (tiles, …) of (tile_shape, …): a new level of windows.
 
-    A size of -1 takes the whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation`` from an
-    element of a window to the next (default 1). A partial last window counts, its outside elements masked, unless ``floor_mode``.
+    A size of -1 takes the whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation``
+    from an element of a window to the next (default 1). A partial last window counts, its outside elements masked, unless
+    ``floor_mode``.
     """
     args = tuple(None if a is None else shapes.sizes("tile", a) for a in (tile_shape, strides, dilation))
     outer, inner = self._refusing(shapes.tile, self.shape, *args, bool(floor_mode))
@@ -289,7 +296,8 @@ class Tensor:
     return self._then("permute", (order,), tuple(self.shape[d] for d in order))
 
   def flatten(self, start_dim: int | None = None, end_dim: int | None = None) -> Tensor:
-    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to ``end_dim``, that one not included, become one. One level only."""
+    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to ``end_dim``, that one not included, become one. One level
+    only."""
     first, last, out = self._refusing(shapes.flatten, self.shape, start_dim, end_dim)
     return self._then("flatten", (first, last), out)
 
@@ -313,7 +321,8 @@ class Tensor:
     return self._then("flip", (_alone(self._refusing(shapes.axes, "flip", dims, self.ndim)),), self.shape)
 
   def __getitem__(self, key: Any) -> Tensor:
-    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them. Bounds and indices may be Symbols (of 0 or more)."""
+    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them. Bounds and indices may be Symbols (of 0 or
+    more)."""
     out = self._refusing(lambda: shapes.index(self.shape, full_key(key, self.ndim)))
     return self._then("index", (key if isinstance(key, tuple) else (key,),), out)
 
@@ -331,7 +340,9 @@ class Tensor:
     if why: raise ShapeError(f"subs: {why}")
     old = self._source
     shape = tuple(_filled(old.shape, table))
-    source = replace(old, shape=shape, given=tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape)))
+    source = replace(
+      old, shape=shape, given=tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
+    )
     ops = tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names): out._levels = out._replayed(source.shape, {}).levels
@@ -340,13 +351,15 @@ class Tensor:
   def sizes(self, shape: Sequence[int]) -> dict[str, int]:
     """The values of the names in the source's shape, from an array's ``shape``. Raises ShapeError where it does not fit."""
     mine, got = self._source.shape, tuple(shape)
-    if len(got) != len(mine): raise ShapeError(f"{self.name}: {len(mine)} dimensions ({', '.join(map(str, mine))}), got an array of shape {got}")
+    if len(got) != len(mine):
+      raise ShapeError(f"{self.name}: {len(mine)} dimensions ({', '.join(map(str, mine))}), got an array of shape {got}")
     out: dict[str, int] = {}
     for d, (want, n) in enumerate(zip(mine, got)):
       if want.__class__ is int:
         if want != n: raise ShapeError(f"{self.name}: dimension {d} is {want}, got an array of shape {got}")
       elif isinstance(want, Symbol) and want.is_name:
-        if out.setdefault(want.name, n) != n: raise ShapeError(f"{self.name}: {want} is {out[want.name]} and {n} in an array of shape {got}")
+        if out.setdefault(want.name, n) != n:
+          raise ShapeError(f"{self.name}: {want} is {out[want.name]} and {n} in an array of shape {got}")
         if not (want.lower_bound or 0) <= n <= (n if want.upper_bound is None else want.upper_bound):
           most = "any size" if want.upper_bound is None else want.upper_bound
           raise ShapeError(f"{self.name}: dimension {d} has {n} elements; {want} goes from {want.lower_bound or 0} to {most}")
@@ -355,14 +368,17 @@ class Tensor:
   def arrangement(self, shape: Sequence[int] | None = None, values: Mapping[str, int] | None = None) -> Arrangement:
     """The concrete Arrangement of an array of ``shape`` (default: the source's own) where names have ``values``.
 
-    Names in the source's shape need no value. Raises ArgumentError for a name without a value, ShapeError and so on where it does not fit.
+    Names in the source's shape need no value. Raises ArgumentError for a name without a value, ShapeError and so on where it does
+    not fit.
     """
     known = dict(values or {})
     if shape is not None:
       for name, n in self.sizes(shape).items():
-        if known.setdefault(name, n) != n: raise ShapeError(f"{self.name}: {name} is {known[name]}, got an array of shape {tuple(shape)}")
+        if known.setdefault(name, n) != n:
+          raise ShapeError(f"{self.name}: {name} is {known[name]}, got an array of shape {tuple(shape)}")
     have = tuple(evaluate(e, known) for e in self._source.shape)
-    if shape is not None and have != tuple(shape): raise ShapeError(f"{self.name}: a shape of {have}, got an array of shape {tuple(shape)}")
+    if shape is not None and have != tuple(shape):
+      raise ShapeError(f"{self.name}: a shape of {have}, got an array of shape {tuple(shape)}")
     return self._replayed(have, known)
 
   def _replayed(self, shape: Sequence[Any], values: Mapping[str, int]) -> Arrangement:
@@ -373,17 +389,20 @@ class Tensor:
     return a
 
   def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The picture: each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels together."""
+    """The picture: each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels
+    together."""
     return self.concrete(subs).elements()
 
   def offsets(self, dim: int | None = None, subs: Mapping[Any, Any] | None = None) -> Any:
-    """Each element's index in source dimension ``dim`` (default: a tuple with all of them), masked or not. int64, shaped as ``eval``."""
+    """Each element's index in source dimension ``dim`` (default: a tuple with all of them), masked or not. int64, shaped as
+    ``eval``."""
     out = self.concrete(subs).offsets()
     return out if dim is None else out[self._refusing(shapes.axes, "offsets", dim, len(out))[0]]
 
   def concrete(self, subs: Mapping[Any, Any] | None = None) -> Arrangement:
     """The Arrangement where ``subs`` has all values that are missing. Raises ArgumentError for a Symbol without one."""
-    if self._level: raise ArgumentError(f"{self}: this is its level {self._level}; eval and offsets are those of the whole tensor")
+    if self._level:
+      raise ArgumentError(f"{self}: this is its level {self._level}; eval and offsets are those of the whole tensor")
     full = self.subs(subs or {})
     missing = sorted(s.name for s in full.symbols())
     if missing: raise ArgumentError(f"{self}: no value for {', '.join(missing)}; give them as eval({{name: value}})")
@@ -421,7 +440,8 @@ def substitutions(values: Mapping[Any, Any]) -> dict[str, Any]:
   for k, v in values.items():
     if isinstance(k, Tensor):
       shape = v.shape if isinstance(v, Tensor) else v["shape"] if isinstance(v, Mapping) else v
-      if len(shape) != len(k._source.shape): raise ShapeError(f"subs: {k.name} has {len(k._source.shape)} dimensions, got a shape {tuple(shape)}")
+      if len(shape) != len(k._source.shape):
+        raise ShapeError(f"subs: {k.name} has {len(k._source.shape)} dimensions, got a shape {tuple(shape)}")
       out.update({s.name: n for s, n in zip(k._source.shape, shape) if isinstance(s, Symbol) and s.is_name})
       continue
     if not isinstance(k, str) and not (isinstance(k, Symbol) and k.is_name):
@@ -440,7 +460,8 @@ def check_takes(name: str, arrangement: Callable[..., Any], count: int) -> None:
 
 @checked
 def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
-  """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their sizes."""
+  """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their
+  sizes."""
   if len(names) != len(tensors): raise ArgumentError(f"named: {len(tensors)} tensors and {len(names)} names; one for each")
   sources = [t._source.named(n) for t, n in zip(tensors, names)]
   own = [{old.name: new for g, old, new in zip(s.given, t._source.shape, s.shape) if g is None and isinstance(old, Symbol)}

@@ -120,8 +120,9 @@ class Tracer:
   def pin(self, p: Parameter) -> None:
     """Values that were read from a parameter which is about to be written keep what they were, wherever the application has them.
 
-    Each is computed at the end of what has been read of the region that it was made in: there nothing has written over it yet, and all
-    that can see the value comes behind. If that is outside of a loop whose body is being read, the body must be read once more.
+    Each is computed at the end of what has been read of the region that it was made in: there nothing has written over it yet,
+    and all that can see the value comes behind. If that is outside of a loop whose body is being read, the body must be read once
+    more.
     """
     for x in values_in(self.frames, self.held):
       if isinstance(x, Place):
@@ -195,7 +196,9 @@ class Tracer:
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
     big = max(a.dtype.itemsize, b.dtype.itemsize)
-    d = dtype or ((dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32)
+    d = dtype or (
+      (dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32
+    )
     left, right = Block(a.value, (*a.axes, None)), Block(b.value, (None, *b.axes))
     product = binary(BinaryOps.MUL, left, right, d)
     out = reduce(BinaryOps.ADD, product, 1, name="dot")
@@ -271,7 +274,8 @@ class Tracer:
 
 
 def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any]]:
-  """The blocks, places, lists and dicts among an application's values, and in lists, dicts, tuples, closures and objects; each once."""
+  """The blocks, places, lists and dicts among an application's values, and in lists, dicts, tuples, closures and objects; each
+  once."""
   stack, seen = list(roots)[::-1], set[int]()
   while stack:
     x = stack.pop()
@@ -284,8 +288,23 @@ def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any
     else: stack.append(getattr(x, "__dict__", None))
 
 
-_FLAT = (bool, int, float, str, bytes, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, ast.AST, DType, UOp, Parameter, Level,
-         Source)
+_FLAT = (
+  bool,
+  int,
+  float,
+  str,
+  bytes,
+  type,
+  types.ModuleType,
+  types.FunctionType,
+  types.BuiltinFunctionType,
+  ast.AST,
+  DType,
+  UOp,
+  Parameter,
+  Level,
+  Source,
+)
 
 
 def needed(statements: Sequence[UOp]) -> list[UOp]:
@@ -316,7 +335,9 @@ def needed(statements: Sequence[UOp]) -> list[UOp]:
     body = [new.get(s, s) for s in u.src[1:] if s not in dead]
     if not body: dead.add(u)
     elif body != list(u.src[1:]):
-      new[u] = UOp.unique(u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1:u.arg + 1]) if u.op is Ops.IF else u.arg)
+      new[u] = UOp.unique(
+        u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1 : u.arg + 1]) if u.op is Ops.IF else u.arg
+      )
   return [new.get(s, s) for s in statements if s not in dead]
 
 
@@ -327,8 +348,9 @@ def reads(u: UOp, v: Variable) -> bool:
 
 def reads_elsewhere(u: UOp, v: Variable) -> bool:
   """Whether an expression reads a variable at another element than its own."""
-  return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value for n in toposort((u,))) or \
-    any(n.op is Ops.REDUCE and reads(n, v) and set(n.arg[1]) & {a.arg[0] for a in v.axes if a is not None} for n in toposort((u,)))
+  return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value for n in toposort((u,))) or any(
+    n.op is Ops.REDUCE and reads(n, v) and set(n.arg[1]) & {a.arg[0] for a in v.axes if a is not None} for n in toposort((u,))
+  )
 
 
 def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
@@ -352,7 +374,8 @@ def shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
   out: list[UOp] = []
   for n in order:
     if n.dtype is dtypes.index or n.op not in (Ops.ALU, Ops.REDUCE, Ops.CAST) or users[n] < 2: continue
-    if any(t.kind(r) is AxisKind.LOOP and r.arg[0] not in t.inside for r in n.ranges): continue   # it is one of a sum's many summands
+    # it is one of a sum's many summands
+    if any(t.kind(r) is AxisKind.LOOP and r.arg[0] not in t.inside for r in n.ranges): continue
     if costly(n, out): out.append(n)
   return out
 

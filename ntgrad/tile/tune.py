@@ -1,7 +1,9 @@
-"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, with permission (``TUNE=1``), measuring around it.
+"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, with permission (``TUNE=1``), measuring around
+it.
 
-The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps the
-fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of two.
+The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
+the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of
+two.
 """
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
 
 
 def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
-  """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with blocks."""
+  """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with
+  blocks."""
   out: Values = {}
   for s in symbols:
     n = 1024 if len(symbols) == 1 else 128 if blocks and len(symbols) > 2 else 64
@@ -51,7 +54,8 @@ def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
 
 
 def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]]) -> Iterator[Values]:
-  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets with blocks."""
+  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
+  with blocks."""
   start = first_choice(symbols, bool(more)) | {n: vs[0] for n, vs in more.items()}
   def options(s: Symbol) -> list[int]:
     low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
@@ -62,14 +66,29 @@ def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]]) -> 
   for p in sorted(points, key=distance): yield dict(zip(names, p))
 
 
-def key_of(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device) -> str:
+def key_of(
+  kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device
+) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
-  def bucket(n: int) -> int: return 1 << max(n - 1, 0).bit_length()
+
+  def bucket(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
   arranged = [repr(t) for t in kernel.arranged]
-  return cache.key("tune", kernel.identity, arranged, shapes, sorted(numbers.items()), rounded, device.identity, str(device.renderer.target),
-                   sorted(kernel.settings.items()), config.key())
+  return cache.key(
+    "tune",
+    kernel.identity,
+    arranged,
+    shapes,
+    sorted(numbers.items()),
+    rounded,
+    device.identity,
+    str(device.renderer.target),
+    sorted(kernel.settings.items()),
+    config.key(),
+  )
 
 
 def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
@@ -80,37 +99,51 @@ def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
   return found if all(str(s) in found for s in symbols) else None
 
 
-def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, device: Device, inputs: Sequence[Any]) -> tuple[Values, list[str]]:
+def search(
+  kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, device: Device, inputs: Sequence[Any]
+) -> tuple[Values, list[str]]:
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
   lines: list[str] = []
   distinct: dict[Any, tuple[Values, Specialised]] = {}
   more = {"num_warps": kernel.settings.get("num_warps", (4, 8)), "num_stages": kernel.settings.get("num_stages", (3,))}
   more_blocks = device.renderer.target.blocks
   for values in itertools.islice(candidates(symbols, more if more_blocks else {}), 200):
-    try: s = specialise(values)
+    try:
+      s = specialise(values)
     except NtgradError as e:
       lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
       continue
     lowered = lower_tiles(s.kernel) if s.kernel.plain and not device.renderer.target.blocks else s.kernel
     distinct.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else id(s), (values, s))
-    if len(distinct) >= (120 if more_blocks else 40): break
-  if not distinct: raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
+    if len(distinct) >= (120 if more_blocks else 40):
+      break
+  if not distinct:
+    raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
   first = next(iter(distinct.values()))
-  if len(distinct) == 1: return first[0], lines
+  if len(distinct) == 1:
+    return first[0], lines
   most = kernel.settings.get("max_num_configs") or CONFIGS
-  ranked = [first, *sorted((d for d in distinct.values() if d is not first), key=lambda d: estimate(d[1].kernel, device.renderer.target))][:most]
+  ranked = [
+    first,
+    *sorted((d for d in distinct.values() if d is not first), key=lambda d: estimate(d[1].kernel, device.renderer.target)),
+  ][:most]
   bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
-  with config(noopt=1): bench.reference(*device.compile([first[1].spec(device)]))
+  with config(noopt=1):
+    bench.reference(*device.compile([first[1].spec(device)]))
   best: tuple[float, Values] | None = None
   started = time.perf_counter()
   with progress(kernel.name, len(ranked)) as shown:
     for values, program in compiled(ranked, device, lines):
-      if best is not None and time.perf_counter() - started > BUDGET: break
-      try: seconds = bench.measure(program)
-      except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
+      if best is not None and time.perf_counter() - started > BUDGET:
+        break
+      try:
+        seconds = bench.measure(program)
+      except NtgradError as e:
+        lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
       else:
-        lines.append(f"{show(values)}: {seconds*1e6:.1f} µs")
-        if best is None or seconds < best[0]: best = seconds, values
+        lines.append(f"{show(values)}: {seconds * 1e6:.1f} µs")
+        if best is None or seconds < best[0]:
+          best = seconds, values
       shown.update(1)
   return (best[1] if best is not None else first[0]), lines
 

@@ -55,11 +55,15 @@ class Picture:
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" font-family="monospace">',
            f'<rect width="{w}" height="{h}" fill="white"/>']
     out += [f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" fill="{fill}"/>' for x, y, w, h, fill in self.rects]
-    out += [f'<line x1="{a:g}" y1="{b:g}" x2="{c:g}" y2="{d:g}" stroke="{color}" stroke-width="{width:g}" stroke-linecap="square"/>'
-            for a, b, c, d, color, width in self.lines]
+    out += [
+      f'<line x1="{a:g}" y1="{b:g}" x2="{c:g}" y2="{d:g}" stroke="{color}" stroke-width="{width:g}" stroke-linecap="square"/>'
+      for a, b, c, d, color, width in self.lines
+    ]
     for x, y, text, size, color, centred in self.texts:
       anchor = ' text-anchor="middle"' if centred else ""
-      out.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{color}" dominant-baseline="central"{anchor}>{escape(text)}</text>')
+      out.append(
+        f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{color}" dominant-baseline="central"{anchor}>{escape(text)}</text>'
+      )
     return "\n".join([*out, "</svg>"])
 
   def _repr_svg_(self) -> str: return self.svg
@@ -76,22 +80,34 @@ class Picture:
       from matplotlib.backends.backend_agg import FigureCanvasAgg
       from matplotlib.figure import Figure
       from matplotlib.patches import Rectangle
-    except ImportError: raise ArgumentError("visualize: a PNG is made by matplotlib, which is not installed; an .svg needs nothing") from None
+    except ImportError:
+      raise ArgumentError("visualize: a PNG is made by matplotlib, which is not installed; an .svg needs nothing") from None
     w, h = self.width + MARGIN, self.height + MARGIN
     figure = Figure(figsize=(w / 72, h / 72), dpi=144)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, w), ylim=(h, 0))
     axes.axis("off")
     for x, y, rw, rh, fill in self.rects: axes.add_patch(Rectangle((x, y), rw, rh, facecolor=fill, edgecolor="none"))
-    for a, b, c, d, color, width in self.lines: axes.plot((a, c), (b, d), color=color, linewidth=width, solid_capstyle="projecting")
+    for a, b, c, d, color, width in self.lines:
+      axes.plot((a, c), (b, d), color=color, linewidth=width, solid_capstyle="projecting")
     for x, y, text, size, color, centred in self.texts:
-      axes.text(x, y, text.replace("$", r"\$"), fontsize=size * 0.9, color=color, va="center", ha="center" if centred else "left", family="monospace")
+      axes.text(
+        x,
+        y,
+        text.replace("$", r"\$"),
+        fontsize=size * 0.9,
+        color=color,
+        va="center",
+        ha="center" if centred else "left",
+        family="monospace",
+      )
     FigureCanvasAgg(figure).print_png(str(path))
 
 
 @dataclass(frozen=True)
 class Cell:
-  """An element of the source, or a place outside it: where it stands in each level (flat, outermost first) of the first program that has it."""
+  """An element of the source, or a place outside it: where it stands in each level (flat, outermost first) of the first program
+  that has it."""
   where: tuple[int, ...]
   others: int            # how many more programs have it
   masked: bool
@@ -115,7 +131,9 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   programs = math.prod(a.shape)
   program = flat // max(picture.size // max(programs, 1), 1)
   same = valid[first][np.searchsorted(spots, place)] == valid  # masked places that some program does have are that program's
-  owners = np.bincount(np.searchsorted(spots, np.unique(place[same] * programs + program[same]) // programs), minlength=len(spots))
+  owners = np.bincount(
+    np.searchsorted(spots, np.unique(place[same] * programs + program[same]) // programs), minlength=len(spots)
+  )
   levels, rest = [], flat[first]
   for dims in reversed(a.levels):
     levels.append(rest % math.prod(dims))
@@ -152,7 +170,9 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   panels = list(_slices(two))
   width = (columns[1] - columns[0] + 1) * CELL
   if (rows[1] - rows[0] + 1) * (columns[1] - columns[0] + 1) * len(panels) > MOST_CELLS:
-    raise ArgumentError(f"visualize: {name} of {source} has too many elements for a picture ({MOST_CELLS} at most); give smaller sizes")
+    raise ArgumentError(
+      f"visualize: {name} of {source} has too many elements for a picture ({MOST_CELLS} at most); give smaller sizes"
+    )
   at_most = max(1, int(1400 // (width + GAP)))
   bottom = y
   for n, lead in enumerate(panels):
@@ -165,27 +185,44 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   return _legend(picture, bottom + 14, a, found)
 
 
-def _panel(picture: Picture, x0: float, y0: float, lead: tuple[int, ...], index: Mapping[tuple[int, ...], Cell], shape: Sequence[int],
-           rows: tuple[int, int], columns: tuple[int, int]) -> float:
+def _panel(
+  picture: Picture,
+  x0: float,
+  y0: float,
+  lead: tuple[int, ...],
+  index: Mapping[tuple[int, ...], Cell],
+  shape: Sequence[int],
+  rows: tuple[int, int],
+  columns: tuple[int, int],
+) -> float:
   """Rows and columns of one slice of the source."""
   for r, c in itertools.product(range(rows[0], rows[1] + 1), range(columns[0], columns[1] + 1)):
     x, y = x0 + (c - columns[0]) * CELL, y0 + (r - rows[0]) * CELL
     cell = index.get((*lead, r, c))
     inside = 0 <= r < shape[-2] and 0 <= c < shape[-1]
     if cell is None:
-      if inside: picture.rect(x, y, CELL, CELL, UNUSED)
+      if inside:
+        picture.rect(x, y, CELL, CELL, UNUSED)
     else:
       picture.rect(x, y, CELL, CELL, color(cell.where, cell.masked))
-      if cell.masked: picture.line(x + 3, y + CELL - 3, x + CELL - 3, y + 3, 1.0, GREY)
+      if cell.masked:
+        picture.line(x + 3, y + CELL - 3, x + CELL - 3, y + 3, 1.0, GREY)
       else:
         label = f"{cell.where[0]}" + (f"+{cell.others}" if cell.others else "")
         picture.text(x + CELL / 2, y + CELL / 2, label, min(12.0, 1.5 * CELL / max(len(label), 1)), INK, True)
-    for other, ends in (((r, c + 1), (x + CELL, y, x + CELL, y + CELL)), ((r + 1, c), (x, y + CELL, x + CELL, y + CELL)),
-                        ((r, c - 1), (x, y, x, y + CELL)), ((r - 1, c), (x, y, x + CELL, y))):
+    for other, ends in (
+      ((r, c + 1), (x + CELL, y, x + CELL, y + CELL)),
+      ((r + 1, c), (x, y + CELL, x + CELL, y + CELL)),
+      ((r, c - 1), (x, y, x, y + CELL)),
+      ((r - 1, c), (x, y, x + CELL, y)),
+    ):
       beside = index.get((*lead, *other))
-      if other < (r, c) and (beside is not None or (0 <= other[0] < shape[-2] and 0 <= other[1] < shape[-1])): continue  # it drew this border
-      if cell is not None or beside is not None: picture.line(*ends, *_border(cell, beside))
-      elif inside: picture.line(*ends, 0.4, GREY)
+      if other < (r, c) and (beside is not None or (0 <= other[0] < shape[-2] and 0 <= other[1] < shape[-1])):
+        continue  # it drew this border
+      if cell is not None or beside is not None:
+        picture.line(*ends, *_border(cell, beside))
+      elif inside:
+        picture.line(*ends, 0.4, GREY)
   return y0 + (rows[1] - rows[0] + 1) * CELL
 
 
@@ -226,10 +263,10 @@ def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tenso
               subs: Mapping[Any, Any] | None = None, save_path: str | os.PathLike[str] | None = None) -> Picture:
   """Draw an arranged tensor, several of them, or what an arrangement function makes of ``tensors``.
 
-  Each element of the source has the number and colour of the program (the outermost level) that has it; thick borders are those of
-  programs, thinner ones those of the levels beneath, and struck elements are masked. ``subs`` has values for Symbols, as ``Tensor.eval``
-  takes them. The Picture shows itself in a notebook; ``save_path`` (.svg, or .png with matplotlib) keeps it. Raises ArgumentError for
-  Symbols without a value, and for more than 10,000 elements.
+  Each element of the source has the number and colour of the program (the outermost level) that has it; thick borders are those
+  of programs, thinner ones those of the levels beneath, and struck elements are masked. ``subs`` has values for Symbols, as
+  ``Tensor.eval`` takes them. The Picture shows itself in a notebook; ``save_path`` (.svg, or .png with matplotlib) keeps it.
+  Raises ArgumentError for Symbols without a value, and for more than 10,000 elements.
   """
   if callable(arrangement):
     if tensors is None: raise ArgumentError("visualize: an arrangement is drawn with tensors=(…) to arrange")

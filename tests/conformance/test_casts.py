@@ -30,7 +30,8 @@ def samples(d: DType) -> np.ndarray[Any, Any]:
     some = (0, 1, 2, 3, 7, 100, -1, -2, -100, 255, 256, 2049, 16777217, 2 ** 53 + 1)
     return np.array([lo, lo + 1, hi - 1, hi, *(v for v in some if lo <= v <= hi)], dtype=d.np)
   x = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.75, 3.1, 100.4, -100.6, 1e-3, 0.1, 240.0, 447.9, 1.0625, 257.0, 2049.0, math.nan]
-  with np.errstate(over="ignore"): return np.array(x + ([math.inf, -math.inf, 65520.0, 1e-7] if d.itemsize > 1 else [])).astype(d.np)
+  with np.errstate(over="ignore"):
+    return np.array(x + ([math.inf, -math.inf, 65520.0, 1e-7] if d.itemsize > 1 else [])).astype(d.np)
 
 
 def defined(x: np.ndarray[Any, Any], to: DType) -> np.ndarray[Any, Any]:
@@ -113,10 +114,15 @@ def test_creation(device: str) -> None:
 
 def draw(device: str) -> dict[str, np.ndarray[Any, Any]]:
   Tensor.manual_seed(1234)
-  made = {"rand": Tensor.rand(37, device=device), "rand half": Tensor.rand(5, 8, dtype=dtypes.float16, device=device),
-          "rand double": Tensor.rand(9, dtype=dtypes.float64, device=device), "randint": Tensor.randint(40, low=-3, high=50, device=device),
-          "uniform": Tensor.uniform(33, low=-2, high=3, device=device), "randn": Tensor.randn(41, device=device),
-          "normal": Tensor.normal(20, mean=2.0, std=0.5, device=device)}
+  made = {
+    "rand": Tensor.rand(37, device=device),
+    "rand half": Tensor.rand(5, 8, dtype=dtypes.float16, device=device),
+    "rand double": Tensor.rand(9, dtype=dtypes.float64, device=device),
+    "randint": Tensor.randint(40, low=-3, high=50, device=device),
+    "uniform": Tensor.uniform(33, low=-2, high=3, device=device),
+    "randn": Tensor.randn(41, device=device),
+    "normal": Tensor.normal(20, mean=2.0, std=0.5, device=device),
+  }
   Tensor.realize(*made.values())
   return {k: t.numpy() for k, t in made.items()}
 
@@ -133,7 +139,11 @@ def test_random_numbers_are_the_same_everywhere(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_random_numbers_look_random(device: str) -> None:
   Tensor.manual_seed(7)
-  u, n, i = Tensor.rand(20000, device=device), Tensor.randn(20000, device=device), Tensor.randint(20000, low=2, high=7, device=device)
+  u, n, i = (
+    Tensor.rand(20000, device=device),
+    Tensor.randn(20000, device=device),
+    Tensor.randint(20000, low=2, high=7, device=device),
+  )
   Tensor.realize(u, n, i)
   a, b, c = u.numpy(), n.numpy(), i.numpy()
   assert a.min() >= 0 and a.max() < 1 and abs(a.mean() - 0.5) < 0.01 and abs(a.var() - 1 / 12) < 0.003

@@ -1,4 +1,5 @@
-"""Functions of special values against numpy, to the sign of a zero: zeros, infinities, NaN, the least and the greatest numbers."""
+"""Functions of special values against numpy, to the sign of a zero: zeros, infinities, NaN, the least and the greatest
+numbers."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -13,8 +14,25 @@ from support.devices import DEVICES, missing
 
 Array = np.ndarray[Any, Any]
 FLOATS = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
-EXACT = frozenset({"neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "square", "isnan", "isinf", "isfinite", "relu6", "hardtanh",
-                   "sqrt"})
+EXACT = frozenset(
+  {
+    "neg",
+    "abs",
+    "sign",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "relu",
+    "square",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "relu6",
+    "hardtanh",
+    "sqrt",
+  }
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +41,8 @@ def device_exists(device: str) -> None:
 
 
 def specials(d: DType, device: str) -> Array:
-  """Numbers at which functions go wrong. On CUDA without denormals: libdevice's functions take them for zeros (docs/numbers.md)."""
+  """Numbers at which functions go wrong. On CUDA without denormals: libdevice's functions take them for zeros
+  (docs/numbers.md)."""
   info: Any = ml_dtypes.finfo(d.np)
   some = [0.0, 1.0, 1e-4, 0.1, 0.49, 0.5, 1.5, 2.5, 3.0, 7.0, 20.0, 89.0, 90.0, 300.0, 30000.0, np.inf]
   some += [float(info.tiny), float(info.max), *([] if device == "CUDA" else [float(info.smallest_subnormal)])]
@@ -40,23 +59,59 @@ def alike(got: Array, want: Array, ulps: float) -> Array:
   if got.dtype.kind == "b": return got == want
   info: Any = ml_dtypes.finfo(got.dtype)
   g, w = got.astype(np.float64), want.astype(np.float64)
-  with np.errstate(all="ignore"): near = np.abs(g - w) <= ulps * np.maximum(float(info.eps) * np.abs(w), float(info.tiny) if ulps else 0)
+  with np.errstate(all="ignore"):
+    near = np.abs(g - w) <= ulps * np.maximum(float(info.eps) * np.abs(w), float(info.tiny) if ulps else 0)
   return ((g == w) & (np.signbit(g) == np.signbit(w))) | (np.isnan(g) & np.isnan(w)) | (near & (w != 0))
 
 
 ONE: dict[str, Callable[[Array], Any]] = {
-  "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint, "square": np.square,
-  "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": np.reciprocal, "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2,
-  "log10": np.log10, "sin": np.sin, "cos": np.cos, "tan": np.tan, "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh,
-  "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "relu": lambda x: np.where(x < 0, 0, x),
-  "relu6": lambda x: np.where(x < 0, 0, np.where(x > 6, 6, x)), "hardtanh": lambda x: np.where(x < -1, -1, np.where(x > 1, 1, x)),
-  "sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)), "softplus": lambda x: np.logaddexp(0, x), "logsigmoid": lambda x: -np.logaddexp(0, -x)}
+  "neg": np.negative,
+  "abs": np.abs,
+  "sign": np.sign,
+  "floor": np.floor,
+  "ceil": np.ceil,
+  "trunc": np.trunc,
+  "round": np.rint,
+  "square": np.square,
+  "sqrt": np.sqrt,
+  "rsqrt": lambda x: 1 / np.sqrt(x),
+  "reciprocal": np.reciprocal,
+  "exp": np.exp,
+  "exp2": np.exp2,
+  "log": np.log,
+  "log2": np.log2,
+  "log10": np.log10,
+  "sin": np.sin,
+  "cos": np.cos,
+  "tan": np.tan,
+  "tanh": np.tanh,
+  "sinh": np.sinh,
+  "cosh": np.cosh,
+  "isnan": np.isnan,
+  "isinf": np.isinf,
+  "isfinite": np.isfinite,
+  "relu": lambda x: np.where(x < 0, 0, x),
+  "relu6": lambda x: np.where(x < 0, 0, np.where(x > 6, 6, x)),
+  "hardtanh": lambda x: np.where(x < -1, -1, np.where(x > 1, 1, x)),
+  "sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
+  "softplus": lambda x: np.logaddexp(0, x),
+  "logsigmoid": lambda x: -np.logaddexp(0, -x),
+}
 TWO: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Array, Array], Any]]] = {
-  "add": (lambda a, b: a + b, np.add), "sub": (lambda a, b: a - b, np.subtract), "mul": (lambda a, b: a * b, np.multiply),
-  "div": (lambda a, b: a / b, np.divide), "floordiv": (lambda a, b: a // b, np.floor_divide), "mod": (lambda a, b: a % b, np.remainder),
-  "lt": (lambda a, b: a < b, np.less), "le": (lambda a, b: a <= b, np.less_equal), "eq": (lambda a, b: a == b, np.equal),
-  "ne": (lambda a, b: a != b, np.not_equal), "pow": (lambda a, b: a ** b, np.power), "maximum": (lambda a, b: a.maximum(b) + 0.0, np.maximum),
-  "minimum": (lambda a, b: a.minimum(b) + 0.0, np.minimum)}
+  "add": (lambda a, b: a + b, np.add),
+  "sub": (lambda a, b: a - b, np.subtract),
+  "mul": (lambda a, b: a * b, np.multiply),
+  "div": (lambda a, b: a / b, np.divide),
+  "floordiv": (lambda a, b: a // b, np.floor_divide),
+  "mod": (lambda a, b: a % b, np.remainder),
+  "lt": (lambda a, b: a < b, np.less),
+  "le": (lambda a, b: a <= b, np.less_equal),
+  "eq": (lambda a, b: a == b, np.equal),
+  "ne": (lambda a, b: a != b, np.not_equal),
+  "pow": (lambda a, b: a**b, np.power),
+  "maximum": (lambda a, b: a.maximum(b) + 0.0, np.maximum),
+  "minimum": (lambda a, b: a.minimum(b) + 0.0, np.minimum),
+}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -93,7 +148,9 @@ def test_functions_of_two_values(device: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("divisor, dividend", [(3.0, 1e8), (0.1, 1.0), (3.0, -7.0), (-3.0, 7.0), (np.inf, 5.0), (np.inf, -5.0), (2.0, -0.0)])
+@pytest.mark.parametrize(
+  "divisor, dividend", [(3.0, 1e8), (0.1, 1.0), (3.0, -7.0), (-3.0, 7.0), (np.inf, 5.0), (np.inf, -5.0), (2.0, -0.0)]
+)
 def test_float_division_by_a_number_is_pythons(device: str, divisor: float, dividend: float) -> None:
   x = Tensor(np.array([dividend] * 3), device=device)
   assert (x // divisor).tolist() == [dividend // divisor] * 3 and (x % divisor).tolist() == [dividend % divisor] * 3

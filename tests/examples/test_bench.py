@@ -10,7 +10,9 @@ BENCH = Path(__file__).resolve().parents[2] / "bench" / "cpu.py"
 
 
 def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
-  return subprocess.run([sys.executable, str(BENCH), *args], env={**os.environ, **env}, text=True, capture_output=True, timeout=300, check=False)
+  return subprocess.run(
+    [sys.executable, str(BENCH), *args], env={**os.environ, **env}, text=True, capture_output=True, timeout=300, check=False
+  )
 
 
 def test_the_numpy_backend_is_refused() -> None:

@@ -39,7 +39,10 @@ def blocks(text: str) -> list[Block]:
 
 def same(got: str, want: str) -> bool:
   """Line by line, without trailing blanks; a line ``…`` stands for any lines, ``…`` within one for anything."""
-  def one(line: str) -> str: return "(?:.*\n)*" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n"
+
+  def one(line: str) -> str:
+    return "(?:.*\n)*" if line.strip() == "…" else ".*".join(map(re.escape, line.rstrip().split("…"))) + "\n"
+
   pattern = [one(line) for line in want.rstrip("\n").split("\n")]
   return re.fullmatch("".join(pattern), "".join(line.rstrip() + "\n" for line in got.rstrip("\n").split("\n"))) is not None
 
@@ -50,7 +53,8 @@ def test_blocks_run(path: Path) -> None:
   for b in blocks(path.read_text()):
     printed = StringIO()
     with redirect_stdout(printed): exec(compile("\n" * b.line + b.code, str(path), "exec"), names)
-    if b.shown is not None: assert same(printed.getvalue(), b.shown), f"{path.name}:{b.line} prints\n{printed.getvalue()}\ninstead of\n{b.shown}"
+    if b.shown is not None:
+      assert same(printed.getvalue(), b.shown), f"{path.name}:{b.line} prints\n{printed.getvalue()}\ninstead of\n{b.shown}"
 
 
 def test_the_walk_through_is_whole() -> None:
@@ -64,4 +68,9 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_what_counts_as_the_same() -> None:
-  assert same("a  \nb\n", "a\nb") and same("a\nx\ny\nb\n", "a\n…\nb") and same("it took 3 s\n", "it took … s") and not same("a\nc\n", "a\nb")
+  assert (
+    same("a  \nb\n", "a\nb")
+    and same("a\nx\ny\nb\n", "a\n…\nb")
+    and same("it took 3 s\n", "it took … s")
+    and not same("a\nc\n", "a\nb")
+  )

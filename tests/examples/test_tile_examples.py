@@ -26,7 +26,9 @@ def load(name: str) -> Any:
   return importlib.import_module(name)
 
 
-@pytest.mark.parametrize("device", ["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton), pytest.param("CUDA", marks=needs_cuda)])
+@pytest.mark.parametrize(
+  "device", ["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton), pytest.param("CUDA", marks=needs_cuda)]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_against_numpy(name: str, device: str) -> None:
   kernel, args, want = load(name).case(np.random.default_rng(0))

@@ -1,4 +1,5 @@
-"""Random programs of in-place writes, views, gradients and captured functions, compared with a model in numpy (``support.fuzz_model``).
+"""Random programs of in-place writes, views, gradients and captured functions, compared with a model in numpy
+(``support.fuzz_model``).
 
   python tests/fuzz/programs.py --minutes 5 [--device CPU|NUMPY] [--kind eager|gradient|capture|all] [--seed S] [--jobs J]
   python tests/fuzz/programs.py --show capture 17      # the program of a seed, as code
@@ -32,7 +33,8 @@ SILENT = 120    # seconds without a word after which a job is ended
 
 
 def one(kind: str, seed: int, device: str, found: Counter[str]) -> dict[str, Any]:
-  """Run the program of a seed; says what failed, and the shortest program that fails so (unless ``found`` says that there are enough)."""
+  """Run the program of a seed; says what failed, and the shortest program that fails so (unless ``found`` says that there are
+  enough)."""
   from support.fuzz_generate import generate
   from support.fuzz_program import minimised, run, source
   program, exact = generate(kind, seed), kind != "gradient"
@@ -70,7 +72,8 @@ def kinds(kind: str) -> list[str]: return ["eager", "gradient", "capture"] if ki
 
 
 class Job(threading.Thread):
-  """Keeps a child process going until the time is over; one that dies or goes silent is a finding, and the next seeds get a new one."""
+  """Keeps a child process going until the time is over; one that dies or goes silent is a finding, and the next seeds get a new
+  one."""
 
   def __init__(self, args: argparse.Namespace, number: int):
     super().__init__(daemon=True)
@@ -81,8 +84,25 @@ class Job(threading.Thread):
   def run(self) -> None:
     while (left := self.until - time.monotonic()) > 0:
       a = self.args
-      process = subprocess.Popen([sys.executable, __file__, "--child", "--minutes", str(left / 60), "--device", a.device, "--kind", a.kind,
-                                  "--seed", str(self.seed), "--step", str(a.jobs)], stdout=subprocess.PIPE, text=True)
+      process = subprocess.Popen(
+        [
+          sys.executable,
+          __file__,
+          "--child",
+          "--minutes",
+          str(left / 60),
+          "--device",
+          a.device,
+          "--kind",
+          a.kind,
+          "--seed",
+          str(self.seed),
+          "--step",
+          str(a.jobs),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+      )
       last: dict[str, Any] = {}
       assert process.stdout is not None
       timer = None
@@ -94,7 +114,8 @@ class Job(threading.Thread):
           self.ran[last["kind"]] += 1
           if "problem" in last:
             self.findings.append(last)
-            if last["code"] and self.args.verbose: print(f"# {last['kind']} {last['seed']}: {last['problem']}\n{last['code']}", flush=True)
+            if last["code"] and self.args.verbose:
+              print(f"# {last['kind']} {last['seed']}: {last['problem']}\n{last['code']}", flush=True)
         timer = threading.Timer(SILENT, process.kill)
         timer.daemon = True
         timer.start()
@@ -113,8 +134,10 @@ def crash(kind: str, seed: int, device: str, seconds: float) -> str:
   def fails(p: Any) -> bool:
     try: text = source(p, kind != "gradient", None, device)
     except Exception: return False
-    try: return subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=SECONDS, env=environment()).returncode < 0
-    except subprocess.TimeoutExpired: return False
+    try:
+      return subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=SECONDS, env=environment()).returncode < 0
+    except subprocess.TimeoutExpired:
+      return False
   program = generate(kind, seed)
   return source(minimise(program, fails, seconds) if fails(program) else program, kind != "gradient", None, device)
 

@@ -112,4 +112,6 @@ def chosen(device: Device, name: str, target: Target) -> None:
     best = optimize(k, target)
     got = launch(device, [spec(best, name.replace(" ", "_"))], k, data)[0]
     for g, w in zip(got, want):
-      np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=1e-5, atol=1e-5, err_msg=f"{name} after {best.applied}")
+      np.testing.assert_allclose(
+        g.astype(np.float64), w.astype(np.float64), rtol=1e-5, atol=1e-5, err_msg=f"{name} after {best.applied}"
+      )

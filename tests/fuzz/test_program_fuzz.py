@@ -1,4 +1,5 @@
-"""In-place writes, views, gradients and captures mean what the model in numpy says: random programs, and tests of the fuzzer itself."""
+"""In-place writes, views, gradients and captures mean what the model in numpy says: random programs, and tests of the fuzzer
+itself."""
 from __future__ import annotations
 
 import os
@@ -56,18 +57,25 @@ def values(*lines: str) -> list[Any]:
 A = "x = Tensor(np.arange(6).reshape(2, 3))"
 
 
-@pytest.mark.parametrize("lines, want", [
-  (["y = x.T.reshape(6)", "y[1] = 9", "check(x.numpy())"], [[0, 1, 2], [9, 4, 5]]),   # where numpy would copy
-  (["x.T[1, 0] = 5", "x[::-1][0] = 7", "check(x.numpy())"], [[0, 5, 2], [7, 7, 7]]),
-  (["y = x.contiguous()", "x[0] = 7", "y[1] = 9", "check(x.numpy())"], [[7, 7, 7], [3, 4, 5]]),
-  (["y = x[:, ::-1].detach().unsqueeze(0).flatten()[2:]", "x[0, 0] = 8", "check(y.numpy())"], [8, 5, 4, 3]),
-  (["x[:, 1:] = x[:, :-1]", "check(x.numpy())"], [[0, 0, 1], [3, 3, 4]]),             # read before anything is written
-  (["y = x.sum(1, keepdim=True).expand(2, 3)", "x[0] = 0", "check(y.numpy())"], [[3, 3, 3], [12, 12, 12]]),
-  (["x[:, [0, 2, 0]] = np.arange(3)", "check(x.numpy())"], [[2, 1, 1], [2, 4, 1]]),   # the last of equal ones
-  (["y = x[[0, 1]]", "x[0] = 9", "check(y.numpy())"], [[0, 1, 2], [3, 4, 5]]),
-  (["y = x[:, :1].expand(2, 3)", "x[1] = 9", "check(y.numpy())"], [[0, 0, 0], [9, 9, 9]]),
-  (["y, z = x * 0, x * 0", "y[0] = 1", "check(z.numpy())"], [[0, 0, 0], [0, 0, 0]]),
-  (["y = x.to(None).cast('int64')", "z = x.pad(((0, 0), (0, 0)))", "x[...] = 0", "check((y - z).numpy())"], [[0, 0, 0], [0, 0, 0]])])
+@pytest.mark.parametrize(
+  "lines, want",
+  [
+    (["y = x.T.reshape(6)", "y[1] = 9", "check(x.numpy())"], [[0, 1, 2], [9, 4, 5]]),  # where numpy would copy
+    (["x.T[1, 0] = 5", "x[::-1][0] = 7", "check(x.numpy())"], [[0, 5, 2], [7, 7, 7]]),
+    (["y = x.contiguous()", "x[0] = 7", "y[1] = 9", "check(x.numpy())"], [[7, 7, 7], [3, 4, 5]]),
+    (["y = x[:, ::-1].detach().unsqueeze(0).flatten()[2:]", "x[0, 0] = 8", "check(y.numpy())"], [8, 5, 4, 3]),
+    (["x[:, 1:] = x[:, :-1]", "check(x.numpy())"], [[0, 0, 1], [3, 3, 4]]),  # read before anything is written
+    (["y = x.sum(1, keepdim=True).expand(2, 3)", "x[0] = 0", "check(y.numpy())"], [[3, 3, 3], [12, 12, 12]]),
+    (["x[:, [0, 2, 0]] = np.arange(3)", "check(x.numpy())"], [[2, 1, 1], [2, 4, 1]]),  # the last of equal ones
+    (["y = x[[0, 1]]", "x[0] = 9", "check(y.numpy())"], [[0, 1, 2], [3, 4, 5]]),
+    (["y = x[:, :1].expand(2, 3)", "x[1] = 9", "check(y.numpy())"], [[0, 0, 0], [9, 9, 9]]),
+    (["y, z = x * 0, x * 0", "y[0] = 1", "check(z.numpy())"], [[0, 0, 0], [0, 0, 0]]),
+    (
+      ["y = x.to(None).cast('int64')", "z = x.pad(((0, 0), (0, 0)))", "x[...] = 0", "check((y - z).numpy())"],
+      [[0, 0, 0], [0, 0, 0]],
+    ),
+  ],
+)
 def test_model(lines: list[str], want: Any) -> None:
   assert values(A, *lines) == [want]
 
@@ -98,9 +106,19 @@ def test_model_of_capture() -> None:
 
 
 def test_model_of_gradients() -> None:
-  lines = ("x = Tensor(np.array([1., 2., 3.]), requires_grad=True)", "y = x * 2", "v = y[1:]", "d = y.detach()", "y[0] = x[2] * x[2]",
-           "d[1] = x[0]", "v *= x[1:]" if hasattr(Tensor, "__imul__") else "v[...] = v * x[1:]", "with no_grad(): x.assign(x * 3)",
-           "loss = (y * d).sum()", "loss.backward()", "check(grad(x))")
+  lines = (
+    "x = Tensor(np.array([1., 2., 3.]), requires_grad=True)",
+    "y = x * 2",
+    "v = y[1:]",
+    "d = y.detach()",
+    "y[0] = x[2] * x[2]",
+    "d[1] = x[0]",
+    "v *= x[1:]" if hasattr(Tensor, "__imul__") else "v[...] = v * x[1:]",
+    "with no_grad(): x.assign(x * 3)",
+    "loss = (y * d).sum()",
+    "loss.backward()",
+    "check(grad(x))",
+  )
   # y = x2 ** 2, 1 * x1, 2 * x2 ** 2, and d's values as constants: 9, 2, 18
   assert np.allclose(values_of(lines), [0, 2, 9 * 6 + 18 * 12])
   with pytest.raises(errors.GradientError): expect((*map(Line, lines[:1]), Line("x[0] = 1")), set(), False)
@@ -160,7 +178,10 @@ class WrongCapture(model.jit):
 @pytest.mark.parametrize("kind, names, most", [("eager", {"Tensor": Wrong}, 4), ("capture", {"jit": WrongCapture}, 10)])
 def test_finds_and_shortens(kind: str, names: dict[str, Any], most: int) -> None:
   """A mistake put in is found within some seeds, and shown in a few lines that fail by themselves."""
-  def wrong() -> dict[str, Any]: return {**{k: v for k, v in namespace().items() if k in ("Tensor", "jit", "no_grad", "grad")}, **names}
+
+  def wrong() -> dict[str, Any]:
+    return {**{k: v for k, v in namespace().items() if k in ("Tensor", "jit", "no_grad", "grad")}, **names}
+
   for seed in range(300):
     program = generate(kind, seed)
     problem = run(program, True, wrong)

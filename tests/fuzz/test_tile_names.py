@@ -16,7 +16,8 @@ STEPS = 9             # statements at most, those inside others counted
 
 
 class Writer:
-  """Writes a program. Names: x and y, tiles that are assigned; z, a level of tiles, and row, another name for it; a, b, c, Python's own."""
+  """Writes a program. Names: x and y, tiles that are assigned; z, a level of tiles, and row, another name for it; a, b, c,
+  Python's own."""
 
   def __init__(self, seed: int):
     self.rng = random.Random(seed)
@@ -87,7 +88,9 @@ class Writer:
         n = len(self.counters)
         counted = self.rng.random() < 0.7
         self.counters.append(f"{'k' if counted else 's'}{n}")
-        self.line(depth, f"for {self.counters[-1]} in {'range' if counted else 'tl.static_range'}({self.rng.randrange(1, ROWS + 1)}):")
+        self.line(
+          depth, f"for {self.counters[-1]} in {'range' if counted else 'tl.static_range'}({self.rng.randrange(1, ROWS + 1)}):"
+        )
         self.body(depth + 1, kernel or counted)
         self.counters.pop()
       case 10 if deep:

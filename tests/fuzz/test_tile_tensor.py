@@ -1,7 +1,8 @@
-"""Random chains of meta-operations: the picture that a symbolic tensor gives is what numpy gives for the same chain on numbered elements.
+"""Random chains of meta-operations: the picture that a symbolic tensor gives is what numpy gives for the same chain on numbered
+elements.
 
-Each chain is done three times: on an array with numpy, on a Tensor with numbers, and on a Tensor whose sizes (and tile sizes) are Symbols
-that get their numbers at the end.
+Each chain is done three times: on an array with numpy, on a Tensor with numbers, and on a Tensor whose sizes (and tile sizes) are
+Symbols that get their numbers at the end.
 """
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
 class Model:
-  """Levels of an array of source numbers, -1 where masked; every operation on dimensions [start, stop) of it, those of one level."""
+  """Levels of an array of source numbers, -1 where masked; every operation on dimensions [start, stop) of it, those of one
+  level."""
 
   def __init__(self, shape: tuple[int, ...]):
     self.levels: list[tuple[int, ...]] = [shape]
@@ -36,10 +38,12 @@ class Model:
   def tile(self, level: int, sizes: list[int], strides: list[int], gaps: list[int], floor: bool) -> None:
     start, stop = self.span(level)
     x, n = self.x, stop - start
-    for d, (size, stride, gap) in enumerate(zip(sizes, strides, gaps)):  # windows of dimension start + d: its inner part goes behind the level
+    # windows of dimension start + d: its inner part goes behind the level
+    for d, (size, stride, gap) in enumerate(zip(sizes, strides, gaps)):
       length = x.shape[start + d]
       ends = [b + (size - 1) * gap + 1 for b in range(0, length + stride, stride)]
-      count = sum(e <= length for e in ends) if floor else next(i for i, e in enumerate(ends) if e >= length) + 1  # the first that reaches the end
+      # the first that reaches the end
+      count = sum(e <= length for e in ends) if floor else next(i for i, e in enumerate(ends) if e >= length) + 1
       begins = range(0, count * stride, stride)
       where = np.array(begins)[:, None] + np.arange(size)[None] * gap
       taken = np.take(x, np.minimum(where, length - 1), axis=start + d)
@@ -87,7 +91,11 @@ def chain(draw: Draw, shape: tuple[int, ...], symbolic: bool) -> tuple[Model, Te
     dims = m.levels[level]
     start, stop = m.span(level)
     n = len(dims)
-    op = draw(st.sampled_from(["tile", "tile", "expand", "squeeze", "unsqueeze", "permute", "flatten", "unflatten", "ravel", "pad", "flip", "index"]))
+    op = draw(
+      st.sampled_from(
+        ["tile", "tile", "expand", "squeeze", "unsqueeze", "permute", "flatten", "unflatten", "ravel", "pad", "flip", "index"]
+      )
+    )
     update: Callable[[], None]
     if op == "tile":
       if len(m.levels) == 4: continue
@@ -112,7 +120,9 @@ def chain(draw: Draw, shape: tuple[int, ...], symbolic: bool) -> tuple[Model, Te
       fn = lambda a, size=size: a.expand(size)
     elif op == "squeeze":
       gone = tuple(d for d, s in enumerate(dims) if s == 1 and draw(st.booleans()))
-      update = lambda level=level, gone=gone, start=start, n=n: m.put(level, np.squeeze(m.x, tuple(start + g for g in gone)), n - len(gone))
+      update = lambda level=level, gone=gone, start=start, n=n: m.put(
+        level, np.squeeze(m.x, tuple(start + g for g in gone)), n - len(gone)
+      )
       fn = lambda a, gone=gone: a.squeeze(gone)
     elif op == "unsqueeze":
       if n > 3: continue
@@ -136,7 +146,11 @@ def chain(draw: Draw, shape: tuple[int, ...], symbolic: bool) -> tuple[Model, Te
       at = draw(st.integers(0, n - 1))
       f = draw(st.sampled_from(factors(dims[at]) or [1]))
       into = draw(st.sampled_from([(f, -1), (-1, f), (f, dims[at] // f)]))
-      full = (*m.x.shape[:start + at], *((f, dims[at] // f) if into[0] != -1 else (dims[at] // f, f)), *m.x.shape[start + at + 1:])
+      full = (
+        *m.x.shape[: start + at],
+        *((f, dims[at] // f) if into[0] != -1 else (dims[at] // f, f)),
+        *m.x.shape[start + at + 1 :],
+      )
       into = tuple(map(sym, into))
       update = lambda level=level, full=full, n=n: m.put(level, m.x.reshape(full), n + 1)
       fn = lambda a, at=at, into=into: a.unflatten(at, into)

@@ -28,11 +28,16 @@ from support.triton_kernels import lines
 pytestmark = triton.needs_triton
 E = Tensor.empty
 PRODUCTS: dict[str, Callable[[], list[Tensor]]] = {
-  "float": lambda: [E(20, 24) @ E(24, 40)], "transposed": lambda: [E(48, 32, dtype="bfloat16").T @ E(40, 48, dtype="bfloat16").T],
+  "float": lambda: [E(20, 24) @ E(24, 40)],
+  "transposed": lambda: [E(48, 32, dtype="bfloat16").T @ E(40, 48, dtype="bfloat16").T],
   "half": lambda: [(E(33, 48, dtype="float16") @ E(48, 20, dtype="float16") + E(20, dtype="float16")).relu()],
-  "bytes": lambda: [E(20, 40, dtype="int8") @ E(40, 20, dtype="int8")], "computed": lambda: [E(20, 20).exp() @ E(20, 20).tril()],
-  "fp8": lambda: [E(32, 40, dtype="float8_e5m2") @ E(40, 20, dtype="float8_e5m2")], "batched": lambda: [E(2, 20, 30) @ E(2, 30, 18)],
-  "conv": lambda: [E(1, 10, 8, 12).conv2d(E(12, 10, 3, 3), padding=1)], "attention": lambda: [(E(20, 16) @ E(16, 24)).softmax() @ E(24, 20)]}
+  "bytes": lambda: [E(20, 40, dtype="int8") @ E(40, 20, dtype="int8")],
+  "computed": lambda: [E(20, 20).exp() @ E(20, 20).tril()],
+  "fp8": lambda: [E(32, 40, dtype="float8_e5m2") @ E(40, 20, dtype="float8_e5m2")],
+  "batched": lambda: [E(2, 20, 30) @ E(2, 30, 18)],
+  "conv": lambda: [E(1, 10, 8, 12).conv2d(E(12, 10, 3, 3), padding=1)],
+  "attention": lambda: [(E(20, 16) @ E(16, 24)).softmax() @ E(24, 20)],
+}
 
 
 @cache
@@ -78,7 +83,8 @@ def check(graph: Callable[[], list[Tensor]], data: Any, sizes: list[int], room: 
       tol = 2e-3 if g.dtype.itemsize < 4 else 1e-5
       np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=tol, atol=tol,
                                  err_msg=f"{', '.join(map(str, t.axes))}\n{source.text}")
-    if data.draw(st.integers(0, 9)) == 0: compiler.build(compiler.Request(source, "k", data.draw(st.sampled_from(["sm_80", "sm_90"]))))
+    if data.draw(st.integers(0, 9)) == 0:
+      compiler.build(compiler.Request(source, "k", data.draw(st.sampled_from(["sm_80", "sm_90"]))))
 
 
 @given(st.data())
@@ -87,7 +93,8 @@ def test_random_tiles(data: Any) -> None: check(GRAPHS[data.draw(st.sampled_from
 
 @settings(max_examples=20)
 @given(st.data())
-def test_random_tiles_of_products(data: Any) -> None: check(PRODUCTS[data.draw(st.sampled_from(sorted(PRODUCTS)))], data, [16, 32], 65536)
+def test_random_tiles_of_products(data: Any) -> None:
+  check(PRODUCTS[data.draw(st.sampled_from(sorted(PRODUCTS)))], data, [16, 32], 65536)
 
 
 @settings(max_examples=25)
@@ -98,7 +105,9 @@ def test_random_boxes_by_descriptor(data: Any) -> None:
   dtype = draw(st.sampled_from([dtypes.float16, dtypes.float32, dtypes.int8, dtypes.int64, dtypes.bool]))
   rank = draw(st.integers(1, 4))
   unit = 16 // dtype.itemsize
-  shape = [draw(st.integers(1, 9)) for _ in range(rank - 1)] + [draw(st.sampled_from([1, 2, 3, 5])) * unit + draw(st.sampled_from([0, 0, 0, 1]))]
+  shape = [draw(st.integers(1, 9)) for _ in range(rank - 1)] + [
+    draw(st.sampled_from([1, 2, 3, 5])) * unit + draw(st.sampled_from([0, 0, 0, 1]))
+  ]
   start = [draw(st.sampled_from([0, 0, n // 2])) for n in shape[:-1]]
   start.append(draw(st.sampled_from([0, 0, unit if shape[-1] > unit else 0, shape[-1] // 2])))
   size = [draw(st.integers(max(1, n - s - 3), n - s)) for n, s in zip(shape, start)]
@@ -118,8 +127,19 @@ def test_random_products_by_descriptor(data: Any) -> None:
   dtype = draw(st.sampled_from([dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.int8]))
   m, n, k = (draw(st.integers(2, 8)) * 8 + draw(st.sampled_from([0, 0, 0, 1])) for _ in range(3))
   blocks = tuple(draw(st.sampled_from([16, 32, 64])) for _ in range(3))
-  kernel = product(m, n, k, blocks, dtype, (draw(st.booleans()), draw(st.booleans())), dtypes.int32 if dtype is dtypes.int8 else None,
-                   draw(st.sampled_from([0, 0, 2])))
+  kernel = product(
+    m,
+    n,
+    k,
+    blocks,
+    dtype,
+    (draw(st.booleans()), draw(st.booleans())),
+    dtypes.int32 if dtype is dtypes.int8 else None,
+    draw(st.sampled_from([0, 0, 2])),
+  )
   arrays = numbers(kernel, np.random.default_rng(draw(st.integers(0, 1000))))
-  a, b = interpreted(interpreter, marked(kernel, *draw(st.sets(st.integers(0, 2), min_size=1))), arrays), interpreted(interpreter, kernel, arrays)
+  a, b = (
+    interpreted(interpreter, marked(kernel, *draw(st.sets(st.integers(0, 2), min_size=1))), arrays),
+    interpreted(interpreter, kernel, arrays),
+  )
   for got, want in zip(a, b): np.testing.assert_array_equal(got, want)

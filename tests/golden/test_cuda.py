@@ -1,6 +1,7 @@
 """The golden kernels on a GPU compute what they do under Triton's interpreter.
 
-    compute-sanitizer --error-exitcode 1 python -m pytest -n 0 tests/golden/test_cuda.py      # and --tool racecheck, initcheck, synccheck
+    compute-sanitizer --error-exitcode 1 python -m pytest -n 0 tests/golden/test_cuda.py      # and --tool racecheck, initcheck,
+    synccheck
 """
 from __future__ import annotations
 

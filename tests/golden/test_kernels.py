@@ -30,23 +30,40 @@ def adam() -> list[Tensor]:
 
 
 GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
-  "chain": lambda: [(E(32) * 2 + 1).relu().exp()], "two_outputs": lambda: [(x := E(4, 6)) + 1, x * 2], "row_sum": lambda: [E(4, 16).sum(1)],
-  "column_sum": lambda: [E(16, 8).sum(0)], "softmax": lambda: [E(4, 16).softmax(-1)], "layer_norm": lambda: [E(4, 16).layernorm() * E(16) + E(16)],
-  "matmul": lambda: [(E(16, 8) @ E(8, 32) + E(32)).relu()], "conv2d": lambda: [E(1, 2, 6, 6).conv2d(E(4, 2, 3, 3), E(4), padding=1, stride=2).relu()],
-  "max_pool": lambda: [E(1, 2, 7, 7).max_pool2d()], "cat": lambda: [E(2, 3).cat(E(1, 3) * 2)], "pad": lambda: [E(2, 3).pad(((1, 0), (0, 2))) + 1],
-  "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1) * 2], "gather": lambda: [E(5, 3)[E(4, dtype="int32")]], "adam": adam,
+  "chain": lambda: [(E(32) * 2 + 1).relu().exp()],
+  "two_outputs": lambda: [(x := E(4, 6)) + 1, x * 2],
+  "row_sum": lambda: [E(4, 16).sum(1)],
+  "column_sum": lambda: [E(16, 8).sum(0)],
+  "softmax": lambda: [E(4, 16).softmax(-1)],
+  "layer_norm": lambda: [E(4, 16).layernorm() * E(16) + E(16)],
+  "matmul": lambda: [(E(16, 8) @ E(8, 32) + E(32)).relu()],
+  "conv2d": lambda: [E(1, 2, 6, 6).conv2d(E(4, 2, 3, 3), E(4), padding=1, stride=2).relu()],
+  "max_pool": lambda: [E(1, 2, 7, 7).max_pool2d()],
+  "cat": lambda: [E(2, 3).cat(E(1, 3) * 2)],
+  "pad": lambda: [E(2, 3).pad(((1, 0), (0, 2))) + 1],
+  "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1) * 2],
+  "gather": lambda: [E(5, 3)[E(4, dtype="int32")]],
+  "adam": adam,
   "embedding_gradient": lambda: [(t := E(5, 3, requires_grad=True))[E(4, dtype="int32")].exp().sum().gradient(t)[0]],
-  "mixed": lambda: [E(8, dtype="float16").float().sum() + E(1)]}
+  "mixed": lambda: [E(8, dtype="float16").float().sum() + E(1)],
+}
 
 # name of the golden: (graph, Opts by hand on the last kernel)
 CASES: dict[str, tuple[str, list[Opt]]] = {
   **{name: (name, []) for name in GRAPHS},
-  "chain_lane": ("chain", [Vectorize(0, 8)]), "chain_pad_lane": ("chain", [Pad(0, 24), Vectorize(0, 8)]),
-  "row_sum_unroll": ("row_sum", [Unroll(1, 4)]), "row_sum_lane": ("row_sum", [Vectorize(1, 8)]), "row_sum_upcast": ("row_sum", [Upcast(0, 2)]),
-  "column_sum_lane": ("column_sum", [Vectorize(0, 8), Serial(1, 4)]), "softmax_lane": ("softmax", [Vectorize(1, 8)]),
+  "chain_lane": ("chain", [Vectorize(0, 8)]),
+  "chain_pad_lane": ("chain", [Pad(0, 24), Vectorize(0, 8)]),
+  "row_sum_unroll": ("row_sum", [Unroll(1, 4)]),
+  "row_sum_lane": ("row_sum", [Vectorize(1, 8)]),
+  "row_sum_upcast": ("row_sum", [Upcast(0, 2)]),
+  "column_sum_lane": ("column_sum", [Vectorize(0, 8), Serial(1, 4)]),
+  "softmax_lane": ("softmax", [Vectorize(1, 8)]),
   "matmul_tiled": ("matmul", [Upcast(0, 4), Vectorize(1, 16), Serial(2, 4)]),
-  "matmul_unrolled": ("matmul", [Upcast(0, 2), Upcast(1, 2), Unroll(2, 4)]), "matmul_local": ("matmul", [Local(1, 8)]),
-  "conv2d_upcast": ("conv2d", [Upcast(0, 4), Unroll(5, 3)]), "adam_lane": ("adam", [Vectorize(0, 2)])}
+  "matmul_unrolled": ("matmul", [Upcast(0, 2), Upcast(1, 2), Unroll(2, 4)]),
+  "matmul_local": ("matmul", [Local(1, 8)]),
+  "conv2d_upcast": ("conv2d", [Upcast(0, 4), Unroll(5, 3)]),
+  "adam_lane": ("adam", [Vectorize(0, 2)]),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -40,6 +40,7 @@ def test_by_hand(golden: Golden) -> None:
 
 
 def test_descriptors(golden: Golden) -> None:
-  """Params of a ragged product by tensor descriptor, one operand transposed; each batch is an element of a dimension of its own."""
+  """Params of a ragged product by tensor descriptor, one operand transposed; each batch is an element of a dimension of its
+  own."""
   k = marked(product(200, 96, 72, (64, 32, 32), dtypes.bfloat16, (False, True), batch=3), 0, 1, 2)
   golden("triton/descriptors", "\n".join([*(f"# {line}" for line in index_form(k).splitlines()), source(k)]))

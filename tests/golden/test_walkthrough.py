@@ -45,7 +45,9 @@ def test_listing_with_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
   lines, want = out.split("\n"), LISTING.split("\n")
   skip = want.index("   …")
   assert lines[:skip] == want[:skip] and lines[len(lines) - len(want) + skip + 1:] == want[skip + 1:]
-  assert len(lines) == 14 and all("DEFINE_GLOBAL" in line and f"({i}, 'data{i}', False)" in line for i, line in enumerate(lines) if i in (1, 2))
+  assert len(lines) == 14 and all(
+    "DEFINE_GLOBAL" in line and f"({i}, 'data{i}', False)" in line for i, line in enumerate(lines) if i in (1, 2)
+  )
 
 
 def test_without_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +55,11 @@ def test_without_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
   ops = [u.op for u in k.uops]
   assert not {Ops.LOOP, Ops.ENDLOOP, Ops.DEFINE_ACC, Ops.PHI} & set(ops)
   loads = [u for u in k.uops if u.op is Ops.LOAD]
-  assert len(loads) == 8 and all(u.src[1].op is Ops.CONST for u in loads) and sorted(u.src[1].arg for u in loads) == [0, 0, 1, 1, 2, 2, 3, 3]
+  assert (
+    len(loads) == 8
+    and all(u.src[1].op is Ops.CONST for u in loads)
+    and sorted(u.src[1].arg for u in loads) == [0, 0, 1, 1, 2, 2, 3, 3]
+  )
   muls, adds = ([u for u in k.uops if u.op is Ops.ALU and u.arg is fn] for fn in (BinaryOps.MUL, BinaryOps.ADD))
   assert len(muls) == 4 and len(adds) == 3 and ops.count(Ops.STORE) == 1
   assert all(later.src[0] is earlier for earlier, later in zip(adds, adds[1:]))   # a chain, in index order

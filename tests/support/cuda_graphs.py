@@ -15,10 +15,11 @@ class Refused(int):
 
 
 class FakeGraphs:
-  """Puts the functions into a driver. What a graph launches goes to ``launches``: ``(grid, block, shared, kernel, parameters)`` a node.
+  """Puts the functions into a driver. What a graph launches goes to ``launches``: ``(grid, block, shared, kernel, parameters)`` a
+  node.
 
-  ``parameters`` is how many a kernel has, ``fails`` the function that gives an error; ``made``, ``patched`` and ``launched`` are what
-  was done, ``alive`` counts graphs and what was instantiated of them.
+  ``parameters`` is how many a kernel has, ``fails`` the function that gives an error; ``made``, ``patched`` and ``launched`` are
+  what was done, ``alive`` counts graphs and what was instantiated of them.
   """
 
   def __init__(self, driver: Any, launches: list[Any], asked: list[Any]):
@@ -29,8 +30,18 @@ class FakeGraphs:
     self.alive: Counter[str] = Counter()
     self._launches, self._asked = launches, asked
     driver.CUDA_KERNEL_NODE_PARAMS = types.SimpleNamespace
-    for name in ("cuGraphCreate", "cuGraphDestroy", "cuGraphAddKernelNode", "cuGraphInstantiate", "cuGraphExecDestroy",
-                 "cuGraphLaunch", "cuGraphExecKernelNodeSetParams", "cuKernelGetFunction", "cuFuncSetAttribute", "cuLaunchKernel"):
+    for name in (
+      "cuGraphCreate",
+      "cuGraphDestroy",
+      "cuGraphAddKernelNode",
+      "cuGraphInstantiate",
+      "cuGraphExecDestroy",
+      "cuGraphLaunch",
+      "cuGraphExecKernelNodeSetParams",
+      "cuKernelGetFunction",
+      "cuFuncSetAttribute",
+      "cuLaunchKernel",
+    ):
       setattr(driver, name, self._call(name, getattr(self, "_" + name)))
 
   def _call(self, name: str, function: Any) -> Any:
@@ -46,8 +57,21 @@ class FakeGraphs:
   def _cuLaunchKernel(self, function: Any, *given: int) -> tuple[Any, ...]:
     gx, gy, gz, bx, by, bz, shared, stream, parameters, extra = given
     assert stream >= STREAM and extra == 0
-    self._launches.append(self._read(types.SimpleNamespace(gridDimX=gx, gridDimY=gy, gridDimZ=gz, blockDimX=bx, blockDimY=by, blockDimZ=bz,
-                                                           sharedMemBytes=shared, func=function, kernelParams=parameters)))
+    self._launches.append(
+      self._read(
+        types.SimpleNamespace(
+          gridDimX=gx,
+          gridDimY=gy,
+          gridDimZ=gz,
+          blockDimX=bx,
+          blockDimY=by,
+          blockDimZ=bz,
+          sharedMemBytes=shared,
+          func=function,
+          kernelParams=parameters,
+        )
+      )
+    )
     return ()
 
   def _cuKernelGetFunction(self, kernel: tuple[str, str]) -> tuple[Any, ...]: return (("function", kernel[1]),)

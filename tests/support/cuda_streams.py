@@ -1,4 +1,5 @@
-"""What cuda.bindings.driver has for putting streams in order and for copies on and between GPUs, of a machine that only remembers."""
+"""What cuda.bindings.driver has for putting streams in order and for copies on and between GPUs, of a machine that only
+remembers."""
 from __future__ import annotations
 
 import ctypes
@@ -9,8 +10,8 @@ from typing import Any
 class FakeStreams:
   """Puts the functions into a driver. ``log`` is what was asked of them; copies are of host memory, which stands for a GPU's.
 
-  An entry is ("record", stream), ("wait", stream, the stream whose mark it waits for: 0 for that of the device), ("copy", bytes, stream),
-  ("peer", to, from, bytes, stream) or ("settle",).
+  An entry is ("record", stream), ("wait", stream, the stream whose mark it waits for: 0 for that of the device), ("copy", bytes,
+  stream), ("peer", to, from, bytes, stream) or ("settle",).
   """
 
   def __init__(self, driver: Any):

@@ -37,7 +37,10 @@ def linear(kernel: Kernel) -> UOpList:
   return uops
 
 
-def rendered(kernel: Kernel, capability: int = 90) -> KernelSource: return TritonRenderer(capability=capability).render("k", linear(kernel))
+def rendered(kernel: Kernel, capability: int = 90) -> KernelSource:
+  return TritonRenderer(capability=capability).render("k", linear(kernel))
+
+
 def source(kernel: Kernel, capability: int = 90) -> str: return rendered(kernel, capability).text
 
 
@@ -92,7 +95,10 @@ def product(m: int, n: int, k: int, blocks: Sequence[int], dtype: DType, transpo
   def read(p: Any, where: tuple[UOp, UOp], c: tuple[UOp, ...]) -> Any:
     return (p.load((*g, *where), *c) if c else p[(*g, *where)]).cast(acc)
   ids: list[Axis] = [a for a in b.axes if a.rng in l.ranges]
-  left, right = read(x, (l, i) if transposed[0] else (i, l), gate(mi, ml)), read(y, (j, l) if transposed[1] else (l, j), gate(mj, ml))
+  left, right = (
+    read(x, (l, i) if transposed[0] else (i, l), gate(mi, ml)),
+    read(y, (j, l) if transposed[1] else (l, j), gate(mj, ml)),
+  )
   return b.kernel(z.set((*g, i, j), (left * right).sum(*ids).cast(out or dtype), *gate(mi, mj)))
 
 

@@ -17,8 +17,14 @@ N = 64
 
 
 def const(x: Any, dtype: DType = I32) -> UOp: return UOp.const(dtype, x)
-def param(slot: int, dtype: DType, written: bool = False) -> UOp: return UOp(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
-def load(buffer: UOp, index: UOp, n: int = 1, *gate: UOp) -> UOp: return UOp(Ops.LOAD, buffer.dtype.vec(n), (buffer, index, *gate))
+def param(slot: int, dtype: DType, written: bool = False) -> UOp:
+  return UOp(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
+
+
+def load(buffer: UOp, index: UOp, n: int = 1, *gate: UOp) -> UOp:
+  return UOp(Ops.LOAD, buffer.dtype.vec(n), (buffer, index, *gate))
+
+
 def store(*src: UOp, arg: Any = None) -> UOp: return UOp(Ops.STORE, src[2].dtype, src, arg)
 
 
@@ -67,7 +73,10 @@ def samples(dtype: DType, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
   rest = N - len(a)
   if dtype.kind == "f": more = (rng.standard_normal((2, rest))*3).astype(dtype.np)
   elif dtype.kind == "b": more = rng.integers(0, 2, (2, rest)).astype(np.bool_)
-  else: more = rng.integers(dtypes.min(dtype), dtypes.max(dtype), (2, rest), dtype.np, endpoint=True) >> np.array([[1], [3]], dtype.np)
+  else:
+    more = rng.integers(dtypes.min(dtype), dtypes.max(dtype), (2, rest), dtype.np, endpoint=True) >> np.array(
+      [[1], [3]], dtype.np
+    )
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     return np.concatenate([np.array(a).astype(dtype.np), more[0]]), np.concatenate([np.array(b).astype(dtype.np), more[1]])

@@ -13,12 +13,24 @@ from ntgrad.codegen.uop import BinaryOps, TernaryOps, UnaryOps, UOp
 from .elementwise import check, const, load, loop_over, param, samples, store
 
 EXACT = (UnaryOps.NEG, UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)
-NUMBERS = (BinaryOps.MAX, BinaryOps.MIN, BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ,
-           BinaryOps.CMPNE)
+NUMBERS = (
+  BinaryOps.MAX,
+  BinaryOps.MIN,
+  BinaryOps.ADD,
+  BinaryOps.SUB,
+  BinaryOps.MUL,
+  BinaryOps.CMPLT,
+  BinaryOps.CMPLE,
+  BinaryOps.CMPEQ,
+  BinaryOps.CMPNE,
+)
 BITS = (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT)
 OF_KIND: dict[str, tuple[Any, ...]] = {
-  "b": (*NUMBERS, *BITS), "u": (*NUMBERS, *BITS, BinaryOps.IDIV, BinaryOps.MOD), "i": (*NUMBERS, *BITS, *EXACT, BinaryOps.IDIV, BinaryOps.MOD),
-  "f": (*NUMBERS, *(f for f in UnaryOps if f is not UnaryOps.NOT), BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.POW)}
+  "b": (*NUMBERS, *BITS),
+  "u": (*NUMBERS, *BITS, BinaryOps.IDIV, BinaryOps.MOD),
+  "i": (*NUMBERS, *BITS, *EXACT, BinaryOps.IDIV, BinaryOps.MOD),
+  "f": (*NUMBERS, *(f for f in UnaryOps if f is not UnaryOps.NOT), BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.POW),
+}
 
 
 def functions(device: Device, dtype: DType) -> None:

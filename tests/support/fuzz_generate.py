@@ -1,4 +1,5 @@
-"""Random programs of in-place writes, as lines of Python: a program is a function of its kind and seed (and of what methods Tensor has)."""
+"""Random programs of in-place writes, as lines of Python: a program is a function of its kind and seed (and of what methods
+Tensor has)."""
 from __future__ import annotations
 
 import math
@@ -165,7 +166,17 @@ class Generator:
     if t is None: return None
     n, s, r = t.ndim, t.shape, self.rng
     kinds = ["index", "index", "reshape", "unsqueeze", "squeeze", "T", "detach", "flatten", "expand"]
-    if n: kinds += ["index", "flip", "shrink", "split", "chunk", "permute", "unflatten", *(["unbind"] if hasattr(Tensor, "unbind") else [])]
+    if n:
+      kinds += [
+        "index",
+        "flip",
+        "shrink",
+        "split",
+        "chunk",
+        "permute",
+        "unflatten",
+        *(["unbind"] if hasattr(Tensor, "unbind") else []),
+      ]
     if n > 1: kinds += ["transpose", "T", *(["diagonal"] * 2 if n == 2 and s[0] == s[1] else [])]
     kind = r.choice(kinds)
     if kind == "index": return f"{text}[{self.index(t)}]" if n else f"{text}[None]"
@@ -176,7 +187,9 @@ class Generator:
       sizes = s if kind == "reshape" else s[(d := self.axis(t)):][:1]
       new = factors(math.prod(sizes), r) if 0 not in sizes else list(r.sample(sizes, len(sizes)))
       if self.chance(0.2): new.insert(r.randint(0, len(new)), 1)
-      return f"{text}.{r.choice(['reshape', 'view'])}{tuple(new)}" if kind == "reshape" else f"{text}.unflatten({d}, {tuple(new)})"
+      return (
+        f"{text}.{r.choice(['reshape', 'view'])}{tuple(new)}" if kind == "reshape" else f"{text}.unflatten({d}, {tuple(new)})"
+      )
     if kind == "unsqueeze": return f"{text}.unsqueeze({r.randint(0, n)})"
     if kind == "squeeze": return f"{text}.squeeze({self.axis(t) if n and self.chance(0.5) else ''})"
     if kind == "expand":
@@ -209,13 +222,15 @@ class Generator:
     if self.chance(0.35): return f"{text}.{r.choice(['contiguous', 'clone'])}()"
     kinds = ["to", "cast", "Tensor", "repeat", "sum", "where", "stack"]
     if t.ndim: kinds += ["pad", "unfold", "cat", "interleave", "diag", "meshgrid", "roll", "max"]
-    if not self.exact: kinds = [k for k in kinds if k not in ("cast", "max", "where", "to")] + ["rows"] * (t.ndim > 0 and t.shape[0] > 0)
+    if not self.exact:
+      kinds = [k for k in kinds if k not in ("cast", "max", "where", "to")] + ["rows"] * (t.ndim > 0 and t.shape[0] > 0)
     kind, d = r.choice(kinds), self.axis(t) if t.ndim else 0
     if kind == "to": return f"{text}.to(None)"
     if kind == "cast": return f"{text}.cast('{r.choice([str(t.dtype), *self.dtypes])}')"
     if kind == "Tensor": return f"Tensor({text})"
     if kind == "repeat": return f"{text}.repeat{tuple(r.choice([1, 1, 2]) for _ in range(max(t.ndim, 1)))}"
-    if kind in ("sum", "max"): return f"{text}.{kind}({d if t.ndim else ''}{', keepdim=True' if t.ndim and self.chance(0.5) else ''})"
+    if kind in ("sum", "max"):
+      return f"{text}.{kind}({d if t.ndim else ''}{', keepdim=True' if t.ndim and self.chance(0.5) else ''})"
     if kind == "where": return f"({text} > {r.choice([0, 1, 2])}).where({text}, {r.choice([0, self.other(t) or 1])})"
     if kind in ("stack", "cat"):
       return f"{text}.{kind}({self.other(t) or text}, dim={d})" if self.chance(0.8) else f"{text}.{kind}(dim={d})"
@@ -279,7 +294,9 @@ class Generator:
     t = self.ask(target)
     if k < 0.6 and hasattr(Tensor, "__iadd__"):
       number = "1.5" if self.chance(0.05) else None
-      self.add(f"{name} {r.choice(['+=', '-=', '*=', '/='])} {number or self.value(self.ask(name).shape, self.ask(name).dtype, name)}")
+      self.add(
+        f"{name} {r.choice(['+=', '-=', '*=', '/='])} {number or self.value(self.ask(name).shape, self.ask(name).dtype, name)}"
+      )
       return
     methods = [m for m in ("add_", "mul_", "zero_", "fill_", "copy_") if hasattr(Tensor, m)] if k > 0.75 else []
     how = r.choice(methods or ["assign"])
@@ -343,8 +360,14 @@ class Generator:
     if not leaves: return
     name, r = self.rng.choice(leaves), self.rng
     t = self.ask(name)
-    how = r.choice([f"with no_grad(): {name}.assign({name} * 2)", f"with no_grad(): {name}.assign({self.value(t.shape, t.dtype, name)})",
-                    f"{name}.assign({self.host(t.shape, 'float64')})", f"with no_grad(): {name} -= {name} * 0.5"])
+    how = r.choice(
+      [
+        f"with no_grad(): {name}.assign({name} * 2)",
+        f"with no_grad(): {name}.assign({self.value(t.shape, t.dtype, name)})",
+        f"{name}.assign({self.host(t.shape, 'float64')})",
+        f"with no_grad(): {name} -= {name} * 0.5",
+      ]
+    )
     if "-=" not in how or hasattr(Tensor, "__isub__"): self.add(how)
 
   def gradient(self) -> None:
@@ -359,7 +382,11 @@ class Generator:
     for _ in range(self.rng.randint(2, 9)): self.step(outer=False)
     terms = [f"({leaves[0]} * {leaves[0]}).sum()"] if self.chance(0.5) else []
     for _ in range(self.rng.choice([1, 2, 3])):
-      x = r.choice([n for n in self.scope if not self.env[n].is_leaf and self.env[n].needs] or leaves) if self.chance(0.8) else self.pick()
+      x = (
+        r.choice([n for n in self.scope if not self.env[n].is_leaf and self.env[n].needs] or leaves)
+        if self.chance(0.8)
+        else self.pick()
+      )
       terms.append(f"({x}{self.rng.choice([f' * {x}', '.sin()', ''])}).sum()")
     names = []
     for t in terms:

@@ -1,8 +1,8 @@
 """What in-place writes mean, in numpy: a value is a piece of flat memory and the index of each of its elements in it.
 
 A view is another index into the same memory, so that every reshape is a view; a write sets memory at those elements. ``Tensor``,
-``jit`` and ``no_grad`` here stand for those of ntgrad in the programs of ``fuzz_program``. ``Undefined`` is raised where the model
-takes no side.
+``jit`` and ``no_grad`` here stand for those of ntgrad in the programs of ``fuzz_program``. ``Undefined`` is raised where the
+model takes no side.
 """
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class Tensor:
     if isinstance(data, (int, float)): raise Undefined   # a constant, which has no memory
     needs = isinstance(data, Tensor) and data.needs
     value = data.value() if isinstance(data, Tensor) else np.array(data)
-    if not isinstance(data, (Tensor, np.ndarray, np.generic)) and value.dtype.kind in "if": dtype = dtype or f"{value.dtype.name[:-2]}32"
+    if not isinstance(data, (Tensor, np.ndarray, np.generic)) and value.dtype.kind in "if":
+      dtype = dtype or f"{value.dtype.name[:-2]}32"
     value = fit(value, dtype or value.dtype)
     leaf = None
     if requires_grad:
@@ -185,7 +186,10 @@ class Tensor:
   def cat(self, *others: Tensor, dim: int = 0) -> Tensor:
     if any(o.dtype != self.dtype for o in others): raise Undefined
     return self._own(np.concatenate([t.value() for t in (self, *others)], dim), self, *others)
-  def stack(self, *others: Tensor, dim: int = 0) -> Tensor: return self.unsqueeze(dim).cat(*[o.unsqueeze(dim) for o in others], dim=dim)
+
+  def stack(self, *others: Tensor, dim: int = 0) -> Tensor:
+    return self.unsqueeze(dim).cat(*[o.unsqueeze(dim) for o in others], dim=dim)
+
   def diag(self) -> Tensor: return self._own(np.diag(self.value()), self)
   def meshgrid(self, *others: Tensor) -> tuple[Tensor, ...]:
     grids = np.meshgrid(*[t.value() for t in (self, *others)], indexing="ij")
@@ -208,7 +212,13 @@ class Tensor:
 
   def _arithmetic(self, fn: Any, other: Any) -> tuple[Array, Any]:
     """A result's values, unrounded, and its dtype."""
-    b = other.dtype if hasattr(other, "dtype") else self.dtype if isinstance(other, int) or self.dtype.kind == "f" else np.dtype("float32")
+    b = (
+      other.dtype
+      if hasattr(other, "dtype")
+      else self.dtype
+      if isinstance(other, int) or self.dtype.kind == "f"
+      else np.dtype("float32")
+    )
     dtype = promote(self.dtype, b)
     if dtype.kind == "b": raise Undefined
     wide = "float64" if dtype.kind == "f" else "int64"
@@ -232,7 +242,8 @@ class Tensor:
       elif self.constant or assign: raise Undefined
       else: raise GradientError("a leaf that requires a gradient is changed in place")
     elif m.leaf is not None and not self.is_leaf: raise Undefined
-    if not session.exact and (self.constant or not session.grad or m.leaf is not None): value, needs = session.constant(value), False
+    if not session.exact and (self.constant or not session.grad or m.leaf is not None):
+      value, needs = session.constant(value), False
     m.flat[index] = value
     if m.leaf is not None: m.flat = m.flat + np.where(np.isin(np.arange(m.flat.size), index), m.moves(), 0)
     m.needs |= needs
@@ -345,7 +356,9 @@ class jit:
     first: dict[Any, int] = {}
     pattern = tuple(k if p is None else first.setdefault(p, k) for k, p in enumerate(places))
     tensors = list(_tensors(result))
-    launches = any(t.index.size for t in tensors) or any(t.memory.flat.size for t in (*args, *state) if id(t.memory) in session.written)
+    launches = any(t.index.size for t in tensors) or any(
+      t.memory.flat.size for t in (*args, *state) if id(t.memory) in session.written
+    )
     session.refusable |= not launches or any(p != pattern for p in self.patterns)
     self.patterns.append(pattern)
     session.written |= before

@@ -85,7 +85,8 @@ def expect(program: Program, refused: set[int], exact: bool) -> Expected:
           _model_run(program, refused, s)
           ends.append(s.losses[0])
         rise[n] = ends[0] - ends[1]
-      fine, coarse = ((8 * rise[n] - rise[2 * n]) / (12 * n * STEP) for n in (1, 2))   # the error of the first is a 16th of the second's
+      # the error of the first is a 16th of the second's
+      fine, coarse = ((8 * rise[n] - rise[2 * n]) / (12 * n * STEP) for n in (1, 2))
       slopes.append(fine if np.isclose(fine, coarse, *TOLERANCE) else np.nan)   # too steep: nothing is known
     gradients[k] = np.round(slopes, 8).reshape(leaf.shape)
   last = model.Session(exact)
@@ -175,9 +176,16 @@ def source(program: Program, exact: bool, problem: Problem | None = None, device
   body = "\n".join(lines)
   errors = sorted(set(re.findall(r"\w+Error", re.sub(r"#.*", "", body))))
   names = [n for n in ("Device", "Tensor", "jit", "no_grad") if re.search(rf"\b{n}\b", body) or (n == "Device" and device)]
-  head = ["import numpy as np", *(["from pytest import raises"] if "raises(" in body else []), "", f"from ntgrad import {', '.join(names)}",
-          *([f"from ntgrad.errors import {', '.join(errors)}"] if errors else []), ""]
-  if "check(" in body: head.append("\n" + CHECK.format(same="np.array_equal(got, want)" if exact else "np.allclose(got, want, 1e-5, 1e-6)"))
+  head = [
+    "import numpy as np",
+    *(["from pytest import raises"] if "raises(" in body else []),
+    "",
+    f"from ntgrad import {', '.join(names)}",
+    *([f"from ntgrad.errors import {', '.join(errors)}"] if errors else []),
+    "",
+  ]
+  if "check(" in body:
+    head.append("\n" + CHECK.format(same="np.array_equal(got, want)" if exact else "np.allclose(got, want, 1e-5, 1e-6)"))
   if "grad(" in body: head.append("\ndef grad(t): return np.zeros(t.shape) if t.grad is None else t.grad.numpy()\n")
   if device: head.append(f'\nDevice.DEFAULT = "{device}"')
   return "\n".join([*head, body, ""])
@@ -233,8 +241,12 @@ def simpler_texts(text: str) -> tuple[str, ...]:
     elif isinstance(node, ast.BinOp): new = [node.left, node.right]
     elif isinstance(node, ast.UnaryOp): new = [node.operand]
     elif isinstance(node, ast.Compare): new = [node.left]
-    elif isinstance(node, ast.Slice): new = [ast.Slice(*[None if p == q else getattr(node, q) for q in ("lower", "upper", "step")])
-                                             for p in ("lower", "upper", "step") if getattr(node, p) is not None]
+    elif isinstance(node, ast.Slice):
+      new = [
+        ast.Slice(*[None if p == q else getattr(node, q) for q in ("lower", "upper", "step")])
+        for p in ("lower", "upper", "step")
+        if getattr(node, p) is not None
+      ]
     elif isinstance(node, (ast.Tuple, ast.List)) and len(node.elts) > 1:
       new = [type(node)(node.elts[:j] + node.elts[j + 1:], node.ctx) for j in range(len(node.elts))]
     elif isinstance(node, ast.Tuple) and node.elts: new = [node.elts[0]]

@@ -1,7 +1,7 @@
 """Goldens: text that a person has read once and that must not change by accident.
 
-``golden("dot.linear", text)`` compares with ``expected/dot.linear.txt``. ``pytest --update-golden`` writes the files instead; read the
-diff before committing it.
+``golden("dot.linear", text)`` compares with ``expected/dot.linear.txt``. ``pytest --update-golden`` writes the files instead;
+read the diff before committing it.
 """
 from __future__ import annotations
 

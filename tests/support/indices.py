@@ -9,9 +9,22 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.kernel import Axis
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
 
-_FN = {BinaryOps.ADD: np.add, BinaryOps.SUB: np.subtract, BinaryOps.MUL: np.multiply, BinaryOps.IDIV: np.floor_divide, BinaryOps.MOD: np.mod,
-       BinaryOps.CMPLT: np.less, BinaryOps.CMPLE: np.less_equal, BinaryOps.CMPEQ: np.equal, BinaryOps.CMPNE: np.not_equal,
-       BinaryOps.AND: np.bitwise_and, BinaryOps.OR: np.bitwise_or, BinaryOps.MAX: np.maximum, BinaryOps.MIN: np.minimum, TernaryOps.WHERE: np.where}
+_FN = {
+  BinaryOps.ADD: np.add,
+  BinaryOps.SUB: np.subtract,
+  BinaryOps.MUL: np.multiply,
+  BinaryOps.IDIV: np.floor_divide,
+  BinaryOps.MOD: np.mod,
+  BinaryOps.CMPLT: np.less,
+  BinaryOps.CMPLE: np.less_equal,
+  BinaryOps.CMPEQ: np.equal,
+  BinaryOps.CMPNE: np.not_equal,
+  BinaryOps.AND: np.bitwise_and,
+  BinaryOps.OR: np.bitwise_or,
+  BinaryOps.MAX: np.maximum,
+  BinaryOps.MIN: np.minimum,
+  TernaryOps.WHERE: np.where,
+}
 
 
 def at_points(u: UOp, env: Mapping[UOp, np.ndarray]) -> np.ndarray:

@@ -39,20 +39,41 @@ def _rows_grad(n: int) -> list[Tensor]:
 
 # what a person might write; sizes that vectors do not divide among them
 GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
-  "elementwise": lambda: [(E(4, 24) * 2 + E(24)).relu() - E(4, 1)], "odd": lambda: [E(5, 7) + E(7, 5).T], "scalar": lambda: [E(1) * 3],
-  "ints": lambda: [(E(6, 8, dtype="int32") // 3) ^ (E(6, 8, dtype="int32") % 5)], "halves": lambda: [E(48, dtype="float16") * 2 + 1],
-  "bfloats": lambda: [E(3, 20, dtype="bfloat16").sum(1)], "compare": lambda: [(E(4, 12) < E(12)).where(E(4, 12), 0)],
-  "two outputs": lambda: [(x := E(6, 8)) + 1, x * 2], "row sum": lambda: [E(6, 32).sum(1)], "column sum": lambda: [E(32, 6).sum(0)],
-  "sum": lambda: [E(96).sum()], "max": lambda: [E(5, 18).max(1)], "middle": lambda: [E(3, 8, 4).sum(1)], "argmax": lambda: [E(4, 12).argmax(1)],
-  "matmul": lambda: [E(8, 12) @ E(12, 16)], "odd matmul": lambda: [(E(5, 7) @ E(7, 9)).relu()], "batched": lambda: [E(2, 4, 6) @ E(2, 6, 8)],
-  "transposed": lambda: [E(12, 8).T @ E(16, 12).T], "matrix vector": lambda: [E(24, 16) @ E(16)],
-  "half product": lambda: [E(17, 20, dtype="float16") @ E(20, 16, dtype="float16")], "softmax": lambda: [E(4, 16).softmax()],
+  "elementwise": lambda: [(E(4, 24) * 2 + E(24)).relu() - E(4, 1)],
+  "odd": lambda: [E(5, 7) + E(7, 5).T],
+  "scalar": lambda: [E(1) * 3],
+  "ints": lambda: [(E(6, 8, dtype="int32") // 3) ^ (E(6, 8, dtype="int32") % 5)],
+  "halves": lambda: [E(48, dtype="float16") * 2 + 1],
+  "bfloats": lambda: [E(3, 20, dtype="bfloat16").sum(1)],
+  "compare": lambda: [(E(4, 12) < E(12)).where(E(4, 12), 0)],
+  "two outputs": lambda: [(x := E(6, 8)) + 1, x * 2],
+  "row sum": lambda: [E(6, 32).sum(1)],
+  "column sum": lambda: [E(32, 6).sum(0)],
+  "sum": lambda: [E(96).sum()],
+  "max": lambda: [E(5, 18).max(1)],
+  "middle": lambda: [E(3, 8, 4).sum(1)],
+  "argmax": lambda: [E(4, 12).argmax(1)],
+  "matmul": lambda: [E(8, 12) @ E(12, 16)],
+  "odd matmul": lambda: [(E(5, 7) @ E(7, 9)).relu()],
+  "batched": lambda: [E(2, 4, 6) @ E(2, 6, 8)],
+  "transposed": lambda: [E(12, 8).T @ E(16, 12).T],
+  "matrix vector": lambda: [E(24, 16) @ E(16)],
+  "half product": lambda: [E(17, 20, dtype="float16") @ E(20, 16, dtype="float16")],
+  "softmax": lambda: [E(4, 16).softmax()],
   "layer norm": lambda: [E(4, 16).layernorm() * E(16) + E(16)],
-  "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3), E(4), padding=1)], "conv gradients": _conv_grads, "pool": lambda: [E(2, 6, 8).max_pool2d()],
-  "pool gradient": _pool_grad, "cumsum": lambda: [E(3, 9).cumsum(1)], "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1).pad(((1, 0), (0, 3))) + 1],
-  "cat": lambda: [E(2, 8).cat(E(3, 8) * 2)], "gather": lambda: [E(5, 8)[E(6, dtype="int32")]], "triangle": lambda: [E(8, 8).tril() @ E(8, 8)],
-  "row gradient": lambda: _rows_grad(1), "rows gradient": lambda: _rows_grad(4),
-  "iota": lambda: [Tensor.arange(40).reshape(5, 8) + E(5, 8, dtype="int32")]}
+  "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3), E(4), padding=1)],
+  "conv gradients": _conv_grads,
+  "pool": lambda: [E(2, 6, 8).max_pool2d()],
+  "pool gradient": _pool_grad,
+  "cumsum": lambda: [E(3, 9).cumsum(1)],
+  "views": lambda: [E(4, 6).T.reshape(2, 12).flip(1).pad(((1, 0), (0, 3))) + 1],
+  "cat": lambda: [E(2, 8).cat(E(3, 8) * 2)],
+  "gather": lambda: [E(5, 8)[E(6, dtype="int32")]],
+  "triangle": lambda: [E(8, 8).tril() @ E(8, 8)],
+  "row gradient": lambda: _rows_grad(1),
+  "rows gradient": lambda: _rows_grad(4),
+  "iota": lambda: [Tensor.arange(40).reshape(5, 8) + E(5, 8, dtype="int32")],
+}
 
 
 def kernels(name: str) -> list[Kernel]:
@@ -65,8 +86,15 @@ def spec(kernel: Kernel, name: str, target: Target | None = None) -> ProgramSpec
   verify_index(kernel.body, kernel.axes, kernel.params, name)
   uops = linearize(kernel, target)
   verify_linear(uops, name)
-  return ProgramSpec(name, KernelSource(""), extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params), tuple(uops),
-                     options=options(kernel))
+  return ProgramSpec(
+    name,
+    KernelSource(""),
+    extent(kernel, AxisKind.GRID),
+    extent(kernel, AxisKind.LOCAL),
+    len(kernel.params),
+    tuple(uops),
+    options=options(kernel),
+  )
 
 
 def launch(device: Device, specs: Sequence[ProgramSpec], kernel: Kernel, data: Sequence[Array]) -> list[list[Array]]:

@@ -28,11 +28,17 @@ class Lines:
     u = UOp.const(dtype, x)
     if u not in self.uops:  # before the loops and ifs that are open, so that all may use it
       closed = {e.src[0] for e in self.uops if e.op in (Ops.ENDLOOP, Ops.ENDIF)}
-      self.uops.insert(next((i for i, o in enumerate(self.uops) if o.op in (Ops.LOOP, Ops.IF) and o not in closed), len(self.uops)), u)
+      self.uops.insert(
+        next((i for i, o in enumerate(self.uops) if o.op in (Ops.LOOP, Ops.IF) and o not in closed), len(self.uops)), u
+      )
     return u
 
-  def buf(self, slot: int, dtype: DType, written: bool = False) -> UOp: return self.add(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
-  def local(self, name: str, size: int, dtype: DType, kind: str = "local") -> UOp: return self.add(Ops.DEFINE_LOCAL, dtype, (), (name, size, kind))
+  def buf(self, slot: int, dtype: DType, written: bool = False) -> UOp:
+    return self.add(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
+
+  def local(self, name: str, size: int, dtype: DType, kind: str = "local") -> UOp:
+    return self.add(Ops.DEFINE_LOCAL, dtype, (), (name, size, kind))
+
   def acc(self, dtype: DType, start: Any, *after: UOp) -> UOp: return self.add(Ops.DEFINE_ACC, dtype, after, start)
   def gid(self, size: int, dim: int = 0) -> UOp: return self.add(Ops.SPECIAL, INT, (), ("g", dim, size))
   def lid(self, size: int, dim: int = 0) -> UOp: return self.add(Ops.SPECIAL, INT, (), ("l", dim, size))

@@ -1,4 +1,5 @@
-"""CPUs that tests pretend to have: settings that make code for them. What runs is right on any CPU, which has wide vectors made of its own."""
+"""CPUs that tests pretend to have: settings that make code for them. What runs is right on any CPU, which has wide vectors made
+of its own."""
 from __future__ import annotations
 
 from typing import Any

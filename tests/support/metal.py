@@ -1,4 +1,5 @@
-"""Metal source on a machine without Metal: as C++, over a header that has what kernels use, run by numpy's memory and a thread a work-item."""
+"""Metal source on a machine without Metal: as C++, over a header that has what kernels use, run by numpy's memory and a thread a
+work-item."""
 from __future__ import annotations
 
 import ctypes
@@ -14,7 +15,9 @@ from ntgrad.backends.metal import MetalRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from support import plain_c
 
-CXX = next((found for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name and (found := shutil.which(name))), None)
+CXX = next(
+  (found for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name and (found := shutil.which(name))), None
+)
 needs_cxx = pytest.mark.skipif(not CXX, reason="no C++ compiler: neither c++, g++ nor clang++ is installed")
 HEADER = r"""
 #include <cmath>
@@ -28,7 +31,8 @@ namespace metal {
 typedef uint8_t uchar; typedef uint16_t ushort; typedef uint32_t uint; typedef uint64_t ulong;
 struct uint3 { uint x, y, z; };
 using std::sqrt; using std::exp; using std::exp2; using std::log; using std::log2; using std::sin; using std::cos; using std::tan;
-using std::tanh; using std::pow; using std::fmod; using std::copysign; using std::floor; using std::ceil; using std::trunc; using std::rint;
+using std::tanh; using std::pow; using std::fmod; using std::copysign; using std::floor;
+using std::ceil; using std::trunc; using std::rint;
 using std::fabs;
 template <class T, class F> T as_type(F x) { static_assert(sizeof(T) == sizeof(F)); T y; memcpy(&y, &x, sizeof y); return y; }
 struct half {   // kept as bits
@@ -97,5 +101,17 @@ class MetalDevice(NumpyDevice):
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """A library each."""
-    command = [str(CXX), "-std=c++14", "-O1", "-Wall", "-Werror", "-Wno-unused", "-Wno-attributes", "-fPIC", "-shared", "-pthread", "-I."]
+    command = [
+      str(CXX),
+      "-std=c++14",
+      "-O1",
+      "-Wall",
+      "-Werror",
+      "-Wno-unused",
+      "-Wno-attributes",
+      "-fPIC",
+      "-shared",
+      "-pthread",
+      "-I.",
+    ]
     return [MetalProgram(s, plain_c.build([s.source.text], command, ".cpp", {"metal_stdlib": HEADER})) for s in specs]

@@ -17,7 +17,8 @@ class Block:
                   for i, (a, b, k) in enumerate(zip(sizes, sizes[1:], kernels))]
     self.norms = [nn.BatchNorm2d(n) for n in sizes[1:]]
     self.short: list[Any] = []
-    if stride != 1 or inner != sizes[-1]: self.short = [nn.Conv2d(inner, sizes[-1], 1, stride=stride, bias=False), nn.BatchNorm2d(sizes[-1])]
+    if stride != 1 or inner != sizes[-1]:
+      self.short = [nn.Conv2d(inner, sizes[-1], 1, stride=stride, bias=False), nn.BatchNorm2d(sizes[-1])]
 
   def __call__(self, x: Tensor) -> Tensor:
     out = x

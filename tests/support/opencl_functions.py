@@ -32,8 +32,34 @@ BINARY: list[tuple[BinaryOps, Any]] = [(BinaryOps.POW, np.power), (BinaryOps.IDI
 
 def numbers(dtype: DType) -> np.ndarray:
   rng = np.random.default_rng(1)
-  special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-40, 1e38, 88.7, 88.8, -87.4, -103.9, -104.1, 0.5, 1.5, 2.5, -0.5, 8, 128,
-             -149.2, 1e6, 3.1415927, 1.5707964, 0.625, 0.92774]
+  special = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1,
+    -1,
+    1e-40,
+    1e38,
+    88.7,
+    88.8,
+    -87.4,
+    -103.9,
+    -104.1,
+    0.5,
+    1.5,
+    2.5,
+    -0.5,
+    8,
+    128,
+    -149.2,
+    1e6,
+    3.1415927,
+    1.5707964,
+    0.625,
+    0.92774,
+  ]
   x = np.concatenate([special, rng.standard_normal(3000)*4, np.exp(rng.uniform(-80, 80, 1000))])
   return np.resize(x, SIZE).astype(np.float32).astype(dtype.np)
 
@@ -62,9 +88,14 @@ def wrong(device: OpenCLDevice, dtype: DType, n: int) -> list[str]:
     a, b = (np.resize(v, 192) for v in samples(dtype))
     table = BINARY if dtype.itemsize >= 4 else BINARY[:1]   # a quotient that is rounded first may have another floor
     for (op, ref), g in zip(table, elementwise(device, n, [a, b], [lambda v, w, op=op: UOp.alu(op, v, w) for op, _ in table])):
-      want = ref(a, b).astype(np.float64) if dtype.itemsize >= 4 else ref(a.astype(np.float32), b.astype(np.float32)).astype(np.float64)
+      want = (
+        ref(a, b).astype(np.float64)
+        if dtype.itemsize >= 4
+        else ref(a.astype(np.float32), b.astype(np.float32)).astype(np.float64)
+      )
       bad = far(g, want, dtype, 8.0 if op is BinaryOps.POW else 0.0)
-      if bad.any(): out.append(f"{op} {dtype} width {n} at {a[bad][0]!r}, {b[bad][0]!r}: {g[bad][0]!r}, numpy has {want[bad][0]!r}")
+      if bad.any():
+        out.append(f"{op} {dtype} width {n} at {a[bad][0]!r}, {b[bad][0]!r}: {g[bad][0]!r}, numpy has {want[bad][0]!r}")
   return out
 
 

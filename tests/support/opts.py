@@ -28,18 +28,25 @@ Choose = Callable[[Sequence[Any]], Any]
 
 
 def drawn(cls: type[Opt], kernel: Kernel, choose: Choose) -> Opt:
-  """An Opt of a class, each field drawn by what it stands for: axes and params of the kernel, numbers that mostly divide the axis."""
+  """An Opt of a class, each field drawn by what it stands for: axes and params of the kernel, numbers that mostly divide the
+  axis."""
   axis = choose(kernel.axes)
   sizes = [None, 3, 8, *(n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0)]
   if cls in (Vectorize, ShiftInwards): sizes = [n for n in sizes if (n or axis.size) in WIDTHS] or [2]
   if not issubclass(cls, Sized): sizes = [1, 2, 4, 8]
-  among = {"axis": [axis.id], "other": [a.id for a in kernel.axes], "param": [p.slot for p in kernel.params], "n": sizes, "programs": [1, 2, 3, 7]}
+  among = {
+    "axis": [axis.id],
+    "other": [a.id for a in kernel.axes],
+    "param": [p.slot for p in kernel.params],
+    "n": sizes,
+    "programs": [1, 2, 3, 7],
+  }
   return cls(*[choose(among.get(f.name, [False, True])) for f in fields(cls)])
 
 
 def opts(kernel: Kernel, choose: Choose, most: int = 7, blocks: bool = False) -> Kernel:
-  """The kernel after some Opts; those that it does not take are left out, as long as the code stays small. ``blocks``: for targets that
-  have them."""
+  """The kernel after some Opts; those that it does not take are left out, as long as the code stays small. ``blocks``: for
+  targets that have them."""
   known = [c for c in OPTS.values() if c.blocks in (None, blocks) or c in (Upcast, Unroll, Serial)]   # these all targets take
   on_axes = [c for c in known if issubclass(c, OnAxis)]
   if blocks: on_axes += [Block] * 3
@@ -85,26 +92,34 @@ def check(device: Device, name: str, whole: bool, choose: Choose, versions: int 
   for k, data, want in plain(name, whole): same(device, name, k, data, want, whole, choose, versions)
 
 
-def same(device: Device, name: str, k: Kernel, data: list[Array], want: list[Array], whole: bool, choose: Choose, versions: int) -> int:
+def same(
+  device: Device, name: str, k: Kernel, data: list[Array], want: list[Array], whole: bool, choose: Choose, versions: int
+) -> int:
   """Some versions of a kernel compute what it does. Gives how many ran."""
   tried = [opts(k, choose, blocks=device.renderer.target.blocks) for _ in range(versions)]
-  if device.name == triton.NAME: tried = [t for t in tried if prod(extent(t, AxisKind.GRID)) <= MOST_PROGRAMS]
+  if device.name == triton.NAME:
+    tried = [t for t in tried if prod(extent(t, AxisKind.GRID)) <= MOST_PROGRAMS]
   # functions such as exp turn whole numbers into others, and each device rounds those its own way
   exact = whole and not any(u.arg.name in ("EXP", "LOG", "SQRT", "RSQRT", "RECIP", "DIV") for u in k.nodes if u.op.name == "ALU")
-  for version, got in zip(tried, launch(device, [spec(t, f"{name.replace(' ', '_')}_{j}") for j, t in enumerate(tried)], k, data)):
+  for version, got in zip(
+    tried, launch(device, [spec(t, f"{name.replace(' ', '_')}_{j}") for j, t in enumerate(tried)], k, data)
+  ):
     for g, w in zip(got, want):
       title = f"{name} after {', '.join(map(str, version.applied)) or 'nothing'} on {device.name}"
-      if exact or g.dtype.kind in "iub": assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
+      if exact or g.dtype.kind in "iub":
+        assert np.array_equal(g, w), f"{title}:\n{g}\nplain loops:\n{w}"
       else:
         a, b = g.astype(np.float64), w.astype(np.float64)
         eps = 1e-5 if g.dtype.itemsize >= 4 else 2e-2
-        np.testing.assert_allclose(a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title)
+        np.testing.assert_allclose(
+          a, b, rtol=eps, atol=eps * max(1.0, float(np.abs(b).max(initial=0, where=np.isfinite(b)))), err_msg=title
+        )
   return len(tried)
 
 
 def random_kernels(device: Device, seeds: Iterable[int], versions: int) -> int:
-  """Kernels of random tensor programs and of their gradients, after random Opts, compute what their plain loops do. Gradients of rows taken
-  by an index are STOREs that add. Gives how many versions ran."""
+  """Kernels of random tensor programs and of their gradients, after random Opts, compute what their plain loops do. Gradients of
+  rows taken by an index are STOREs that add. Gives how many versions ran."""
   ran = 0
   for s in seeds:
     rng = random.Random(s)

@@ -1,4 +1,5 @@
-"""A device for tests: memory is numpy's, kernels are rendered to plain C, compiled with the machine's C compiler and loaded by ctypes."""
+"""A device for tests: memory is numpy's, kernels are rendered to plain C, compiled with the machine's C compiler and loaded by
+ctypes."""
 from __future__ import annotations
 
 import atexit
@@ -36,11 +37,14 @@ def folder() -> Path:
   return Path(made)
 
 
-def build(sources: Sequence[str], command: Sequence[str] = COMMAND, end: str = ".c", headers: Mapping[str, str] = NO_HEADERS) -> ctypes.CDLL:
+def build(
+  sources: Sequence[str], command: Sequence[str] = COMMAND, end: str = ".c", headers: Mapping[str, str] = NO_HEADERS
+) -> ctypes.CDLL:
   """A library of sources, each by itself; ``headers`` lie beside them. Fails with what the compiler says."""
   at = Path(tempfile.mkdtemp(dir=folder()))
   files = {f"{i}{end}": source for i, source in enumerate(sources)}
-  for name, text in {**headers, **files}.items(): (at / name).write_text(text)
+  for name, text in {**headers, **files}.items():
+    (at / name).write_text(text)
   done = subprocess.run([*command, "-o", "all.so", *files, "-lm"], cwd=at, capture_output=True, text=True)
   assert not done.returncode, "\n".join([done.stderr, *sources])
   return ctypes.CDLL(str(at / "all.so"))
@@ -66,7 +70,8 @@ class CDevice(NumpyDevice):
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """One library of all."""
-    library = build([f"#define {s.name} kernel_{i}\n{s.source.text}" for i, s in enumerate(specs)])   # for kernels may be called the same
+    # for kernels may be called the same
+    library = build([f"#define {s.name} kernel_{i}\n{s.source.text}" for i, s in enumerate(specs)])
     return [CProgram(s, library[f"kernel_{i}"]) for i, s in enumerate(specs)]
 
 

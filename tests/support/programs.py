@@ -1,4 +1,5 @@
-"""Random tensor programs, built for ``Tensor`` and numpy side by side. Values are small whole numbers, so results are equal, not close."""
+"""Random tensor programs, built for ``Tensor`` and numpy side by side. Values are small whole numbers, so results are equal, not
+close."""
 from __future__ import annotations
 
 from typing import Any, Callable, Sequence
@@ -14,7 +15,8 @@ LIMIT = 600  # elements of a value
 
 
 class Program:
-  """Grows from a few inputs, one operation at a time. ``linear``: only operations that are linear in the inputs, which get gradients."""
+  """Grows from a few inputs, one operation at a time. ``linear``: only operations that are linear in the inputs, which get
+  gradients."""
 
   def __init__(self, choose: Choose, device: str, steps: int, rng: np.random.Generator, linear: bool = False):
     self.choose, self.device, self.rng, self.linear = choose, device, rng, linear
@@ -108,10 +110,16 @@ class Program:
   # ---- arithmetic
   def unary(self, t: Tensor, a: Array) -> Value:
     name, f, g = self.pick_from(
-      ("neg", lambda x: -x, lambda x: -x), ("double", lambda x: x * 2, lambda x: x * 2), None,
-      ("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0)), ("abs", lambda x: x.abs(), np.abs), ("inc", lambda x: x + 1, lambda x: x + 1),
-      ("clamp", lambda x: x.clamp(-3, 3), lambda x: np.clip(x, -3, 3)), ("ints", lambda x: (x.int() // 2).float(), lambda x: np.floor(x / 2)),
-      ("mask", lambda x: (x > 0).where(x, 5), lambda x: np.where(x > 0, x, 5)))
+      ("neg", lambda x: -x, lambda x: -x),
+      ("double", lambda x: x * 2, lambda x: x * 2),
+      None,
+      ("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0)),
+      ("abs", lambda x: x.abs(), np.abs),
+      ("inc", lambda x: x + 1, lambda x: x + 1),
+      ("clamp", lambda x: x.clamp(-3, 3), lambda x: np.clip(x, -3, 3)),
+      ("ints", lambda x: (x.int() // 2).float(), lambda x: np.floor(x / 2)),
+      ("mask", lambda x: (x > 0).where(x, 5), lambda x: np.where(x > 0, x, 5)),
+    )
     self.say(name)
     return f(t), g(a).astype(np.float32)
 
@@ -156,5 +164,23 @@ class Program:
     return t.contiguous(), a
 
 
-STEPS = ["permute", "reshape", "pad", "shrink", "flip", "expand", "step", "windows", "rows", "unary", "unary", "binary", "binary", "cat", "reduce",
-         "reduce", "matmul", "contiguous"]
+STEPS = [
+  "permute",
+  "reshape",
+  "pad",
+  "shrink",
+  "flip",
+  "expand",
+  "step",
+  "windows",
+  "rows",
+  "unary",
+  "unary",
+  "binary",
+  "binary",
+  "cat",
+  "reduce",
+  "reduce",
+  "matmul",
+  "contiguous",
+]

@@ -41,7 +41,9 @@ def windows(x: Array, size: Sequence[int], stride: Sequence[int], dilation: Sequ
   return out[(..., *steps)]
 
 
-def conv(x: Array, w: Array, b: Array | None = None, groups: int = 1, stride: Any = 1, dilation: Any = 1, padding: Any = 0) -> Array:
+def conv(
+  x: Array, w: Array, b: Array | None = None, groups: int = 1, stride: Any = 1, dilation: Any = 1, padding: Any = 0
+) -> Array:
   n = w.ndim - 2
   st, di = ((v,) * n if isinstance(v, int) else v for v in (stride, dilation))
   t = windows(pads(x, n, padding), w.shape[2:], st, di)
@@ -54,15 +56,17 @@ def conv(x: Array, w: Array, b: Array | None = None, groups: int = 1, stride: An
   return out if b is None else out + b.reshape(1, -1, *[1] * n)
 
 
-def conv_transpose(x: Array, w: Array, b: Array | None = None, stride: int = 1, padding: int = 0, output_padding: int = 0) -> Array:
+def conv_transpose(
+  x: Array, w: Array, b: Array | None = None, stride: int = 1, padding: int = 0, output_padding: int = 0
+) -> Array:
   """Two spatial dims, one group: every input pixel adds its kernel to the output."""
   bs, _, h, wd = x.shape
   _, cout, kh, kw = w.shape
   out = np.zeros((bs, cout, (h - 1) * stride + kh + output_padding, (wd - 1) * stride + kw + output_padding), x.dtype)
   for i in range(h):
     for j in range(wd):
-      out[:, :, i * stride:i * stride + kh, j * stride:j * stride + kw] += np.einsum("bc,couv->bouv", x[:, :, i, j], w)
-  out = out[:, :, padding:out.shape[2] - padding, padding:out.shape[3] - padding]
+      out[:, :, i * stride : i * stride + kh, j * stride : j * stride + kw] += np.einsum("bc,couv->bouv", x[:, :, i, j], w)
+  out = out[:, :, padding : out.shape[2] - padding, padding : out.shape[3] - padding]
   return out if b is None else out + b.reshape(1, -1, 1, 1)
 
 

@@ -41,11 +41,16 @@ class E:
   def where(self, yes: Any, no: Any) -> E:
     y = yes if isinstance(yes, E) else E(UOp.const(no.u.dtype, yes))
     return E(UOp.alu(TernaryOps.WHERE, self.u, y.u, (no if isinstance(no, E) else E(UOp.const(y.u.dtype, no))).u))
-  def reduce(self, fn: BinaryOps, *axes: Axis) -> E: return E(UOp(Ops.REDUCE, self.u.dtype, (self.u,), (fn, tuple(a.id for a in axes))))
+
+  def reduce(self, fn: BinaryOps, *axes: Axis) -> E:
+    return E(UOp(Ops.REDUCE, self.u.dtype, (self.u,), (fn, tuple(a.id for a in axes))))
+
   def sum(self, *axes: Axis) -> E: return self.reduce(BinaryOps.ADD, *axes)
   def scan(self, fn: BinaryOps, axis: Axis, reverse: bool = False) -> E:
     return E(UOp(Ops.SCAN, self.u.dtype, (self.u,), (fn, axis.id, reverse)))
-  def sort(self, axis: Axis, descending: bool = False) -> E: return E(UOp(Ops.SORT, self.u.dtype, (self.u,), (axis.id, descending)))
+
+  def sort(self, axis: Axis, descending: bool = False) -> E:
+    return E(UOp(Ops.SORT, self.u.dtype, (self.u,), (axis.id, descending)))
 
 
 def _index(i: Any) -> UOp:
@@ -127,8 +132,14 @@ def lines(kernel: Kernel, target: Any = None) -> UOpList:
 def run(kernel: Kernel, device: Device, data: Sequence[Array], opts: bool = True) -> list[Array]:
   """The params after a launch."""
   with config(noopt=0 if opts else 1): uops = lines(kernel, device.renderer.target if opts else None)
-  spec = ProgramSpec("k", device.renderer.render("k", uops), extent(kernel, AxisKind.GRID), extent(kernel, AxisKind.LOCAL), len(kernel.params),
-                     tuple(uops))
+  spec = ProgramSpec(
+    "k",
+    device.renderer.render("k", uops),
+    extent(kernel, AxisKind.GRID),
+    extent(kernel, AxisKind.LOCAL),
+    len(kernel.params),
+    tuple(uops),
+  )
   program, = device.compile([spec])
   raws = [device.alloc(max(a.nbytes, 1)) for a in data]
   for raw, a in zip(raws, data): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))

@@ -1,4 +1,5 @@
-"""An application as Python itself runs it: names are Python's, a tile is a value that never changes, a level above the innermost is a list.
+"""An application as Python itself runs it: names are Python's, a tile is a value that never changes, a level above the innermost
+is a list.
 
 What a parameter's name stands for in the end is what the kernel must have written.
 """
@@ -53,7 +54,9 @@ def check_names(fn: Callable[..., Any], device: str) -> None:
   with config(dev=device):
     tile.make(lambda *ts: tuple(a(t) for a, t in zip(arrange, ts)), fn, (Tensor(1),) * len(names))(*arrays)
   for n, got, w in zip(names, arrays, want):
-    np.testing.assert_array_equal(got.reshape(-1, WIDTH), np.broadcast_to(np.asarray(w, np.float32), (len(got) // WIDTH, WIDTH)), err_msg=n)
+    np.testing.assert_array_equal(
+      got.reshape(-1, WIDTH), np.broadcast_to(np.asarray(w, np.float32), (len(got) // WIDTH, WIDTH)), err_msg=n
+    )
 
 
 def defined(text: str, name: str = "program") -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""Kernels with TILE axes that the Triton tests share: scheduled ones after the first heuristics, and statements written by hand."""
+"""Kernels with TILE axes that the Triton tests share: scheduled ones after the first heuristics, and statements written by
+hand."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -22,18 +23,27 @@ from .statements import F32, I32, Builder, at, for_, if_, value, while_
 E = Tensor.empty
 MORE: dict[str, Callable[[], list[Tensor]]] = {
   "matmul_half": lambda: [(E(100, 70, dtype="float16") @ E(70, 90, dtype="float16") + E(90, dtype="float16")).relu()],
-  "matmul_float": lambda: [E(64, 64) @ E(64, 64)], "matmul_transposed": lambda: [E(64, 64, dtype="bfloat16").T @ E(64, 64, dtype="bfloat16").T],
+  "matmul_float": lambda: [E(64, 64) @ E(64, 64)],
+  "matmul_transposed": lambda: [E(64, 64, dtype="bfloat16").T @ E(64, 64, dtype="bfloat16").T],
   "matmul_fp8": lambda: [E(64, 64, dtype="float8_e4m3") @ E(64, 64, dtype="float8_e4m3")],
-  "matmul_int8": lambda: [E(32, 32, dtype="int8") @ E(32, 32, dtype="int8")], "batched": lambda: [E(3, 20, 24) @ E(3, 24, 40)],
-  "long_rows": lambda: [E(4, 30000).softmax(-1)], "random": lambda: [Tensor.rand(100)], "wide_sum": lambda: [E(300, 200).sum(0)],
-  "bool_reduce": lambda: [(E(4, 20) > 0).all(1)], "division": lambda: [E(40, dtype="int32") // E(40, dtype="int32")],
+  "matmul_int8": lambda: [E(32, 32, dtype="int8") @ E(32, 32, dtype="int8")],
+  "batched": lambda: [E(3, 20, 24) @ E(3, 24, 40)],
+  "long_rows": lambda: [E(4, 30000).softmax(-1)],
+  "random": lambda: [Tensor.rand(100)],
+  "wide_sum": lambda: [E(300, 200).sum(0)],
+  "bool_reduce": lambda: [(E(4, 20) > 0).all(1)],
+  "division": lambda: [E(40, dtype="int32") // E(40, dtype="int32")],
   "float_division": lambda: [E(50) // E(50) + E(50) % 3.0, (E(50, dtype="float64") // 0.1).relu6()],
-  "double": lambda: [E(50, dtype="float64").sin().sqrt() / 3], "maximum": lambda: [E(50).maximum(E(50)).minimum(0.5)]}
+  "double": lambda: [E(50, dtype="float64").sin().sqrt() / 3],
+  "maximum": lambda: [E(50).maximum(E(50)).minimum(0.5)],
+}
 
 
 def scheduled(name: str) -> list[Kernel]:
   """The kernels of a graph, tiled for a chip with one core: as much in a block as there may be."""
-  return [tile(item.ast, replace(TARGET, cores=1)) for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None]
+  return [
+    tile(item.ast, replace(TARGET, cores=1)) for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None
+  ]
 
 
 def online_softmax(dtype: DType = dtypes.float16, n: int = 64, d: int = 32, bm: int = 32, bn: int = 16) -> Kernel:
@@ -98,14 +108,25 @@ def byte_product() -> Kernel:
   """A dot of int8 goes over at least 32 elements: so does the variable that it reads."""
   b = Builder()
   i, j, k, l = b.tile(16), b.tile(16), b.tile(12), b.tile(12)
-  out, x, y, sums = b.param((16, 16), I32, True), b.param((16, 12), dtypes.int8), b.param((12, 16), dtypes.int8), b.param((16,), I32, True)
+  out, x, y, sums = (
+    b.param((16, 16), I32, True),
+    b.param((16, 12), dtypes.int8),
+    b.param((12, 16), dtypes.int8),
+    b.param((16,), I32, True),
+  )
   v = b.variable((16, 12), dtypes.int8)
   product = (v[i, l].cast(I32) * y[l, j].cast(I32)).sum(l)
   return b.kernel(v.set((i, k), x[i, k]), out.set((i, j), product), sums.set(i, v[i, k].cast(I32).sum(k)))
 
 
 STATEMENTS: dict[str, Callable[[], Kernel]] = {
-  "online_softmax": online_softmax, "rounds": rounds, "scatter": scatter, "ordered": ordered, "picked": picked, "byte_product": byte_product}
+  "online_softmax": online_softmax,
+  "rounds": rounds,
+  "scatter": scatter,
+  "ordered": ordered,
+  "picked": picked,
+  "byte_product": byte_product,
+}
 NAMES = [*GRAPHS, *MORE, *STATEMENTS]
 WITH_BLOCKS: Target = TARGET
 

@@ -67,14 +67,30 @@ VIEWS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
   "detach": (lambda t: t.detach(), lambda a: a),
 }
 OWN: dict[str, Callable[[Tensor], Tensor]] = {
-  "contiguous": lambda t: t.contiguous(), "clone": lambda t: t.clone(), "cast": lambda t: t.cast(t.dtype), "float": lambda t: t.float(),
-  "to": lambda t: t.to(t.device), "plus": lambda t: +t, "add": lambda t: t + 0, "rows": lambda t: t[[0, 1, 2]],
+  "contiguous": lambda t: t.contiguous(),
+  "clone": lambda t: t.clone(),
+  "cast": lambda t: t.cast(t.dtype),
+  "float": lambda t: t.float(),
+  "to": lambda t: t.to(t.device),
+  "plus": lambda t: +t,
+  "add": lambda t: t + 0,
+  "rows": lambda t: t[[0, 1, 2]],
   "pad": lambda t: t.pad(((0, 0), (0, 0))),
-  "repeat": lambda t: t.repeat(1, 1), "cat": lambda t: Tensor.cat(t, dim=0), "stack": lambda t: t.stack(dim=0)[0],
+  "repeat": lambda t: t.repeat(1, 1),
+  "cat": lambda t: Tensor.cat(t, dim=0),
+  "stack": lambda t: t.stack(dim=0)[0],
   "sum": lambda t: t.unsqueeze(0).sum(0),
-  "max": lambda t: t.reshape(3, 4, 1).max(-1), "tensor": lambda t: Tensor(t), "roll": lambda t: t.roll(0), "abs": lambda t: t.abs(),
-  "dropout": lambda t: t.dropout(0.5), "where": lambda t: Tensor.ones(3, 4, dtype="bool").where(t, 0), "bitcast": lambda t: t.bitcast(t.dtype),
-  "unfold": lambda t: t.unfold(0, 3, 1)[0].T, "interleave": lambda t: t.repeat_interleave(1), "expand add": lambda t: t.expand(3, 4) * 1}
+  "max": lambda t: t.reshape(3, 4, 1).max(-1),
+  "tensor": lambda t: Tensor(t),
+  "roll": lambda t: t.roll(0),
+  "abs": lambda t: t.abs(),
+  "dropout": lambda t: t.dropout(0.5),
+  "where": lambda t: Tensor.ones(3, 4, dtype="bool").where(t, 0),
+  "bitcast": lambda t: t.bitcast(t.dtype),
+  "unfold": lambda t: t.unfold(0, 3, 1)[0].T,
+  "interleave": lambda t: t.repeat_interleave(1),
+  "expand add": lambda t: t.expand(3, 4) * 1,
+}
 
 
 @pytest.mark.parametrize("realized", [True, False])
@@ -118,15 +134,27 @@ def test_everything_else_is_its_own(name: str, realized: bool) -> None:
 def test_expanded_tensors_are_read_only_views() -> None:
   x = Tensor([5.0])
   y = x.expand(3)
-  for write in (lambda: y.__setitem__(1, 0), lambda: y.assign(Tensor([1.0, 2.0, 3.0])), lambda: y[1:].assign(0), lambda: y.__iadd__(1)):
-    with pytest.raises(AssignError, match="several times"): write()
+  for write in (
+    lambda: y.__setitem__(1, 0),
+    lambda: y.assign(Tensor([1.0, 2.0, 3.0])),
+    lambda: y[1:].assign(0),
+    lambda: y.__iadd__(1),
+  ):
+    with pytest.raises(AssignError, match="several times"):
+      write()
   x += 1
   assert y.tolist() == [6, 6, 6] and x.tolist() == [6]
   z = Tensor([1.0, 2.0]).repeat(2)   # of its own
   z[0] = 9
   assert z.tolist() == [9, 2, 1, 2]
-  for own in (Tensor([1.0, 2.0]).diag(), Tensor([1.0, 2.0]).meshgrid(Tensor([3.0, 4.0]))[0], Tensor([1.0, 2.0]).repeat_interleave(2).reshape(2, 2),
-              Tensor([1.0, 2.0, 3.0]).unfold(0, 2, 1), Tensor.full((2, 2), Tensor(3.0)), Tensor.zeros(2, 2)):
+  for own in (
+    Tensor([1.0, 2.0]).diag(),
+    Tensor([1.0, 2.0]).meshgrid(Tensor([3.0, 4.0]))[0],
+    Tensor([1.0, 2.0]).repeat_interleave(2).reshape(2, 2),
+    Tensor([1.0, 2.0, 3.0]).unfold(0, 2, 1),
+    Tensor.full((2, 2), Tensor(3.0)),
+    Tensor.zeros(2, 2),
+  ):
     before = own.numpy()
     own[0, 1] = 50
     before[0, 1] = 50
@@ -183,9 +211,13 @@ def test_writes_through_views(realized: bool) -> None:
 
 def test_a_value_that_overlaps_what_it_is_written_to() -> None:
   """The right side is read before anything is written."""
-  for write, want in ((lambda x: x.__setitem__(slice(1, None), x[:-1]), [1, 1, 2, 3]), (lambda x: x.assign(x.flip(0)), [4, 3, 2, 1]),
-                      (lambda x: x.__setitem__(slice(None, None, 2), x[1::2] + x[0]), [3, 2, 5, 4]),
-                      (lambda x: x.__setitem__([3, 0], x[[0, 3]] * 2), [8, 2, 3, 2]), (lambda x: x[1:].assign(x[:3] + x[1:].sum()), [1, 10, 11, 12])):
+  for write, want in (
+    (lambda x: x.__setitem__(slice(1, None), x[:-1]), [1, 1, 2, 3]),
+    (lambda x: x.assign(x.flip(0)), [4, 3, 2, 1]),
+    (lambda x: x.__setitem__(slice(None, None, 2), x[1::2] + x[0]), [3, 2, 5, 4]),
+    (lambda x: x.__setitem__([3, 0], x[[0, 3]] * 2), [8, 2, 3, 2]),
+    (lambda x: x[1:].assign(x[:3] + x[1:].sum()), [1, 10, 11, 12]),
+  ):
     for realized in (True, False):
       x = Tensor(A) if realized else Tensor(A) * 1
       write(x)
@@ -374,7 +406,8 @@ def test_two_leaves_of_one_value() -> None:
 # ---- costs
 
 def test_a_write_moves_the_bytes_of_the_view() -> None:
-  """One kernel over the part, eager, captured, with a live view of the cache; a pending reader of the old version runs first, alone."""
+  """One kernel over the part, eager, captured, with a live view of the cache; a pending reader of the old version runs first,
+  alone."""
   cache, k = Tensor(np.zeros((4, 32, 8), np.float32)).realize(), Tensor(np.ones((4, 1, 8), np.float32)).realize()
   view = cache[:, :4]
   for p in range(2):
@@ -458,7 +491,8 @@ def test_what_shares_a_parameter_s_memory_follows_its_steps() -> None:
     (w.sum() * 2 + b.sum()).backward()
     opt.step()
   want = M - 4
-  for t, a in ((w, want), (before, want), (after, want), (row, want.T), (part, want[1]), (b, A - 2)): np.testing.assert_array_equal(t.numpy(), a)
+  for t, a in ((w, want), (before, want), (after, want), (row, want.T), (part, want[1]), (b, A - 2)):
+    np.testing.assert_array_equal(t.numpy(), a)
   nn.state.load_state_dict({"w": w, "b": b}, {"w": Tensor(M), "b": Tensor(A)})
   np.testing.assert_array_equal(before.numpy(), M)
   before.mul_(2)

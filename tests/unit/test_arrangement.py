@@ -31,7 +31,11 @@ def elements(a: Arrangement) -> np.ndarray:
     where.append(rs[n:n + len(level)])
     n += len(level)
   at, valid = a.pull(where)
-  env = {r: np.arange(size).reshape([-1 if i == d else 1 for i in range(len(rs))]) for d, (r, size) in enumerate(zip(rs, a.view.shape)) if size > 1}
+  env = {
+    r: np.arange(size).reshape([-1 if i == d else 1 for i in range(len(rs))])
+    for d, (r, size) in enumerate(zip(rs, a.view.shape))
+    if size > 1
+  }
   index = np.zeros((1,) * len(rs), np.int64)
   for i, size in zip(at, a.source): index = index * size + at_points(i, env)
   out: np.ndarray = np.broadcast_to(np.where(at_points(valid, env), index, -1), a.view.shape)
@@ -63,8 +67,19 @@ def test_partial_last_tile_is_not_valid_outside() -> None:
   assert elements(Arrangement.of((2,)).tile((3,))).tolist() == [[0, 1, -1]]
 
 
-@pytest.mark.parametrize("n, size, stride, dilation, floor", [(9, 3, 1, 1, True), (9, 3, 2, 1, False), (10, 3, 2, 1, False), (10, 3, 2, 1, True),
-                                                            (11, 3, 1, 2, True), (11, 2, 3, 4, False), (7, 1, 2, 1, False), (9, 2, 4, 1, True)])
+@pytest.mark.parametrize(
+  "n, size, stride, dilation, floor",
+  [
+    (9, 3, 1, 1, True),
+    (9, 3, 2, 1, False),
+    (10, 3, 2, 1, False),
+    (10, 3, 2, 1, True),
+    (11, 3, 1, 2, True),
+    (11, 2, 3, 4, False),
+    (7, 1, 2, 1, False),
+    (9, 2, 4, 1, True),
+  ],
+)
 def test_windows(n: int, size: int, stride: int, dilation: int, floor: bool) -> None:
   a = Arrangement.of((n,)).tile((size,), (stride,), (dilation,), floor)
   got = elements(a)
@@ -79,11 +94,18 @@ def test_dimension_operations() -> None:
   x = numbered(2, 3, 4)
   a = Arrangement.of((2, 3, 4))
   same: list[tuple[Arrangement, np.ndarray]] = [
-    (a.permute((2, 0, 1)), x.transpose(2, 0, 1)), (a.flatten(), x.reshape(-1)), (a.flatten(1), x.reshape(2, 12)), (a.flip((0, 2)), x[::-1, :, ::-1]),
-    (a.unsqueeze(1), x[:, None]), (a.unsqueeze(-1).squeeze(3), x), (a.unsqueeze(0).expand((5, -1, -1, -1)), np.broadcast_to(x, (5, 2, 3, 4))),
-    (a.shrink(((0, 1), (1, 3), (2, 4))), x[:1, 1:3, 2:4]), (a.pad(((0, 1), (1, 0), (0, 0))), np.pad(x, ((0, 1), (1, 0), (0, 0)), constant_values=-1)),
+    (a.permute((2, 0, 1)), x.transpose(2, 0, 1)),
+    (a.flatten(), x.reshape(-1)),
+    (a.flatten(1), x.reshape(2, 12)),
+    (a.flip((0, 2)), x[::-1, :, ::-1]),
+    (a.unsqueeze(1), x[:, None]),
+    (a.unsqueeze(-1).squeeze(3), x),
+    (a.unsqueeze(0).expand((5, -1, -1, -1)), np.broadcast_to(x, (5, 2, 3, 4))),
+    (a.shrink(((0, 1), (1, 3), (2, 4))), x[:1, 1:3, 2:4]),
+    (a.pad(((0, 1), (1, 0), (0, 0))), np.pad(x, ((0, 1), (1, 0), (0, 0)), constant_values=-1)),
     (a.tile((1, 3, 2)).ravel(), x.reshape(2, 1, 1, 3, 2, 2).transpose(0, 2, 4, 1, 3, 5)),
-    (a.tile((1, 3, 2)).permute((2, 1, 0), level=1), x.reshape(2, 1, 3, 2, 2).transpose(0, 1, 3, 4, 2)[..., None])]
+    (a.tile((1, 3, 2)).permute((2, 1, 0), level=1), x.reshape(2, 1, 3, 2, 2).transpose(0, 1, 3, 4, 2)[..., None]),
+  ]
   for got, want in same: assert (elements(got) == want).all() and elements(got).shape == want.shape, str(got)
 
 
@@ -94,7 +116,11 @@ KEYS = [(slice(None, None, -2),), (1,), (slice(1, None, 2), 0, None), (..., slic
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_index(key: object) -> None:
   a, want = Arrangement.of((5, 3, 7)), numbered(5, 3, 7)[key]  # type: ignore[index]
-  for got in (a[key], a.tile((5, 3, 7)).ravel()[0, 0, 0][key], a.unsqueeze(0).tile((1, 5, 3, 7)).squeeze(0, level=1).index(key, level=1)):
+  for got in (
+    a[key],
+    a.tile((5, 3, 7)).ravel()[0, 0, 0][key],
+    a.unsqueeze(0).tile((1, 5, 3, 7)).squeeze(0, level=1).index(key, level=1),
+  ):
     assert got.levels[-1] == want.shape and (got.elements().reshape(want.shape) == want).all(), str(got)
     # what is printed can be read
     assert (eval(str(got), {"source": lambda *shape: Arrangement.of(shape)}).elements() == got.elements()).all()
@@ -143,12 +169,16 @@ REFUSED: list[tuple[type[Exception], str, Callable[[Arrangement], object]]] = [
   (ShapeError, "a pair for each of 2", lambda a: a.pad(((0, 1),))),
   (ShapeError, "0 <= begin <= end <= size", lambda a: a.shrink(((0, 7), (0, 8)))),
   (ShapeError, "unflatten: dimension 0 of \\(6, 8\\) has 6 elements, which is no \\(4, 2\\)", lambda a: a.unflatten(0, (4, 2))),
-  (ShapeError, "which is no \\(4, -1\\)", lambda a: a.unflatten(0, (4, -1))), (ArgumentError, "one may be -1", lambda a: a.unflatten(0, (-1, -1))),
+  (ShapeError, "which is no \\(4, -1\\)", lambda a: a.unflatten(0, (4, -1))),
+  (ArgumentError, "one may be -1", lambda a: a.unflatten(0, (-1, -1))),
   (ArgumentError, "unflatten: sizes are ints", lambda a: a.unflatten(0, (1.5,))),  # type: ignore[arg-type]
-  (IndexOutOfRangeError, "index: 6 is outside dimension 0 of \\(6, 8\\)", lambda a: a[6]), (AxisError, "3 indices for 2", lambda a: a[0, 0, 0]),
-  (ArgumentError, "may stand once", lambda a: a[..., ...]), (ArgumentError, "a step of 0", lambda a: a[::0]),
+  (IndexOutOfRangeError, "index: 6 is outside dimension 0 of \\(6, 8\\)", lambda a: a[6]),
+  (AxisError, "3 indices for 2", lambda a: a[0, 0, 0]),
+  (ArgumentError, "may stand once", lambda a: a[..., ...]),
+  (ArgumentError, "a step of 0", lambda a: a[::0]),
   (ArgumentError, "ints, slices", lambda a: a["x"]),
-  (ShapeError, "got \\[1\\] indices", lambda a: a.pull([[0]]))]
+  (ShapeError, "got \\[1\\] indices", lambda a: a.pull([[0]])),
+]
 
 
 @pytest.mark.parametrize("error, text, use", REFUSED, ids=[t for _, t, _ in REFUSED])
@@ -159,24 +189,37 @@ def test_refusals(error: type[Exception], text: str, use: Callable[[Arrangement]
 # ---- kernels
 
 SUBJECTS: dict[str, Callable[[], list[Tensor]]] = {
-  "dot": lambda: [E(4).dot(E(4))], "softmax": lambda: [E(8, 16).softmax(-1)], "layer norm": lambda: [E(6, 8).layernorm()],
-  "matmul": lambda: [(E(8, 16) @ E(16, 4) + E(4)).relu()], "batched": lambda: [E(2, 8, 4) @ E(2, 4, 6)],
-  "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3))], "conv, dilated": lambda: [E(1, 2, 9, 9).conv2d(E(2, 2, 3, 3), dilation=2)],
+  "dot": lambda: [E(4).dot(E(4))],
+  "softmax": lambda: [E(8, 16).softmax(-1)],
+  "layer norm": lambda: [E(6, 8).layernorm()],
+  "matmul": lambda: [(E(8, 16) @ E(16, 4) + E(4)).relu()],
+  "batched": lambda: [E(2, 8, 4) @ E(2, 4, 6)],
+  "conv": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3))],
+  "conv, dilated": lambda: [E(1, 2, 9, 9).conv2d(E(2, 2, 3, 3), dilation=2)],
   "conv, strided and padded": lambda: [E(2, 3, 6, 6).conv2d(E(4, 3, 3, 3), padding=1, stride=2)],
   "conv, groups": lambda: [E(2, 4, 5, 5).conv2d(E(4, 2, 3, 3), groups=2)],
-  "pool": lambda: [E(2, 3, 6, 6).max_pool2d()], "pool, a rest": lambda: [E(2, 3, 7, 7).max_pool2d()],
+  "pool": lambda: [E(2, 3, 6, 6).max_pool2d()],
+  "pool, a rest": lambda: [E(2, 3, 7, 7).max_pool2d()],
   "pool, overlapping": lambda: [E(1, 2, 9, 9).avg_pool2d(3, 2)],
-  "cat": lambda: [E(2, 3).cat(E(2, 3) * 2, dim=0)], "pad": lambda: [E(2, 3).pad(((1, 1), (0, 2))) + 1],
-  "flip and merge": lambda: [E(2, 3).flip(1).permute(1, 0).reshape(6) * 2], "regroup": lambda: [E(4, 6).permute(1, 0).reshape(2, 3, 2, 2) * 2],
-  "merge three": lambda: [E(2, 3, 4).permute(1, 0, 2).reshape(24) * 2], "slice": lambda: [E(10, 12)[2:8:2, ::-1] * 2],
-  "transposed twice": lambda: [E(4, 6) + 1, E(4, 6).T * 2], "columns": lambda: [E(5, 7).sum(0)], "all": lambda: [E(5, 7).sum()],
-  "broadcast": lambda: [E(3, 1, 5) + E(4, 1)], "4x6 as 6x4": lambda: [E(4, 6).T.reshape(4, 6) + 1]}
+  "cat": lambda: [E(2, 3).cat(E(2, 3) * 2, dim=0)],
+  "pad": lambda: [E(2, 3).pad(((1, 1), (0, 2))) + 1],
+  "flip and merge": lambda: [E(2, 3).flip(1).permute(1, 0).reshape(6) * 2],
+  "regroup": lambda: [E(4, 6).permute(1, 0).reshape(2, 3, 2, 2) * 2],
+  "merge three": lambda: [E(2, 3, 4).permute(1, 0, 2).reshape(24) * 2],
+  "slice": lambda: [E(10, 12)[2:8:2, ::-1] * 2],
+  "transposed twice": lambda: [E(4, 6) + 1, E(4, 6).T * 2],
+  "columns": lambda: [E(5, 7).sum(0)],
+  "all": lambda: [E(5, 7).sum()],
+  "broadcast": lambda: [E(3, 1, 5) + E(4, 1)],
+  "4x6 as 6x4": lambda: [E(4, 6).T.reshape(4, 6) + 1],
+}
 TARGETS = {"as scheduled": None, "16 lanes": Target("opencl", lanes=16, registers=32, cores=2),
            "4 lanes": Target("opencl", lanes=4, registers=16, cores=1)}
 
 
 def check_accesses(kernel: Kernel) -> list[str]:
-  """Each printed chain, evaluated, gives the kernel's own indices and gates for all values of its axes. Gives those that are ``.at(…)``."""
+  """Each printed chain, evaluated, gives the kernel's own indices and gates for all values of its axes. Gives those that are
+  ``.at(…)``."""
   as_is = []
   for access in accesses(kernel):
     if access.arrangement is None:
@@ -188,7 +231,10 @@ def check_accesses(kernel: Kernel) -> list[str]:
     at, valid = arrangement.pull([[a.rng for a in level] for level in access.axes])
     env = grid(kernel.axes)
     full = tuple(a.size for a in kernel.axes)
-    def points(u: UOp, env: dict[UOp, np.ndarray] = env, full: tuple[int, ...] = full) -> np.ndarray: return np.broadcast_to(at_points(u, env), full)
+
+    def points(u: UOp, env: dict[UOp, np.ndarray] = env, full: tuple[int, ...] = full) -> np.ndarray:
+      return np.broadcast_to(at_points(u, env), full)
+
     if any(r not in env for u in access.where for r in u.ranges): continue
     gate = points(access.gate)
     assert (points(ix.both(valid, *access.where)) == gate).all(), str(access)

@@ -44,8 +44,14 @@ print(digest.hexdigest())
 
 
 def bits(device: str, how: str, cache: Path, **settings: str) -> str:
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "DEV": device, "CACHE_DIR": str(cache),
-         "VERIFY": "0", **settings}
+  env = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    "DEV": device,
+    "CACHE_DIR": str(cache),
+    "VERIFY": "0",
+    **settings,
+  }
   done = subprocess.run([sys.executable, "-c", PROGRAM, how], env=env, capture_output=True, text=True, timeout=300, check=False)
   assert not done.returncode, done.stderr
   return done.stdout.strip()
@@ -57,4 +63,5 @@ def test_bits(device: str, tmp_path: Path) -> None:
   cold = bits(device, "eager", tmp_path/"a")
   assert bits(device, "eager", tmp_path/"a") == cold            # warm: plans and programs from the disk
   assert bits(device, "captured", tmp_path/"a") == cold
-  if device != "NUMPY": assert bits(device, "captured", tmp_path/"b", WORKERS="2") == cold   # compiled elsewhere, in another order
+  # compiled elsewhere, in another order
+  if device != "NUMPY": assert bits(device, "captured", tmp_path/"b", WORKERS="2") == cold

@@ -40,7 +40,8 @@ def programs(k: Kernel) -> int:
 # ---- what is chosen
 
 def test_products() -> None:
-  """The largest block with a program for every core; groups where the cache does not hold the factors; staying where there is much to do."""
+  """The largest block with a program for every core; groups where the cache does not hold the factors; staying where there is
+  much to do."""
   assert chosen(half(1024, 1024) @ half(1024, 1024)) == "a0.block(64) a1.block(128) a2.block(64)"
   assert chosen(half(2048, 2048) @ half(2048, 2048)) == "a0.block(128) a1.block(256) a2.block(64)"
   large = "a0.block(128) a1.block(256) a2.block(64) a0.swizzle(8)"
@@ -49,15 +50,19 @@ def test_products() -> None:
   assert chosen(half(4096, 4096) @ half(4096, 4096), descriptors=False) == large
   assert chosen(half(16, 8192) @ half(8192, 8192)) == "a0.block(16) a1.block(64) a2.block(256)"
   assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(64) a1.block(64) a2.block(32) a0.swizzle(8)"
-  with config(allow_tf32=1): assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(128) a1.block(256) a2.block(32) a0.swizzle(8)"
+  with config(allow_tf32=1):
+    assert chosen(E(4096, 4096) @ E(4096, 4096)) == "a0.block(128) a1.block(256) a2.block(32) a0.swizzle(8)"
 
 
 def test_the_axes_of_a_convolution() -> None:
-  """Outputs side by side in memory are the rows of a product, made one with the next axis where they are few; so are what is summed."""
+  """Outputs side by side in memory are the rows of a product, made one with the next axis where they are few; so are what is
+  summed."""
   forward = kernel(E(128, 16, 24, 24).conv2d(E(16, 16, 5, 5)))
   assert "tl.dot(" in TritonRenderer().render("k", linearize(optimize(forward, TARGET))).text
   first = optimize(kernel(E(128, 1, 28, 28).conv2d(E(16, 1, 5, 5))), TARGET)
-  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [16, 64, 25] and "tl.dot(" in TritonRenderer().render("k", linearize(first)).text
+  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [16, 64, 25] and "tl.dot(" in TritonRenderer().render(
+    "k", linearize(first)
+  ).text
 
 
 def test_rows() -> None:
@@ -70,7 +75,11 @@ def test_long_sums_are_split_for_programs() -> None:
   """split-k: the weight gradient of a convolution has few outputs, and a program makes many of them."""
   x, w = E(128, 16, 24, 24), E(16, 16, 5, 5)
   w.requires_grad = True
-  items = [i.ast for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET.cores, True)[1] if i.ast]
+  items = [
+    i.ast
+    for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET.cores, True)[1]
+    if i.ast
+  ]
   assert any(programs(optimize(k, TARGET)) >= 2 * TARGET.cores for k in items if len(k.axes) > 4)
   few = schedule_graph([(half(256, 8192) @ half(8192, 256)).lazydata], TARGET.cores, True)[1]
   assert len(few) == 2 and len(schedule_graph([(half(1024, 1024) @ half(1024, 1024)).lazydata], TARGET.cores, True)[1]) == 1
@@ -117,7 +126,12 @@ def test_estimates() -> None:
     out = k
     for i, n in enumerate(blocks): out = Block(i, n).apply(out)
     return estimate(out, TARGET)
-  assert of(128, 256, 64) < of(64, 64, 64) < of(16, 16, 16) and of(128, 256, 64) < of(512, 512, 64) and of(128, 256, 64) < of(128, 256, 512)
+
+  assert (
+    of(128, 256, 64) < of(64, 64, 64) < of(16, 16, 16)
+    and of(128, 256, 64) < of(512, 512, 64)
+    and of(128, 256, 64) < of(128, 256, 512)
+  )
 
 
 def test_a_factor_that_is_cast_gets_the_blocks_of_its_product() -> None:

@@ -1,4 +1,5 @@
-"""Plain C: its text, and what compiled kernels compute. Operations × dtypes stand in tests/conformance, statements in test_program.py."""
+"""Plain C: its text, and what compiled kernels compute. Operations × dtypes stand in tests/conformance, statements in
+test_program.py."""
 from __future__ import annotations
 
 import random
@@ -121,7 +122,8 @@ def test_atomics_are_plain_and_count_every_program(dtype: DType, how: str) -> No
 @plain_c.needs_cc
 @pytest.mark.parametrize("name", GRAPHS)
 def test_kernels(name: str) -> None:
-  """Kernels of tensor code, as loops and with the Opts of the target, against the oracle; numbers are whole, so sums are exact."""
+  """Kernels of tensor code, as loops and with the Opts of the target, against the oracle; numbers are whole, so sums are
+  exact."""
   device = plain_c.CDevice()
   for k in kernels(name):
     data = contents(k, np.random.default_rng(0), True)
@@ -146,7 +148,10 @@ def test_training_step() -> None:
   """Gradients, a convolution, a scatter."""
   def step(device: str) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    x, w, table = (Tensor(rng.integers(-2, 3, s).astype(np.float32), device=device, requires_grad=True) for s in ((2, 3, 6, 6), (4, 3, 3, 3), (5, 4)))
+    x, w, table = (
+      Tensor(rng.integers(-2, 3, s).astype(np.float32), device=device, requires_grad=True)
+      for s in ((2, 3, 6, 6), (4, 3, 3, 3), (5, 4))
+    )
     rows = table[Tensor(np.array([1, 1, 4], np.int32), device=device)]
     return [g.numpy() for g in (x.conv2d(w, padding=1).relu().sum() + rows.square().sum()).gradient(x, w, table)]
   for got, want in zip(step(plain_c.NAME), step("NUMPY")): np.testing.assert_array_equal(got, want)

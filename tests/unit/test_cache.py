@@ -44,8 +44,10 @@ def test_keys_tell_parts_apart() -> None:
   assert cache.key("ab", "c") == cache.key("ab", "c")
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:-1] + b"x", lambda b: b + b"x",
-                                    lambda b: b"x" + b[1:]])
+@pytest.mark.parametrize(
+  "damage",
+  [lambda b: b[:-1], lambda b: b[:10], lambda b: b"", lambda b: b[:-1] + b"x", lambda b: b + b"x", lambda b: b"x" + b[1:]],
+)
 def test_a_damaged_entry_is_removed(tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
   k = cache.key("kernel")
   cache.store("t", k, b"precious")
@@ -237,9 +239,12 @@ inside.wait(20)
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_temporary_files_of_killed_processes(tmp_path: Path) -> None:
   """They are removed by the next process; those of living ones stay, and at its end a process removes its own."""
-  code = "from ntgrad.backends import process\nprocess.YOUNG = -1\nfrom ntgrad import Tensor\n(Tensor([1.0], device='CPU') + 1).realize()\n"
+  code = "from ntgrad.backends import process\nprocess.YOUNG = -1\nfrom ntgrad import Tensor\n"
+  code += "(Tensor([1.0], device='CPU') + 1).realize()\n"
   env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT), "CACHE_DIR": str(tmp_path/"cache")}
-  living = subprocess.Popen([sys.executable, "-c", code + "print(1, flush=True)\ninput()"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+  living = subprocess.Popen(
+    [sys.executable, "-c", code + "print(1, flush=True)\ninput()"], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+  )
   assert living.stdout is not None and living.stdout.readline() == b"1\n"
   def there() -> set[Path]: return set(tmp_path.glob("ntgrad-*"))
   mine = there()

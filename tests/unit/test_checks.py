@@ -24,9 +24,20 @@ def _on_numpy() -> Any:
 
 
 @checked
-def take(n: int = 0, x: float = 0.0, yes: bool = False, name: str | None = None, sizes: Ints = (1, 2), pairs: Sequence[tuple[int, int]] = (),
-         path: str | os.PathLike[str] = ".", fn: Callable[..., Any] = len, table: Mapping[str, int] = {}, items: Iterable[int] = (),  # noqa: B006
-         anything: Any = None, **rest: Any) -> dict[str, Any]:
+def take(
+  n: int = 0,
+  x: float = 0.0,
+  yes: bool = False,
+  name: str | None = None,
+  sizes: Ints = (1, 2),
+  pairs: Sequence[tuple[int, int]] = (),
+  path: str | os.PathLike[str] = ".",
+  fn: Callable[..., Any] = len,
+  table: Mapping[str, int] = {},
+  items: Iterable[int] = (),  # noqa: B006
+  anything: Any = None,
+  **rest: Any,
+) -> dict[str, Any]:
   return dict(locals())
 
 
@@ -41,27 +52,69 @@ class Layer:
   def twice(n: int, /) -> int: return 2 * n
 
 
-@pytest.mark.parametrize("name, given, comes", [
-  ("n", 3, 3), ("n", np.int64(3), 3), ("n", np.uint8(3), 3), ("n", -2 ** 63, -2 ** 63), ("x", 1, 1), ("x", np.float32(0.5), 0.5),
-  ("x", float("inf"), float("inf")), ("x", True, True), ("yes", np.True_, True), ("yes", 1, True), ("yes", 0, False), ("name", None, None),
-  ("name", "a", "a"), ("sizes", 3, 3), ("sizes", [1, np.int32(2)], (1, 2)), ("sizes", np.array([1, 2]), (1, 2)), ("sizes", range(2), (0, 1)),
-  ("sizes", (), ()), ("pairs", [[1, 2], (3, 4)], ((1, 2), (3, 4))), ("path", Path("a"), Path("a")), ("fn", max, max), ("anything", {1}, {1})])
+@pytest.mark.parametrize(
+  "name, given, comes",
+  [
+    ("n", 3, 3),
+    ("n", np.int64(3), 3),
+    ("n", np.uint8(3), 3),
+    ("n", -(2**63), -(2**63)),
+    ("x", 1, 1),
+    ("x", np.float32(0.5), 0.5),
+    ("x", float("inf"), float("inf")),
+    ("x", True, True),
+    ("yes", np.True_, True),
+    ("yes", 1, True),
+    ("yes", 0, False),
+    ("name", None, None),
+    ("name", "a", "a"),
+    ("sizes", 3, 3),
+    ("sizes", [1, np.int32(2)], (1, 2)),
+    ("sizes", np.array([1, 2]), (1, 2)),
+    ("sizes", range(2), (0, 1)),
+    ("sizes", (), ()),
+    ("pairs", [[1, 2], (3, 4)], ((1, 2), (3, 4))),
+    ("path", Path("a"), Path("a")),
+    ("fn", max, max),
+    ("anything", {1}, {1}),
+  ],
+)
 def test_what_comes_in(name: str, given: Any, comes: Any) -> None:
   got = take(**{name: given})[name]
   assert got == comes and type(got) is type(comes)
   if name == "n": assert take(given)["n"] == comes
 
 
-@pytest.mark.parametrize("name, given, words", [
-  ("n", 1.0, "n is 1.0; it takes a whole number"), ("n", True, "n is True"), ("n", None, "n is None"), ("n", 2 ** 64, "n is 18446744073709551616"),
-  ("n", 10 ** 5000, "n is an int of 16610 bits"), ("n", np.ones(3), r"n is an array of float64 of shape \(3,\)"),
-  ("x", "1", "x is '1'; it takes a number"),
-  ("x", 1j, "x is 1j"), ("x", 10 ** 400, "x is an int of 1329 bits"), ("yes", 2, "yes is 2; it takes True or False"), ("yes", "no", "yes is 'no'"),
-  ("yes", np.array([True, False]), "yes is an array"), ("name", 5, "name is 5; it takes a string or None"),
-  ("sizes", 1.5, r"sizes is 1.5; it takes a whole number of up to 64 bits or a list \(each a whole number"), ("sizes", (1, None), "sizes is"),
-  ("sizes", {1, 2}, "sizes is {1, 2}"), ("sizes", "12", "sizes is '12'"), ("pairs", ((1, 2, 3),), "pairs is"), ("path", "a\0", "path is"),
-  ("path", "", "path is ''"), ("fn", 5, "fn is 5; it takes a function"), ("table", [1], "table is"), ("items", 5, "items is 5"),
-  ("items", np.array(5), "items is an array")], ids=shown)
+@pytest.mark.parametrize(
+  "name, given, words",
+  [
+    ("n", 1.0, "n is 1.0; it takes a whole number"),
+    ("n", True, "n is True"),
+    ("n", None, "n is None"),
+    ("n", 2**64, "n is 18446744073709551616"),
+    ("n", 10**5000, "n is an int of 16610 bits"),
+    ("n", np.ones(3), r"n is an array of float64 of shape \(3,\)"),
+    ("x", "1", "x is '1'; it takes a number"),
+    ("x", 1j, "x is 1j"),
+    ("x", 10**400, "x is an int of 1329 bits"),
+    ("yes", 2, "yes is 2; it takes True or False"),
+    ("yes", "no", "yes is 'no'"),
+    ("yes", np.array([True, False]), "yes is an array"),
+    ("name", 5, "name is 5; it takes a string or None"),
+    ("sizes", 1.5, r"sizes is 1.5; it takes a whole number of up to 64 bits or a list \(each a whole number"),
+    ("sizes", (1, None), "sizes is"),
+    ("sizes", {1, 2}, "sizes is {1, 2}"),
+    ("sizes", "12", "sizes is '12'"),
+    ("pairs", ((1, 2, 3),), "pairs is"),
+    ("path", "a\0", "path is"),
+    ("path", "", "path is ''"),
+    ("fn", 5, "fn is 5; it takes a function"),
+    ("table", [1], "table is"),
+    ("items", 5, "items is 5"),
+    ("items", np.array(5), "items is an array"),
+  ],
+  ids=shown,
+)
 def test_what_is_refused(name: str, given: Any, words: str) -> None:
   with pytest.raises(ArgumentError, match=f"^take: {words}"): take(**{name: given})
 
@@ -92,7 +145,10 @@ def test_operands_become_tensors_where_the_tensor_is() -> None:
   a = Tensor([1.0, 2.0])
   assert a.mse_loss([0.0, 0.0]).item() == 2.5 and a.outer(np.array([1.0, 2.0], np.float32)).shape == (2, 2)
   assert Tensor.einsum("i,i->", a, np.array([3.0, 4.0], np.float32)).item() == 11
-  assert Tensor.cat(a, np.zeros(1, np.float32)).tolist() == [1, 2, 0] and Tensor.stack([a, a]).shape == a.stack((a,)).shape == (2, 2)
+  assert Tensor.cat(a, np.zeros(1, np.float32)).tolist() == [1, 2, 0] and Tensor.stack([a, a]).shape == a.stack((a,)).shape == (
+    2,
+    2,
+  )
 
 
 def test_an_annotation_that_cannot_be_checked_is_no_annotation() -> None:
@@ -101,13 +157,19 @@ def test_an_annotation_that_cannot_be_checked_is_no_annotation() -> None:
 
 
 def test_every_public_parameter_of_tensors_and_layers_is_annotated() -> None:
-  for cls in (Tensor, *[getattr(nn, n) for n in nn.__all__ if isinstance(getattr(nn, n), type)], *[getattr(nn.optim, n) for n in nn.optim.__all__]):
+  for cls in (
+    Tensor,
+    *[getattr(nn, n) for n in nn.__all__ if isinstance(getattr(nn, n), type)],
+    *[getattr(nn.optim, n) for n in nn.optim.__all__],
+  ):
     for name in [n for n in dir(cls) if n[0] != "_" or n in ("__init__", "__call__")]:
       fn = inspect.getattr_static(cls, name)
       fn = getattr(fn, "__func__", fn)
-      if not inspect.isfunction(fn): continue
+      if not inspect.isfunction(fn):
+        continue
       for p in inspect.signature(fn).parameters.values():
-        if p.name in ("self", "cls"): continue
+        if p.name in ("self", "cls"):
+          continue
         assert p.annotation is not p.empty, f"{cls.__name__}.{name}: {p.name}"
         if p.name not in _ELSEWHERE and p.annotation not in ("Any", "DType | str | None", "DType | str") and name != "__init__":
           assert hasattr(fn, "__wrapped__"), f"{cls.__name__}.{name}: {p.name} is not checked"

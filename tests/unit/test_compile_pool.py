@@ -166,8 +166,14 @@ def test_no_worker_outlives_the_parent(end: str) -> None:
           "class Long(pool.Job):\n  def work(self): return time.sleep, (60,)\n"
           "jobs = [Long(), Long()]\nfor j in jobs: q.add(j)\nq.serve()\nwhile not jobs[1].taken: time.sleep(0.01)\n"
           f"time.sleep(0.5)\nprint(pool._workers[0].pid, flush=True)\n{end}\n")
-  done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "WORKERS": "2", "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-                        timeout=60, check=False)
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env={**os.environ, "WORKERS": "2", "PYTHONPATH": str(ROOT)},
+    capture_output=True,
+    text=True,
+    timeout=60,
+    check=False,
+  )
   pid = int(done.stdout)
   def gone() -> bool:
     try: return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -273,12 +279,21 @@ def test_tf32_has_kernels_of_its_own() -> None:
   renderer, asked, never = TritonRenderer(), TritonRenderer(allow_tf32=True), TritonRenderer(allow_tf32=False)
   for setting, want in ((0, ("ieee", "tf32", "ieee")), (1, ("tf32", "tf32", "ieee"))):
     with config(allow_tf32=setting):
-      for r, precision in zip((renderer, asked, never), want): assert f'input_precision="{precision}"' in r.render("k", lines(k)).text
+      for r, precision in zip((renderer, asked, never), want):
+        assert f'input_precision="{precision}"' in r.render("k", lines(k)).text
 
 
 def test_the_cpu_path_imports_neither_triton_nor_bars() -> None:
-  code = ("import sys\nfrom ntgrad import Tensor\nprint((Tensor([1.0], device='NUMPY') + 1).tolist())\n"
-          "import ntgrad.backends.opencl.compiler\nprint([m for m in sys.modules if m.split('.')[0] in ('triton', 'cuda', 'tqdm')])")
-  done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
-                        check=True)
+  code = (
+    "import sys\nfrom ntgrad import Tensor\nprint((Tensor([1.0], device='NUMPY') + 1).tolist())\n"
+    "import ntgrad.backends.opencl.compiler\nprint([m for m in sys.modules if m.split('.')[0] in ('triton', 'cuda', 'tqdm')])"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env={**os.environ, "PYTHONPATH": str(ROOT)},
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=True,
+  )
   assert done.stdout == "[2.0]\n[]\n"

@@ -14,7 +14,9 @@ from ntgrad.errors import DeviceError, GradientError, InterchangeError
 
 Copier = Callable[[Any], Any]
 BOTH: list[Any] = [pytest.param(copy.deepcopy, id="deepcopy")]
-BOTH += [pytest.param(lambda x, p=p: pickle.loads(pickle.dumps(x, p)), id=f"pickle{p}") for p in range(2, pickle.HIGHEST_PROTOCOL + 1)]
+BOTH += [
+  pytest.param(lambda x, p=p: pickle.loads(pickle.dumps(x, p)), id=f"pickle{p}") for p in range(2, pickle.HIGHEST_PROTOCOL + 1)
+]
 each_way = pytest.mark.parametrize("again", BOTH)
 
 
@@ -27,9 +29,19 @@ def test_values_and_dtypes(again: Copier, dtype: Any) -> None:
 
 
 @each_way
-@pytest.mark.parametrize("make", [
-  lambda: Tensor.zeros(2, 3), lambda: Tensor(5), lambda: Tensor.empty(0, 4), lambda: Tensor([1.0, 2.0]) + 1, lambda: Tensor.arange(6).reshape(2, 3).T,
-  lambda: Tensor([1.0]).expand(3), lambda: Tensor.arange(9)[::-2], lambda: Tensor([1.0, 2.0], device="NUMPY")])
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda: Tensor.zeros(2, 3),
+    lambda: Tensor(5),
+    lambda: Tensor.empty(0, 4),
+    lambda: Tensor([1.0, 2.0]) + 1,
+    lambda: Tensor.arange(6).reshape(2, 3).T,
+    lambda: Tensor([1.0]).expand(3),
+    lambda: Tensor.arange(9)[::-2],
+    lambda: Tensor([1.0, 2.0], device="NUMPY"),
+  ],
+)
 def test_lazy_values_and_views(again: Copier, make: Callable[[], Tensor]) -> None:
   t = make()
   made = again(t)
@@ -105,7 +117,9 @@ def _train(net: Net, opt: Any) -> float:
 
 
 @each_way
-@pytest.mark.parametrize("optimizer", [lambda p: nn.optim.SGD(p, 0.1, momentum=0.9), lambda p: nn.optim.Adam(p, 0.1)], ids=["sgd", "adam"])
+@pytest.mark.parametrize(
+  "optimizer", [lambda p: nn.optim.SGD(p, 0.1, momentum=0.9), lambda p: nn.optim.Adam(p, 0.1)], ids=["sgd", "adam"]
+)
 def test_models_and_optimizers(again: Copier, optimizer: Callable[[Any], Any]) -> None:
   net = Net()
   opt = optimizer(nn.state.get_parameters(net))
@@ -123,7 +137,8 @@ def test_models_and_optimizers(again: Copier, optimizer: Callable[[Any], Any]) -
 def test_another_class_keeps_its_class_and_attributes() -> None:
   t = Named([1.0, 2.0])
   t.name = "x"
-  for made in (copy.deepcopy(t), pickle.loads(pickle.dumps(t))): assert type(made) is Named and made.name == "x" and made.tolist() == [1, 2]
+  for made in (copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
+    assert type(made) is Named and made.name == "x" and made.tolist() == [1, 2]
 
 
 class Named(Tensor):
@@ -140,9 +155,28 @@ def test_a_device_that_is_not_there_is_named() -> None:
 A = np.array([10.0, 20.0, 30.0], np.float32)
 
 
-@pytest.mark.parametrize("expression", [
-  "a + x", "a - x", "a * x", "a / x", "a // x", "a % x", "a ** x", "a @ x", "a == x", "a != x", "a < x", "a >= x", "np.float32(2) * x",
-  "np.float64(3) - x", "np.int64(2) ** x", "x + a", "x @ a"])
+@pytest.mark.parametrize(
+  "expression",
+  [
+    "a + x",
+    "a - x",
+    "a * x",
+    "a / x",
+    "a // x",
+    "a % x",
+    "a ** x",
+    "a @ x",
+    "a == x",
+    "a != x",
+    "a < x",
+    "a >= x",
+    "np.float32(2) * x",
+    "np.float64(3) - x",
+    "np.int64(2) ** x",
+    "x + a",
+    "x @ a",
+  ],
+)
 def test_operators_with_arrays_give_tensors(expression: str) -> None:
   values = np.array([1.0, 2.0, 3.0], np.float32)
   made = eval(expression, {"a": A, "np": np, "x": Tensor(values)})
@@ -150,11 +184,35 @@ def test_operators_with_arrays_give_tensors(expression: str) -> None:
   np.testing.assert_allclose(made.numpy(), eval(expression, {"a": A, "np": np, "x": values}), rtol=1e-6)
 
 
-@pytest.mark.parametrize("expression", [
-  "np.exp(x)", "np.add(a, x)", "np.add.reduce(x)", "np.sum(x)", "np.mean(x, axis=0)", "np.std(x)", "np.max(x)", "np.argsort(x)", "np.transpose(x)",
-  "np.squeeze(x)", "np.concatenate([x, x])", "np.stack((x, a))", "np.where(x > 1, x, 0)", "np.einsum('i,i->', x, a)", "np.linalg.norm(x)",
-  "np.size(x)", "np.shape(x)", "np.clip(x, 1, 2)", "np.asarray(x)", "np.array(x, dtype=np.float64)", "np.array(x, copy=True)", "np.array([x, x])",
-  "np.full_like(x, 2)", "np.block([[x], [a]])"])
+@pytest.mark.parametrize(
+  "expression",
+  [
+    "np.exp(x)",
+    "np.add(a, x)",
+    "np.add.reduce(x)",
+    "np.sum(x)",
+    "np.mean(x, axis=0)",
+    "np.std(x)",
+    "np.max(x)",
+    "np.argsort(x)",
+    "np.transpose(x)",
+    "np.squeeze(x)",
+    "np.concatenate([x, x])",
+    "np.stack((x, a))",
+    "np.where(x > 1, x, 0)",
+    "np.einsum('i,i->', x, a)",
+    "np.linalg.norm(x)",
+    "np.size(x)",
+    "np.shape(x)",
+    "np.clip(x, 1, 2)",
+    "np.asarray(x)",
+    "np.array(x, dtype=np.float64)",
+    "np.array(x, copy=True)",
+    "np.array([x, x])",
+    "np.full_like(x, 2)",
+    "np.block([[x], [a]])",
+  ],
+)
 def test_functions_of_numpy_give_arrays(expression: str) -> None:
   values = np.array([1.0, 2.0, 3.0], np.float32)
   made, expected = (eval(expression, {"a": A, "np": np, "x": x}) for x in (Tensor(values), values))

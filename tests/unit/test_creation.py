@@ -58,7 +58,8 @@ def test_uniform_stays_below_high(dtype: DType, low: float, high: float) -> None
   x = Tensor.uniform(20000, low=low, high=high, dtype=dtype).cast("float64").numpy()
   least, most = held(low, dtype), held(high, dtype)
   assert x.min() >= least and (x.max() < most or (least == most and (x == least).all()))
-  if most - least > 0.4 and dtype.itemsize >= 2: assert abs(x.mean() - (low + high) / 2) < 0.02 * (high - low) + abs(high) * 2 ** -7
+  if most - least > 0.4 and dtype.itemsize >= 2:
+    assert abs(x.mean() - (low + high) / 2) < 0.02 * (high - low) + abs(high) * 2**-7
 
 
 def test_uniform_over_most_of_a_narrow_dtype() -> None:
@@ -66,8 +67,10 @@ def test_uniform_over_most_of_a_narrow_dtype() -> None:
   assert np.isfinite(x).all() and x.min() < -50000 and x.max() > 50000
 
 
-@pytest.mark.parametrize("p, expected", [(2, 5.0), (1, 7.0), (0, 2.0), (math.inf, 4.0), (-math.inf, 0.0), (3, 91 ** (1 / 3)), (-1, 0.0),
-                                         (0.5, 4 * math.sqrt(3) + 7)])
+@pytest.mark.parametrize(
+  "p, expected",
+  [(2, 5.0), (1, 7.0), (0, 2.0), (math.inf, 4.0), (-math.inf, 0.0), (3, 91 ** (1 / 3)), (-1, 0.0), (0.5, 4 * math.sqrt(3) + 7)],
+)
 def test_norms(p: float, expected: float) -> None:
   x = Tensor([3.0, 0.0, -4.0])
   assert abs(x.norm(p).item() - expected) < 1e-5 and x.norm(p, 0, keepdim=True).shape == (1,)

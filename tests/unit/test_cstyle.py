@@ -1,4 +1,5 @@
-"""What renderers to languages in C's style share: languages by name, functions and helpers, what a language may say differently."""
+"""What renderers to languages in C's style share: languages by name, functions and helpers, what a language may say
+differently."""
 from __future__ import annotations
 
 import numpy as np
@@ -105,10 +106,15 @@ def test_parentheses_and_no_blanks() -> None:
   x, y, z = (load(param(i, dtypes.int32), const(0)) for i in (1, 2, 3))
   alu = UOp.alu
   add, sub, mul = BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL
-  for value, want in ((alu(add, alu(add, x, y), z), "val0+val1+val2"),
-                      (alu(add, x, alu(add, y, z)), "val0+(val1+val2)"), (alu(mul, alu(add, x, y), z), "(val0+val1)*val2"),
-                      (alu(sub, alu(sub, x, y), z), "(val0-val1)-val2"), (alu(BinaryOps.SHL, x, const(3)), "val0<<3"),
-                      (alu(BinaryOps.AND, alu(BinaryOps.AND, x, y), z), "(val0&val1)&val2"), (alu(add, x, const(-3)), "val0+(-3)")):
+  for value, want in (
+    (alu(add, alu(add, x, y), z), "val0+val1+val2"),
+    (alu(add, x, alu(add, y, z)), "val0+(val1+val2)"),
+    (alu(mul, alu(add, x, y), z), "(val0+val1)*val2"),
+    (alu(sub, alu(sub, x, y), z), "(val0-val1)-val2"),
+    (alu(BinaryOps.SHL, x, const(3)), "val0<<3"),
+    (alu(BinaryOps.AND, alu(BinaryOps.AND, x, y), z), "(val0&val1)&val2"),
+    (alu(add, x, const(-3)), "val0+(-3)"),
+  ):
     text = uops_to_cstyle(Tight(), "k", toposort([store(param(0, dtypes.int32, True), const(0), value)]))
     assert f"data0[0] = ({want});" in text, text
 
@@ -140,7 +146,11 @@ def test_helpers_of_a_gpu_call_its_functions(n: int) -> None:
 
 def test_types_are_read_as_written() -> None:
   for base in SIZES: assert Type.parse(base) == Type(base) and Type.parse(f"{base}4") == Type(base, 4)
-  assert str(CLanguage.type("char")) == "int8_t" and str(CLanguage.type("ulong")) == "uint64_t" and str(CLanguage.type("float")) == "float"
+  assert (
+    str(CLanguage.type("char")) == "int8_t"
+    and str(CLanguage.type("ulong")) == "uint64_t"
+    and str(CLanguage.type("float")) == "float"
+  )
 
 
 def nearest(x: int, bits: int) -> int:

@@ -25,8 +25,10 @@ from support.cuda_graphs import FakeGraphs
 from support.cuda_streams import FakeStreams
 from support.devices import needs_cuda
 
-SOURCE = ("import triton\nimport triton.language as tl\n\n\n# data0: *fp32, data1: *fp32\n@triton.jit\ndef double(data0, data1):\n"
-          "  r0 = tl.program_id(0)*64 + tl.arange(0, 64)\n  tl.store(data0 + r0, tl.load(data1 + r0)*2)\n")
+SOURCE = (
+  "import triton\nimport triton.language as tl\n\n\n# data0: *fp32, data1: *fp32\n@triton.jit\ndef double(data0, data1):\n"
+  "  r0 = tl.program_id(0)*64 + tl.arange(0, 64)\n  tl.store(data0 + r0, tl.load(data1 + r0)*2)\n"
+)
 STRAY = SOURCE.replace("data1 + r0", "data1 + r0.to(tl.int64)*1000000000000")
 
 
@@ -82,8 +84,13 @@ class Fake:
     class Device:
       def __init__(self, number: int):
         self.number = number
-        self.properties = types.SimpleNamespace(multiprocessor_count=132, max_shared_memory_per_block_optin=232448, l2_cache_size=50 << 20,
-                                                memory_clock_rate=2_619_000, global_memory_bus_width=5120)
+        self.properties = types.SimpleNamespace(
+          multiprocessor_count=132,
+          max_shared_memory_per_block_optin=232448,
+          l2_cache_size=50 << 20,
+          memory_clock_rate=2_619_000,
+          global_memory_bus_width=5120,
+        )
         self.memory_resource = types.SimpleNamespace(handle=5)
       def set_current(self) -> None: pass
       def create_stream(self) -> Stream: return Stream(Stream.handle + self.number) if self.number else fake.stream
@@ -109,18 +116,31 @@ class Fake:
       assert Stream.handle <= stream < Stream.handle + self.gpus
       ctypes.memmove(to, source, n)
       return (0,)
-    def attribute(which: str, n: int) -> tuple[int, int]: return 0, self.capability // 10 if which == "major" else self.capability % 10
+
+    def attribute(which: str, n: int) -> tuple[int, int]:
+      return 0, self.capability // 10 if which == "major" else self.capability % 10
+
     def set_attribute(*a: Any) -> tuple[int]:
       self.asked.append(a)
       return (0,)
     names = types.SimpleNamespace
     self.driver = names(
-      cuInit=lambda flags: (0,), cuDriverGetVersion=lambda: (0, 13000), cuDeviceGetCount=lambda: (0, self.gpus),
+      cuInit=lambda flags: (0,),
+      cuDriverGetVersion=lambda: (0, 13000),
+      cuDeviceGetCount=lambda: (0, self.gpus),
       cuDeviceGetName=lambda n, i: (0, b"Fake\0\0"),
-      CUdevice_attribute=names(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major", CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor"),
+      CUdevice_attribute=names(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major", CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor"
+      ),
       CUfunction_attribute=names(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
-      cuDeviceGetAttribute=attribute, cuKernelSetAttribute=set_attribute, cuMemGetInfo=lambda: (0, self.room, self.room), cuMemAllocHost=pinned,
-      cuMemcpyHtoDAsync=copy, cuMemcpyDtoHAsync=copy, cuMemPoolTrimTo=lambda pool, keep: (0,))
+      cuDeviceGetAttribute=attribute,
+      cuKernelSetAttribute=set_attribute,
+      cuMemGetInfo=lambda: (0, self.room, self.room),
+      cuMemAllocHost=pinned,
+      cuMemcpyHtoDAsync=copy,
+      cuMemcpyDtoHAsync=copy,
+      cuMemPoolTrimTo=lambda pool, keep: (0,),
+    )
     self.graphs = FakeGraphs(self.driver, self.launches, self.asked)
     self.streams = FakeStreams(self.driver)
 
@@ -130,7 +150,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
   """Found in the place of NVIDIA's modules."""
   f = Fake()
   monkeypatch.setattr(nvidia, "modules", lambda: (f.core, f.driver))
-  def build(r: compiler.Request) -> Binary: return Binary(r.name, r.target, b"cubin", "ptx", r.num_warps, 1, 100_000 * r.num_stages, 0, 1)
+
+  def build(r: compiler.Request) -> Binary:
+    return Binary(r.name, r.target, b"cubin", "ptx", r.num_warps, 1, 100_000 * r.num_stages, 0, 1)
+
   monkeypatch.setattr(compiler, "build", build)
   monkeypatch.setattr(compiler, "cached", lambda *a: None)
   yield f
@@ -142,7 +165,8 @@ def spec(grid: tuple[int, ...] = (10, 1, 1), source: str = SOURCE) -> ProgramSpe
 
 
 def test_launch(fake: Fake) -> None:
-  """Addresses in slot order, then two that the compiler adds; shared memory over 48 KB is asked for, stages are given up for it."""
+  """Addresses in slot order, then two that the compiler adds; shared memory over 48 KB is asked for, stages are given up for
+  it."""
   d = CUDADevice("CUDA")
   program, = d.compile([spec()])
   a, b = d.alloc(2560), d.alloc(2560)
@@ -179,7 +203,12 @@ def test_scratch(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
   d = CUDADevice("CUDA")
   program, = d.compile([spec((3, 4, 1))])
   program([1, 2])
-  assert fake.launches[0][1:3] == ((256, 1, 1), 1000) and fake.launches[0][4][2] in d._owners and d.allocated == 256 * 12 and not fake.asked
+  assert (
+    fake.launches[0][1:3] == ((256, 1, 1), 1000)
+    and fake.launches[0][4][2] in d._owners
+    and d.allocated == 256 * 12
+    and not fake.asked
+  )
   del program
   assert d.allocated == 0 and d.pooled == 256 * 12
 
@@ -243,7 +272,8 @@ def test_errors(fake: Fake) -> None:
   program, = d.compile([spec()])
   program.ready()
   fake.graphs.fails, fake.graphs.error.name = "cuLaunchKernel", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
-  with pytest.raises(DeviceError, match=r"kernel double: a launch of \(10, 1, 1\) programs failed: .*OUT_OF_RESOURCES"): program([1, 2])
+  with pytest.raises(DeviceError, match=r"kernel double: a launch of \(10, 1, 1\) programs failed: .*OUT_OF_RESOURCES"):
+    program([1, 2])
   fake.graphs.fails = ""
   program([1, 2])
   d.synchronize()
@@ -274,7 +304,11 @@ def test_kernels_that_differ_in_warps_only(fake: Fake) -> None:
 
 
 def test_settings() -> None:
-  assert [settings(4096, n, flat) for n, flat in ((64 * 64, False), (128 * 128, True), (128 * 256, False))] == [(4, 4), (4, 3), (8, 4)]
+  assert [settings(4096, n, flat) for n, flat in ((64 * 64, False), (128 * 128, True), (128 * 256, False))] == [
+    (4, 4),
+    (4, 3),
+    (8, 4),
+  ]
   assert [settings(n, 0, False)[0] for n in (64, 1024, 4096, 8192, 65536)] == [4, 4, 16, 16, 16]
 
 
@@ -292,11 +326,14 @@ def test_devices(fake: Fake) -> None:
 
 def test_without_a_driver_nothing_is_imported() -> None:
   """The question alone must not load NVIDIA's packages, nor triton."""
-  code = ("import sys; from ntgrad.backends.cuda import driver; driver._NODES = ('/nonexistent',)\n"
-          "from ntgrad.device import default_device\n"
-          "print(driver.available(), default_device() in ('CPU', 'NUMPY'), [m for m in sys.modules if m.split('.')[0] in ('cuda', 'triton')])\n"
-          "from ntgrad import Tensor\n"
-          "try: Tensor([1.0], device='CUDA').realize()\nexcept Exception as e: print(type(e).__name__, e)")
+  code = (
+    "import sys; from ntgrad.backends.cuda import driver; driver._NODES = ('/nonexistent',)\n"
+    "from ntgrad.device import default_device\n"
+    "print(driver.available(), default_device() in ('CPU', 'NUMPY'), [m for m in sys.modules if m.split('.')[0] in ('cuda', "
+    "'triton')])\n"
+    "from ntgrad import Tensor\n"
+    "try: Tensor([1.0], device='CUDA').realize()\nexcept Exception as e: print(type(e).__name__, e)"
+  )
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
   first, second = done.stdout.splitlines()
   assert first == "(False, 'no CUDA: this machine has no NVIDIA driver; use another device, such as CPU') True []"
@@ -356,11 +393,14 @@ def test_out_of_memory_can_be_gone_on_after(gpu: CUDADevice) -> None:
 def test_an_invalid_address_names_the_kernel() -> None:
   """In a process of its own, which goes on with another device."""
   mod = triton.module(STRAY, 2)
-  code = (f"import numpy as np; from ntgrad import Tensor\nfrom ntgrad.backends.base import KernelSource, ProgramSpec\n"
-          f"from ntgrad.engine.device import get_device\nd = get_device('CUDA')\np, = d.compile([ProgramSpec('double', {mod!r}, (10,), (1,), 2)])\n"
-          "p([d.alloc(2560), d.alloc(2560)])\n"
-          "for _ in range(2):\n  try: d.synchronize()\n  except Exception as e: print(type(e).__name__, e)\n"
-          "print((Tensor([1.0], device='NUMPY') + 1).tolist())")
+  code = (
+    f"import numpy as np; from ntgrad import Tensor\nfrom ntgrad.backends.base import KernelSource, ProgramSpec\n"
+    f"from ntgrad.engine.device import get_device\nd = get_device('CUDA')\np, = d.compile([ProgramSpec('double', {mod!r}, (10,), "
+    "(1,), 2)])\n"
+    "p([d.alloc(2560), d.alloc(2560)])\n"
+    "for _ in range(2):\n  try: d.synchronize()\n  except Exception as e: print(type(e).__name__, e)\n"
+    "print((Tensor([1.0], device='NUMPY') + 1).tolist())"
+  )
   done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
   lines = done.stdout.splitlines()
   assert len(lines) == 3 and lines[2] == "[2.0]", done.stdout + done.stderr

@@ -1,4 +1,5 @@
-"""Programs far deeper than Python's stack may be: nothing recurses over graphs, and no source nests deeper than its compiler reads."""
+"""Programs far deeper than Python's stack may be: nothing recurses over graphs, and no source nests deeper than its compiler
+reads."""
 from __future__ import annotations
 
 import inspect
@@ -90,11 +91,18 @@ def summed() -> Tensor:
 
 
 PROGRAMS: dict[str, Callable[[], Tensor]] = {
-  "chain": chain, "gradient": gradient, "product": product, "written": written, "stepped": stepped, "summed": summed,
+  "chain": chain,
+  "gradient": gradient,
+  "product": product,
+  "written": written,
+  "stepped": stepped,
+  "summed": summed,
   "choices": lambda: repeat(lambda x, i: (x > 0.5).where(x * 0.5, x + 0.1), numbers(8)),
   "ints": lambda: repeat(lambda x, i: (x * 3 + i) % 1000, Tensor(np.arange(8, dtype=np.int32))),
   "indices": lambda: numbers(1000)[repeat(lambda x, i: (x * 3 + i) % 1000, Tensor.arange(8))],
-  "gathers": lambda: repeat(lambda x, i: Tensor(np.arange(8, dtype=np.int32)[::-1].copy())[x], Tensor(np.arange(8, dtype=np.int32)), 100),
+  "gathers": lambda: repeat(
+    lambda x, i: Tensor(np.arange(8, dtype=np.int32)[::-1].copy())[x], Tensor(np.arange(8, dtype=np.int32)), 100
+  ),
   "pads": lambda: repeat(lambda x, i: x.pad(((1, 1),)).shrink(((1, 4),)) * 1.0, numbers(3)),
   "wider": lambda: repeat(lambda x, i: x.pad(((1, 1),)) + 1, numbers(3), 200),
   "moves": lambda: repeat(lambda x, i: x.permute(1, 0).reshape(2, 8).reshape(4, 4).flip(0), numbers(4, 4)),
@@ -105,7 +113,8 @@ PROGRAMS: dict[str, Callable[[], Tensor]] = {
   "kernels": lambda: repeat(lambda x, i: (x * 0.5 + 1).contiguous(), numbers(8), 200),
   "greatest": lambda: repeat(lambda x, i: x.maximum(numbers(4, seed=i)), numbers(4)),
   "triangles": lambda: repeat(lambda x, i: x.tril() * 0.5 + 0.1, numbers(8, 8), 200),
-  "doubled": lambda: repeat(lambda x, i: (x + x) * 0.5, numbers(4))}
+  "doubled": lambda: repeat(lambda x, i: (x + x) * 0.5, numbers(4)),
+}
 
 
 def warm(device: str) -> None:
@@ -233,8 +242,11 @@ def test_copies_run(name: str, device: str) -> None:
   kernel = KERNELS[name]()
   data = [np.zeros(3 if name == "unroll" else (3, N), np.float32), x, x][:len(kernel.params)]
   opened = get_device(device)
-  with shallow() if device != triton.NAME else nullcontext(): out, = launch(opened, [spec(kernel, name, opened.renderer.target)], kernel, data)
-  np.testing.assert_allclose(np.asarray(out[0]).reshape(data[0].shape), (x * x).sum(1) if name == "unroll" else x * 2 + 1, rtol=1e-5)
+  with shallow() if device != triton.NAME else nullcontext():
+    (out,) = launch(opened, [spec(kernel, name, opened.renderer.target)], kernel, data)
+  np.testing.assert_allclose(
+    np.asarray(out[0]).reshape(data[0].shape), (x * x).sum(1) if name == "unroll" else x * 2 + 1, rtol=1e-5
+  )
 
 
 def test_regions_in_regions() -> None:
@@ -312,7 +324,7 @@ def test_deep_symbols() -> None:
   e, value = x, 10 ** 6
   with shallow():
     for i in range(N // 10): e, value = cdiv(e + i, 3), -(-(value + i) // 3)
-    assert evaluate(e, {"x": 10 ** 6}) == e.subs({x: 10 ** 6}) == value and e.bounds[1] is None and str(e).count("cdiv") == N // 10
+    assert evaluate(e, {"x": 10**6}) == e.subs({x: 10**6}) == value and e.bounds[1] is None and str(e).count("cdiv") == N // 10
     assert pickle.loads(pickle.dumps(e)) == e
 
 

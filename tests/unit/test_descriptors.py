@@ -121,8 +121,10 @@ def test_transposed_operands() -> None:
   (lambda: box_copy((3, 40, 48), (0, 16, 16)), [(3, 1920, 1), (40, 48, 16), (48, 1, 16)]),       # 40 rows: a batch is a dimension
   (lambda: box_copy((3, 32, 48), (0, 16, 16)), [(96, 48, 16), (48, 1, 16)]),                    # 32: rows of other batches follow
   (lambda: box_copy((2, 50, 3, 40), (0, 16, 0, 40)), [(2, 6000, 1), (50, 120, 16), (3, 40, 1), (40, 1, 64)]),   # heads between
-  (lambda: box_copy((2, 3, 50, 64), (0, 0, 16, 32)), [(6, 3200, 1), (50, 64, 16), (64, 1, 32)]),    # two batch axes are one dimension
-  (lambda: box_copy((2, 4, 8, 8, 16), (2, 4, 8, 8, 16)), [(2, 4096, 2), (4, 1024, 4), (8, 128, 8), (8, 16, 8), (16, 1, 16)]),   # the most
+  # two batch axes are one dimension
+  (lambda: box_copy((2, 3, 50, 64), (0, 0, 16, 32)), [(6, 3200, 1), (50, 64, 16), (64, 1, 32)]),
+  # the most
+  (lambda: box_copy((2, 4, 8, 8, 16), (2, 4, 8, 8, 16)), [(2, 4096, 2), (4, 1024, 4), (8, 128, 8), (8, 16, 8), (16, 1, 16)]),
   (lambda: box_copy((64, 64), (16, 16), start=(3, 8), size=(40, 48)), [(43, 64, 16), (56, 1, 16)]),
   (lambda: box_copy((64, 48), (16, 12)), [(64, 48, 16), (4, 12, 1), (12, 1, 16)]),              # what 12 lacks to 16 lies outside
   (lambda: box_copy((20, 36), (20, 36)), [(20, 36, 32), (36, 1, 64)]),
@@ -193,19 +195,28 @@ def single() -> Kernel:
   return b.kernel(out.set(i, x[3]))
 
 
-@pytest.mark.parametrize("kernel, why", [
-  (gathered, "its index is not linear in the block's axes"), (diagonal, "neighbours in the block are 17 elements apart"),
-  (windows, "its rows are 8 bytes apart, no multiple of 16"), (padded_before, "its condition is no bound of a dimension"),
-  (causal, "its condition is no bound of a dimension"), (in_place, "it is read and written"), (again, "a loop writes the same elements again"),
-  (backwards, "it goes backwards through memory"), (single, "it is one element"),
-  (lambda: box_copy((40, 41), (16, 16)), "its rows are 164 bytes apart, no multiple of 16"),
-  (lambda: box_copy((40, 40), (16, 0)), "neighbours in the block are 40 elements apart"),
-  (lambda: box_copy((40, 40), (16, 2)), "a block is 8 bytes wide, less than 16"),
-  (lambda: box_copy((40, 512), (2, 512)), "a block has 512 elements along a dimension, more than 256"),
-  (lambda: box_copy((40, 40), (12, 8)), "a block has 12 elements along a dimension, no power of two"),
-  (lambda: box_copy((40, 40), (8, 8), start=(0, 1), size=(40, 32)), "blocks begin at other than multiples of 16 bytes"),
-  (lambda: box_copy((4, 4, 4, 4, 4, 4), (4, 4, 4, 4, 4, 4)), "it has 6 dimensions, a descriptor 5 at most")],
-  ids=lambda x: x.replace(" ", "_")[:40] if isinstance(x, str) else getattr(x, "__name__", "")[:10])
+@pytest.mark.parametrize(
+  "kernel, why",
+  [
+    (gathered, "its index is not linear in the block's axes"),
+    (diagonal, "neighbours in the block are 17 elements apart"),
+    (windows, "its rows are 8 bytes apart, no multiple of 16"),
+    (padded_before, "its condition is no bound of a dimension"),
+    (causal, "its condition is no bound of a dimension"),
+    (in_place, "it is read and written"),
+    (again, "a loop writes the same elements again"),
+    (backwards, "it goes backwards through memory"),
+    (single, "it is one element"),
+    (lambda: box_copy((40, 41), (16, 16)), "its rows are 164 bytes apart, no multiple of 16"),
+    (lambda: box_copy((40, 40), (16, 0)), "neighbours in the block are 40 elements apart"),
+    (lambda: box_copy((40, 40), (16, 2)), "a block is 8 bytes wide, less than 16"),
+    (lambda: box_copy((40, 512), (2, 512)), "a block has 512 elements along a dimension, more than 256"),
+    (lambda: box_copy((40, 40), (12, 8)), "a block has 12 elements along a dimension, no power of two"),
+    (lambda: box_copy((40, 40), (8, 8), start=(0, 1), size=(40, 32)), "blocks begin at other than multiples of 16 bytes"),
+    (lambda: box_copy((4, 4, 4, 4, 4, 4), (4, 4, 4, 4, 4, 4)), "it has 6 dimensions, a descriptor 5 at most"),
+  ],
+  ids=lambda x: x.replace(" ", "_")[:40] if isinstance(x, str) else getattr(x, "__name__", "")[:10],
+)
 def test_refused(kernel: Callable[[], Kernel], why: str) -> None:
   assert box(kernel()) == why
   assert f"# data1 goes by pointers: {why}" in source(marked(kernel(), 1)) and "desc0" not in source(marked(kernel(), 1))
@@ -341,8 +352,15 @@ def k(data0):
 
 
 @triton.needs_triton
-@pytest.mark.parametrize("size, at, wrong", [(8, 0, ""), (12, 8, ""), (6, 0, "rows of 6 elements, 24 bytes, no multiple of 16"),
-                                             (16, 8, "a store outside the kernel's memory, at 4 of 8 places, the first at 48 bytes")])
+@pytest.mark.parametrize(
+  "size, at, wrong",
+  [
+    (8, 0, ""),
+    (12, 8, ""),
+    (6, 0, "rows of 6 elements, 24 bytes, no multiple of 16"),
+    (16, 8, "a store outside the kernel's memory, at 4 of 8 places, the first at 48 bytes"),
+  ],
+)
 def test_the_interpreter_checks_boxes(size: int, at: int, wrong: str) -> None:
   program, = interpreter().compile([ProgramSpec("k", triton.module(BOX.format(size=size, at=at)), (1, 1, 1), (1, 1, 1), 1)])
   data = np.zeros(12, np.float32)
@@ -368,7 +386,9 @@ def k(data0, data1):
 @pytest.mark.parametrize("plus, most, wrong", [("", 3, ""), ("", 4, "a load outside .* at 1 of 4 places, the first at 12 bytes"),
                                                (" - 1", 2, "a load outside")])
 def test_the_interpreter_checks_addresses(plus: str, most: int, wrong: str) -> None:
-  program, = interpreter().compile([ProgramSpec("k", triton.module(ADDRESS.format(plus=plus, most=most), 2), (1, 1, 1), (1, 1, 1), 2)])
+  (program,) = interpreter().compile(
+    [ProgramSpec("k", triton.module(ADDRESS.format(plus=plus, most=most), 2), (1, 1, 1), (1, 1, 1), 2)]
+  )
   data = [np.zeros(4, np.float32).view(np.uint8), np.ones(3, np.float32).view(np.uint8)]
   if wrong:
     with pytest.raises(CompileError, match=wrong): program(data)
@@ -410,7 +430,11 @@ def test_cubins(dtype: DType, sizes: tuple[int, int, int]) -> None:
     binary = compiler.build(compiler.Request(rendered(kernel, capability), "k", f"sm_{capability}"))
     assert ("cp.async.bulk.tensor" in binary.ptx) is (capability == 90)
     # each program has a place for each descriptor that it makes; allocations are aligned as it must be
-    assert binary.global_scratch_size == (3 * 128 if capability == 90 else 0) and binary.num_ctas == 1 and binary.global_scratch_align <= 512
+    assert (
+      binary.global_scratch_size == (3 * 128 if capability == 90 else 0)
+      and binary.num_ctas == 1
+      and binary.global_scratch_align <= 512
+    )
 
 
 # ---- loops with a step

@@ -38,7 +38,10 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
   for dev in devices:
     with config(dev=dev):
       others = [Tensor.ones(2, 3), Tensor.arange(6).reshape(2, 3), (Tensor.arange(3) * 2).contiguous()]
-      kept += [(t, other) for t, other in zip([Tensor.ones(2, 3), Tensor.arange(6).reshape(2, 3), (Tensor.arange(3) * 2).contiguous()], others)]
+      kept += [
+        (t, other)
+        for t, other in zip([Tensor.ones(2, 3), Tensor.arange(6).reshape(2, 3), (Tensor.arange(3) * 2).contiguous()], others)
+      ]
       for t, _ in kept: t.realize()
   for dev in devices:
     for t, other in kept:
@@ -50,8 +53,13 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
 def test_settings_refuse_what_they_do_not_take(name: str) -> None:
   was = getattr(config, name)
   for value in (-2, 1 << 70, "1", 1.0, None):
-    for give in (lambda v: setattr(config, name, v), lambda v: config(**{name: v}).__enter__(), lambda v: setattr(ntgrad.config, name, v)):
-      with pytest.raises(ConfigError, match=rf"config.{name} is {value!r}, expected .*\d"): give(value)
+    for give in (
+      lambda v: setattr(config, name, v),
+      lambda v: config(**{name: v}).__enter__(),
+      lambda v: setattr(ntgrad.config, name, v),
+    ):
+      with pytest.raises(ConfigError, match=rf"config.{name} is {value!r}, expected .*\d"):
+        give(value)
       assert getattr(config, name) == was
 
 
@@ -62,13 +70,23 @@ def test_a_setting_that_is_none_is_refused() -> None:
   assert vars(config) == before
 
 
-@pytest.mark.parametrize("variable, value, said", [
-  ("WORKERS", "-3", "WORKERS is -3, expected a whole number from 0 to 1024"), ("BEAM", "-1", "BEAM is -1, expected a whole number from 0"),
-  ("DEBUG", "-1", "DEBUG is -1, expected a whole number from 0 to 6"), ("DEBUG", "abc", "DEBUG is 'abc', expected a whole number from 0 to 6"),
-  ("VECTOR_BITS", "100", "VECTOR_BITS is 100, expected 0, 128, 256 or 512"), ("NOOPT", "yes", "NOOPT is 'yes', expected 0 or 1"),
-  ("JIT", "", "JIT is '', expected 0 or 1"), ("COLOR", "1.5", "COLOR is '1.5', expected -1, 0 or 1")])
+@pytest.mark.parametrize(
+  "variable, value, said",
+  [
+    ("WORKERS", "-3", "WORKERS is -3, expected a whole number from 0 to 1024"),
+    ("BEAM", "-1", "BEAM is -1, expected a whole number from 0"),
+    ("DEBUG", "-1", "DEBUG is -1, expected a whole number from 0 to 6"),
+    ("DEBUG", "abc", "DEBUG is 'abc', expected a whole number from 0 to 6"),
+    ("VECTOR_BITS", "100", "VECTOR_BITS is 100, expected 0, 128, 256 or 512"),
+    ("NOOPT", "yes", "NOOPT is 'yes', expected 0 or 1"),
+    ("JIT", "", "JIT is '', expected 0 or 1"),
+    ("COLOR", "1.5", "COLOR is '1.5', expected -1, 0 or 1"),
+  ],
+)
 def test_variables_refuse_what_they_do_not_take(variable: str, value: str, said: str) -> None:
-  done = subprocess.run([sys.executable, "-c", "import ntgrad"], env={**os.environ, variable: value}, capture_output=True, text=True, timeout=120)
+  done = subprocess.run(
+    [sys.executable, "-c", "import ntgrad"], env={**os.environ, variable: value}, capture_output=True, text=True, timeout=120
+  )
   assert done.returncode and f"ConfigError: environment variable {said}" in done.stderr
 
 

@@ -12,8 +12,38 @@ from ntgrad import Device, Tensor, dtypes, tile
 from ntgrad.codegen.dtype import DType, cast_number, held, number_text, to_narrow
 from ntgrad.codegen.uop import UOp
 
-NUMBERS = (0.0, -0.0, 0.1, -0.1, 1 / 3, 2.5, 2147483000.0, 131008.0, 65519.0, 65520.0, 448.0, 464.1, 1e-7, 6e-8, 1e-40, 1e300, math.inf,
-           -math.inf, math.nan, 16777217.0, 3.9, -3.9, 1 + 2.0 ** -8 + 2.0 ** -40, 0, 1, -1, 2 ** 24 + 1, 2 ** 31 - 1, 2 ** 60 + 2 ** 36 + 1, True)
+NUMBERS = (
+  0.0,
+  -0.0,
+  0.1,
+  -0.1,
+  1 / 3,
+  2.5,
+  2147483000.0,
+  131008.0,
+  65519.0,
+  65520.0,
+  448.0,
+  464.1,
+  1e-7,
+  6e-8,
+  1e-40,
+  1e300,
+  math.inf,
+  -math.inf,
+  math.nan,
+  16777217.0,
+  3.9,
+  -3.9,
+  1 + 2.0**-8 + 2.0**-40,
+  0,
+  1,
+  -1,
+  2**24 + 1,
+  2**31 - 1,
+  2**60 + 2**36 + 1,
+  True,
+)
 
 
 @pytest.fixture(params=["NUMPY", "CPU"])
@@ -28,13 +58,29 @@ def alike(a: Any, b: Any) -> bool:
   return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
 
 
-@pytest.mark.parametrize("dtype, value, expected", [
-  ("float16", 0.1, 0.0999755859375), ("float16", 131008.0, math.inf), ("float16", 65519.0, 65504.0), ("float32", 2147483000.0, 2147483008.0),
-  ("bfloat16", 0.1, 0.10009765625), ("bfloat16", 1 + 2.0 ** -8 + 2.0 ** -40, 1 + 2.0 ** -7), ("float8_e4m3", 0.1, 0.1015625),
-  ("float8_e4m3", 1e9, math.nan), ("float8_e5m2", 0.1, 0.09375), ("float8_e5m2", 1e9, math.inf),
-  ("float32", 2 ** 60 + 2 ** 36 + 1, 2.0 ** 60 + 2 ** 37),
-  ("float64", 0.1, 0.1), ("float32", -0.0, -0.0), ("float32", 1e300, math.inf), ("int8", 200, -56), ("uint8", -1, 255),
-  ("int32", 3.9, 3), ("bool", 7, True)])
+@pytest.mark.parametrize(
+  "dtype, value, expected",
+  [
+    ("float16", 0.1, 0.0999755859375),
+    ("float16", 131008.0, math.inf),
+    ("float16", 65519.0, 65504.0),
+    ("float32", 2147483000.0, 2147483008.0),
+    ("bfloat16", 0.1, 0.10009765625),
+    ("bfloat16", 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-7),
+    ("float8_e4m3", 0.1, 0.1015625),
+    ("float8_e4m3", 1e9, math.nan),
+    ("float8_e5m2", 0.1, 0.09375),
+    ("float8_e5m2", 1e9, math.inf),
+    ("float32", 2**60 + 2**36 + 1, 2.0**60 + 2**37),
+    ("float64", 0.1, 0.1),
+    ("float32", -0.0, -0.0),
+    ("float32", 1e300, math.inf),
+    ("int8", 200, -56),
+    ("uint8", -1, 255),
+    ("int32", 3.9, 3),
+    ("bool", 7, True),
+  ],
+)
 def test_constants_are_rounded_when_they_are_made(dtype: str, value: Any, expected: Any) -> None:
   d = dtypes.of(dtype)
   u = UOp.const(d, value)
@@ -45,7 +91,10 @@ def test_constants_are_rounded_when_they_are_made(dtype: str, value: Any, expect
 @pytest.mark.parametrize("src", dtypes.all, ids=lambda d: d.name)
 def test_a_folded_cast_is_the_computed_one(device: str, src: DType) -> None:
   numbers = [held(v, src) for v in NUMBERS if src.kind == "f" or (math.isfinite(v) and dtypes.min(src) <= v <= dtypes.max(src))]
-  def defined(v: Any, dst: DType) -> bool: return src.kind != "f" or dst.kind not in "iu" or dtypes.min(dst) - 1 < v < dtypes.max(dst) + 1
+
+  def defined(v: Any, dst: DType) -> bool:
+    return src.kind != "f" or dst.kind not in "iu" or dtypes.min(dst) - 1 < v < dtypes.max(dst) + 1
+
   cases = [(dst, [v for v in dict.fromkeys(numbers) if defined(v, dst)]) for dst in dtypes.all if dst is not src]
   computed = [Tensor(np.array(values, src.np)).cast(dst) for dst, values in cases]
   Tensor.realize(*computed)
@@ -58,9 +107,17 @@ def test_a_folded_cast_is_the_computed_one(device: str, src: DType) -> None:
 @pytest.mark.parametrize("dtype", dtypes.floats, ids=lambda d: d.name)
 def test_a_number_beside_a_tensor_is_one_of_its_dtype(device: str, dtype: DType) -> None:
   one, values = Tensor(np.ones(3, dtype.np)), (0.1, 1 / 3, 65519.0, 300.3)
-  made = [[(one * v).cast("float64"), Tensor.full((3,), v, dtype=dtype).cast("float64"), (one * 0).fill_(v).cast("float64"),
-           one.masked_fill(one > 0, v).cast("float64"), Tensor(v, dtype=dtype).cast("float64").expand(3), (one * v).eq(v).cast("float64")]
-          for v in values]
+  made = [
+    [
+      (one * v).cast("float64"),
+      Tensor.full((3,), v, dtype=dtype).cast("float64"),
+      (one * 0).fill_(v).cast("float64"),
+      one.masked_fill(one > 0, v).cast("float64"),
+      Tensor(v, dtype=dtype).cast("float64").expand(3),
+      (one * v).eq(v).cast("float64"),
+    ]
+    for v in values
+  ]
   Tensor.realize(*[t for ts in made for t in ts])
   for v, (*same, equal) in zip(values, made):
     number = held(v, dtype)
@@ -84,7 +141,9 @@ def test_floats_outside_of_an_int_dtype_are_one_number_everywhere(device: str) -
 
 
 def test_arrays_are_rounded_once() -> None:
-  x = np.array([1 + 2.0 ** -8 + 2.0 ** -40, 1 + 2.0 ** -8 - 2.0 ** -40, -1 - 2.0 ** -8 - 2.0 ** -40, np.nan, np.inf, 1e300, -0.0, 2.0 ** 25 + 1])
+  x = np.array(
+    [1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8 - 2.0**-40, -1 - 2.0**-8 - 2.0**-40, np.nan, np.inf, 1e300, -0.0, 2.0**25 + 1]
+  )
   got = to_narrow(x, dtypes.bfloat16).astype(np.float64)
   assert np.array_equal(got, [1 + 2.0 ** -7, 1.0, -1 - 2.0 ** -7, np.nan, np.inf, np.inf, 0.0, 2.0 ** 25], equal_nan=True)
   assert np.array_equal(Tensor(x, dtype="bfloat16").numpy().astype(np.float64), got, equal_nan=True)

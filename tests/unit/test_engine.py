@@ -62,7 +62,10 @@ def test_a_structure_is_scheduled_once(device: str, monkeypatch: pytest.MonkeyPa
 def test_negative_zero_is_another_constant(device: str) -> None:
   x = Tensor(array(3)).realize()
   assert not np.signbit((x * 0 + 0.0).maximum(0.0).numpy()).any()
-  assert np.signbit((Tensor(np.zeros(3, np.float32)) * -0.0).numpy()).all() and not np.signbit((Tensor(np.zeros(3, np.float32)) * 0.0).numpy()).any()
+  assert (
+    np.signbit((Tensor(np.zeros(3, np.float32)) * -0.0).numpy()).all()
+    and not np.signbit((Tensor(np.zeros(3, np.float32)) * 0.0).numpy()).any()
+  )
 
 
 def test_equal_work_is_done_once(device: str) -> None:
@@ -126,7 +129,9 @@ def test_two_devices_in_one_schedule() -> None:
   c, d = x + 1, y + 1
   Tensor.realize(a, b, c, d)
   assert [t.device for t in (a, b, c, d)] == ["NUMPY", "CPU", "CPU", "NUMPY"]
-  for got, want in zip((a, b, c, d), (array(5) * 2 + array(5, seed=1), array(5, seed=1) - 1 + array(5), array(5) + 1, array(5, seed=1) + 1)):
+  for got, want in zip(
+    (a, b, c, d), (array(5) * 2 + array(5, seed=1), array(5, seed=1) - 1 + array(5), array(5) + 1, array(5, seed=1) + 1)
+  ):
     np.testing.assert_array_equal(got.numpy(), want)
 
 
@@ -276,7 +281,8 @@ def test_arranged_buffers_do_not_overlap(seed: int) -> None:
   for i, a in enumerate(all_):
     assert offsets[i] % memory.ALIGN == 0 and offsets[i] + a.nbytes <= total
     for j, b in enumerate(all_[:i]):
-      if a.first <= b.last and b.first <= a.last: assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
+      if a.first <= b.last and b.first <= a.last:
+        assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
   assert memory.least(all_) <= total <= 1.25 * memory.least(all_)
   assert memory.arrange(all_) == (offsets, total)
 
@@ -321,8 +327,11 @@ def test_arranging_many_buffers_is_little_more_work_for_each(name: str) -> None:
 ACCESSES: dict[str, Callable[[int], list[memory.Access]]] = {
   "all ready at once": lambda n: [memory.Access((i, n + i), (i,)) for i in range(n)],
   "all of one buffer": lambda n: [memory.Access((i, -1), (i,)) for i in range(n)],
-  "forth and back": lambda n: [memory.Access((i, i - 1), (i,)) for i in range(n)] + [memory.Access((-i, n - i), (-i,)) for i in range(1, n)],
-  "parts of one": lambda n: [memory.Access((-1, i), (-1,)) for i in range(n)]}
+  "forth and back": lambda n: (
+    [memory.Access((i, i - 1), (i,)) for i in range(n)] + [memory.Access((-i, n - i), (-i,)) for i in range(1, n)]
+  ),
+  "parts of one": lambda n: [memory.Access((-1, i), (-1,)) for i in range(n)],
+}
 
 
 @pytest.mark.parametrize("name", ACCESSES)
@@ -358,10 +367,18 @@ def test_order_keeps_what_depends_and_lowers_the_peak(seed: int) -> None:
 def test_order_runs_early_what_frees() -> None:
   """Gradients of weights (which free an activation) before the next layer's."""
   a = memory.Access
-  steps = [a(("x1",), ("x1",)), a(("x2", "x1"), ("x2",)), a(("g2", "x2"), ("g2",)), a(("g1", "g2"), ("g1",)), a(("w2", "g2", "x2"), ("w2",)),
-           a(("w1", "g1", "x1"), ("w1",))]
+  steps = [
+    a(("x1",), ("x1",)),
+    a(("x2", "x1"), ("x2",)),
+    a(("g2", "x2"), ("g2",)),
+    a(("g1", "g2"), ("g1",)),
+    a(("w2", "g2", "x2"), ("w2",)),
+    a(("w1", "g1", "x1"), ("w1",)),
+  ]
   sizes = dict.fromkeys(("x1", "x2", "g1", "g2"), 10)
-  assert memory.order(steps, sizes) == [0, 1, 2, 4, 3, 5] or memory.peak([steps[i] for i in memory.order(steps, sizes)], sizes) == 30
+  assert (
+    memory.order(steps, sizes) == [0, 1, 2, 4, 3, 5] or memory.peak([steps[i] for i in memory.order(steps, sizes)], sizes) == 30
+  )
 
 
 # ---- plans on disk

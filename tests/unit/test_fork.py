@@ -36,8 +36,14 @@ def child(*fs, end=sys.exit):
 
 def run(code: str, timeout: float = 100, **env: str) -> list[str]:
   """The lines that a program prints, which must print nothing to stderr and end by itself."""
-  done = subprocess.run([sys.executable, "-c", FORK + textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": PATHS, **WARNS, **env},
-                        capture_output=True, text=True, timeout=timeout, check=False)
+  done = subprocess.run(
+    [sys.executable, "-c", FORK + textwrap.dedent(code)],
+    env={**os.environ, "PYTHONPATH": PATHS, **WARNS, **env},
+    capture_output=True,
+    text=True,
+    timeout=timeout,
+    check=False,
+  )
   assert (done.returncode, done.stderr) == (0, ""), done.stderr
   return done.stdout.splitlines()
 
@@ -45,7 +51,8 @@ def run(code: str, timeout: float = 100, **env: str) -> list[str]:
 @needs_cpu
 @pytest.mark.parametrize("end", ["sys.exit", "os._exit"])
 def test_what_the_parent_has_opened_is_refused(end: str) -> None:
-  """Every way to use it names spawn; NUMPY works; memory of the parent's tensors is let go; the parent goes on, and saves its programs."""
+  """Every way to use it names spawn; NUMPY works; memory of the parent's tensors is let go; the parent goes on, and saves its
+  programs."""
   lines = run(f"""
     import gc
     import numpy as np
@@ -91,7 +98,8 @@ def test_children_of_children() -> None:
 
 @needs_cpu
 def test_workers_are_the_parents() -> None:
-  """Processes that compile are not the child's: it neither ends them nor waits for them, though threads of the parent held locks."""
+  """Processes that compile are not the child's: it neither ends them nor waits for them, though threads of the parent held
+  locks."""
   lines = run("""
     import time, threading
     from ntgrad.backends import pool
@@ -140,6 +148,12 @@ def test_loaders(method: str, tmp_path: Path) -> None:
         workers.join()
       print((Tensor([1.0]) + 2).tolist())
     """))
-  done = subprocess.run([sys.executable, script], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100,
-                        check=False)
+  done = subprocess.run(
+    [sys.executable, script],
+    env={**os.environ, "PYTHONPATH": str(ROOT)},
+    capture_output=True,
+    text=True,
+    timeout=100,
+    check=False,
+  )
   assert (done.stdout, done.stderr, done.returncode) == ("432\n[3.0]\n", "", 0)

@@ -1,4 +1,5 @@
-"""The table of functions: an entry and a spelling in each backend for every member, dtypes that are taken, gradients that are slopes."""
+"""The table of functions: an entry and a spelling in each backend for every member, dtypes that are taken, gradients that are
+slopes."""
 from __future__ import annotations
 
 from typing import Any
@@ -46,8 +47,10 @@ def test_what_is_missing() -> None:
       try:
         ones = [np.ones(1, d.np)] * arity(fn)
         if fn is TernaryOps.WHERE: ones[0] = np.ones(1, np.bool_)
-        with np.errstate(all="ignore"): assert function(fn, d, FUNCTIONS[fn].gives or d)(*ones).dtype == (FUNCTIONS[fn].gives or d).np
-      except (KeyError, TypeError, AssertionError): missing.append(f"{fn} of {d}: backends/numpy/functions.py")
+        with np.errstate(all="ignore"):
+          assert function(fn, d, FUNCTIONS[fn].gives or d)(*ones).dtype == (FUNCTIONS[fn].gives or d).np
+      except (KeyError, TypeError, AssertionError):
+        missing.append(f"{fn} of {d}: backends/numpy/functions.py")
       for target, where in (("opencl", "backends/opencl/renderer.py"), ("triton", "backends/cuda/expressions.py")):
         try: render(target, "k", kernel(fn, d))
         except (CompileError, KeyError) as e: missing.append(f"{fn} of {d}: {where} ({e})")
@@ -79,7 +82,13 @@ def test_arithmetic_of_bools(fn: Any, want: list[int]) -> None:
   a, b = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
   got = function(fn, dtypes.bool, dtypes.bool)(a, b)
   assert got.dtype == bool and got.tolist() == [bool(x) for x in want]
-  assert [fn for fn in ALL if FUNCTIONS[fn].boolean] == [BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN]
+  assert [fn for fn in ALL if FUNCTIONS[fn].boolean] == [
+    BinaryOps.ADD,
+    BinaryOps.SUB,
+    BinaryOps.MUL,
+    BinaryOps.MAX,
+    BinaryOps.MIN,
+  ]
 
 
 AT = (0.3, 0.7, 1.7, 2.6)     # no multiples of each other, nowhere a step of a rounding

@@ -36,8 +36,18 @@ def check(fn: Callable[..., Tensor], xs: Sequence[Sequence[float]], *expected: S
 
 
 FLAT: dict[str, Callable[[Tensor], Tensor]] = {
-  "sign": T.sign, "floor": T.floor, "ceil": T.ceil, "round": T.round, "trunc": T.trunc, "x ** 0": lambda x: x ** 0, "x // 2": lambda x: x // 2,
-  "2 // x": lambda x: 2 // x, "0 * x": lambda x: x * 0, "clamp": lambda x: x.clamp(9, 10), "out of range": lambda x: x[Tensor([7])]}
+  "sign": T.sign,
+  "floor": T.floor,
+  "ceil": T.ceil,
+  "round": T.round,
+  "trunc": T.trunc,
+  "x ** 0": lambda x: x**0,
+  "x // 2": lambda x: x // 2,
+  "2 // x": lambda x: 2 // x,
+  "0 * x": lambda x: x * 0,
+  "clamp": lambda x: x.clamp(9, 10),
+  "out of range": lambda x: x[Tensor([7])],
+}
 
 
 @pytest.mark.parametrize("name", FLAT)
@@ -61,7 +71,11 @@ def test_empty_reductions() -> None:
     out = fn(x).sum()
     out.backward()
     assert x.grad.shape == (0,)
-  assert Tensor(np.zeros(0)).sum().item() == 0 and Tensor(np.zeros(0)).prod().item() == 1 and math.isnan(Tensor(np.zeros(0)).mean().item())
+  assert (
+    Tensor(np.zeros(0)).sum().item() == 0
+    and Tensor(np.zeros(0)).prod().item() == 1
+    and math.isnan(Tensor(np.zeros(0)).mean().item())
+  )
   scale = Tensor(2.0, requires_grad=True)
   assert (scale.expand(0) * Tensor(np.zeros(0, np.float32))).sum().gradient(scale)[0].item() == 0
   assert scale.expand(0).mean().gradient(scale)[0].item() == 0
@@ -97,19 +111,37 @@ def test_ties_and_limits_of_tensors() -> None:
 
 BIG = [-300.0, -20.0, 0.0, 20.0, 300.0]
 LARGE: dict[str, tuple[Callable[[Tensor], Tensor], list[float], list[float]]] = {
-  "sigmoid": (T.sigmoid, [5.148200222412014e-131, 2.0611536181902037e-09, 0.5, 0.9999999979388463, 1.0],
-              [5.148200222412014e-131, 2.0611536139418496e-09, 0.25, 2.0611536879193953e-09, 0]),
-  "softplus": (T.softplus, [5.148200222412013e-131, 2.061153620314381e-09, math.log(2), 20.000000002061153, 300],
-               [5.148200222412013e-131, 2.0611536181902033e-09, 0.5, 0.9999999979388464, 1]),
-  "logsigmoid": (T.logsigmoid, [-300, -20.000000002061153, -math.log(2), -2.061153620314381e-09, -5.148200222412013e-131],
-                 [1, 0.9999999979388464, 0.5, 2.0611536181902033e-09, 5.148200222412013e-131]),
-  "silu": (T.silu, [-1.5444600667236042e-128, -4.122307236380407e-08, 0, 19.999999958776925, 300],
-           [-1.5393118665011924e-128, -3.9161918660646786e-08, 0.5, 1.0000000391619202, 1]),
-  "mish": (T.mish, [-1.544460066723604e-128, -4.122307240628762e-08, 0, 20, 300], [-1.5393118665011924e-128, -3.916191874348969e-08, 0.6, 1, 1]),
-  "gelu": (T.gelu, [0, 0, 0, 20, 300], [0, 0, 0.5, 1, 1]), "tanh": (T.tanh, [-1, -1, 0, 1, 1], [0, 0, 1, 0, 0]),
+  "sigmoid": (
+    T.sigmoid,
+    [5.148200222412014e-131, 2.0611536181902037e-09, 0.5, 0.9999999979388463, 1.0],
+    [5.148200222412014e-131, 2.0611536139418496e-09, 0.25, 2.0611536879193953e-09, 0],
+  ),
+  "softplus": (
+    T.softplus,
+    [5.148200222412013e-131, 2.061153620314381e-09, math.log(2), 20.000000002061153, 300],
+    [5.148200222412013e-131, 2.0611536181902033e-09, 0.5, 0.9999999979388464, 1],
+  ),
+  "logsigmoid": (
+    T.logsigmoid,
+    [-300, -20.000000002061153, -math.log(2), -2.061153620314381e-09, -5.148200222412013e-131],
+    [1, 0.9999999979388464, 0.5, 2.0611536181902033e-09, 5.148200222412013e-131],
+  ),
+  "silu": (
+    T.silu,
+    [-1.5444600667236042e-128, -4.122307236380407e-08, 0, 19.999999958776925, 300],
+    [-1.5393118665011924e-128, -3.9161918660646786e-08, 0.5, 1.0000000391619202, 1],
+  ),
+  "mish": (
+    T.mish,
+    [-1.544460066723604e-128, -4.122307240628762e-08, 0, 20, 300],
+    [-1.5393118665011924e-128, -3.916191874348969e-08, 0.6, 1, 1],
+  ),
+  "gelu": (T.gelu, [0, 0, 0, 20, 300], [0, 0, 0.5, 1, 1]),
+  "tanh": (T.tanh, [-1, -1, 0, 1, 1], [0, 0, 1, 0, 0]),
   "exact gelu": (lambda x: x.gelu("none"), [0, 0, 0, 20, 300], [0, -1.1041896724319527e-86, 0.5, 1, 1]),
-  "softsign": (T.softsign, [-300 / 301, -20 / 21, 0, 20 / 21, 300 / 301], [1 / 301 ** 2, 1 / 21 ** 2, 1, 1 / 21 ** 2, 1 / 301 ** 2]),
-  "elu": (T.elu, [-1, -0.9999999979388464, 0, 20, 300], [5.148200222412013e-131, 2.061153622438558e-09, 1, 1, 1])}
+  "softsign": (T.softsign, [-300 / 301, -20 / 21, 0, 20 / 21, 300 / 301], [1 / 301**2, 1 / 21**2, 1, 1 / 21**2, 1 / 301**2]),
+  "elu": (T.elu, [-1, -0.9999999979388464, 0, 20, 300], [5.148200222412013e-131, 2.061153622438558e-09, 1, 1, 1]),
+}
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -121,9 +153,23 @@ def test_activations_of_large_values(name: str) -> None:
   for loss in (fn(x).sum(), fn(x).cast("float32").log_softmax(0).sum()): assert np.isfinite(loss.gradient(x)[0].numpy()).all()
 
 
-@pytest.mark.parametrize("base, power, by_base, by_power", [
-  (0, -1, -INF, -INF), (0, 0, 0, 0), (0, 0.5, INF, 0), (0, 1, 1, 0), (0, 2, 0, 0), (0, 3, 0, 0), (-1, 0, 0, NAN), (-1, 2, -2, NAN),
-  (-1, 0.5, NAN, NAN), (2, -1, -0.25, 0.34657359027997264), (2, 0, 0, 0.6931471805599453), (2, 3, 12, 5.545177444479562)])
+@pytest.mark.parametrize(
+  "base, power, by_base, by_power",
+  [
+    (0, -1, -INF, -INF),
+    (0, 0, 0, 0),
+    (0, 0.5, INF, 0),
+    (0, 1, 1, 0),
+    (0, 2, 0, 0),
+    (0, 3, 0, 0),
+    (-1, 0, 0, NAN),
+    (-1, 2, -2, NAN),
+    (-1, 0.5, NAN, NAN),
+    (2, -1, -0.25, 0.34657359027997264),
+    (2, 0, 0, 0.6931471805599453),
+    (2, 3, 12, 5.545177444479562),
+  ],
+)
 def test_powers(base: float, power: float, by_base: float, by_power: float) -> None:
   check(T.pow, [[base], [power]], [by_base], [by_power])
   check(lambda x: x ** power, [[base]], [by_base])
@@ -135,10 +181,19 @@ def test_roots_and_logarithms_of_zero() -> None:
   assert slopes(lambda x: x ** 0, [NAN, INF])[0].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("p, one, two", [
-  (2, [1, 0], [0.7071067811865476, -0.7071067811865476]), (1, [1, 0], [1, -1]), (3, [1, 0], [0.6299605249474367, -0.6299605249474367]),
-  (0.5, [1, 0], [2, -2]), (1.5, [1, 0], [0.7937005259840998, -0.7937005259840998]), (INF, [1, 0], [0.5, -0.5]), (-INF, [0, 0], [0.5, -0.5]),
-  (-1, [0, 0], [0.25, -0.25])])
+@pytest.mark.parametrize(
+  "p, one, two",
+  [
+    (2, [1, 0], [0.7071067811865476, -0.7071067811865476]),
+    (1, [1, 0], [1, -1]),
+    (3, [1, 0], [0.6299605249474367, -0.6299605249474367]),
+    (0.5, [1, 0], [2, -2]),
+    (1.5, [1, 0], [0.7937005259840998, -0.7937005259840998]),
+    (INF, [1, 0], [0.5, -0.5]),
+    (-INF, [0, 0], [0.5, -0.5]),
+    (-1, [0, 0], [0.25, -0.25]),
+  ],
+)
 def test_norms(p: float, one: list[float], two: list[float]) -> None:
   for x, want in (([0, 0], [0, 0]), ([3, 0], one), ([3, -3], two)): check(lambda t: t.norm(p), [x], want)
 

@@ -122,7 +122,12 @@ def test_conditions_that_ranges_prove() -> None:
 
 def test_both_is_a_set() -> None:
   p, q = ix.lt(A, 1), ix.lt(B, 2)
-  assert ix.both(p, q, p) is ix.both(q, p) and ix.both() is ix.TRUE and ix.both(p, ix.FALSE) is ix.FALSE and ix.both(p, None, ix.TRUE) is p
+  assert (
+    ix.both(p, q, p) is ix.both(q, p)
+    and ix.both() is ix.TRUE
+    and ix.both(p, ix.FALSE) is ix.FALSE
+    and ix.both(p, None, ix.TRUE) is p
+  )
   assert set(ix.conjuncts(ix.both(p, q))) == {p, q}
 
 

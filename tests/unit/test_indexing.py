@@ -49,10 +49,17 @@ def test_a_class_that_is_none() -> None:
   assert np.isnan(loss.numpy()).tolist() == [False, True, True]
   assert not loss.sum().gradient(x)[0].numpy()[1:].any()
   assert np.isnan(x.log_softmax(1).nll_loss(Tensor([4, 5, -1]), Tensor.ones(5)).item())
-  assert x.sparse_categorical_crossentropy(Tensor([4, 0, -1]), reduction="none").numpy()[2] == 0   # the one that is ignored
-  for call in (lambda: x.cross_entropy([4, 5, 0]), lambda: x.cross_entropy(np.array([4, -1, 0])), lambda: x.cross_entropy(Tensor.full((3,), 5)),
-               lambda: x.nll_loss([0, 1, 7]), lambda: x.sparse_categorical_crossentropy([0, 1, -2]), lambda: Tensor.full((2,), 9).one_hot(9)):
-    with pytest.raises(IndexOutOfRangeError, match="classes go from 0 to"): call()
+  assert x.sparse_categorical_crossentropy(Tensor([4, 0, -1]), reduction="none").numpy()[2] == 0  # the one that is ignored
+  for call in (
+    lambda: x.cross_entropy([4, 5, 0]),
+    lambda: x.cross_entropy(np.array([4, -1, 0])),
+    lambda: x.cross_entropy(Tensor.full((3,), 5)),
+    lambda: x.nll_loss([0, 1, 7]),
+    lambda: x.sparse_categorical_crossentropy([0, 1, -2]),
+    lambda: Tensor.full((2,), 9).one_hot(9),
+  ):
+    with pytest.raises(IndexOutOfRangeError, match="classes go from 0 to"):
+      call()
   assert x.cross_entropy([4, -1, 0], ignore_index=-1).item() == x.cross_entropy(Tensor([4, -1, 0]), ignore_index=-1).item()
 
 
@@ -74,7 +81,12 @@ def test_negative_indices_near_the_range_of_their_dtype(dtype: str) -> None:
 def test_indices_beyond_32_bits_are_out_of_range(dtype: str) -> None:
   i = Tensor(np.array([2 ** 32 + 3, 3, 2 ** 63 - 1], dtype))
   zero = Tensor(np.zeros(3, dtype))
-  for got in (Tensor(ROWS)[i, zero], Tensor(ROWS)[i][:, 0], Tensor(ROWS)[zero, i], Tensor(ROWS).gather(0, i.reshape(3, 1)).reshape(3)):
+  for got in (
+    Tensor(ROWS)[i, zero],
+    Tensor(ROWS)[i][:, 0],
+    Tensor(ROWS)[zero, i],
+    Tensor(ROWS).gather(0, i.reshape(3, 1)).reshape(3),
+  ):
     assert got.numpy().tolist() in ([0, 6, 0], [0, 0, 0])
   t = Tensor(ROWS.copy())
   t[i, zero] = -1.0

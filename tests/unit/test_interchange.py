@@ -1,4 +1,5 @@
-"""Memory shared with other libraries: on a CPU with numpy (torch and JAX where they are), on a stand-in for a GPU, and on a GPU."""
+"""Memory shared with other libraries: on a CPU with numpy (torch and JAX where they are), on a stand-in for a GPU, and on a
+GPU."""
 from __future__ import annotations
 
 import ctypes
@@ -84,8 +85,16 @@ def test_numpy_sees_the_memory(cpu: str) -> None:
 def test_views_are_shown_as_they_are(cpu: str) -> None:
   t = (Tensor(np.arange(60, dtype=np.int32).reshape(3, 4, 5)) + 0).realize()
   whole, want = np.from_dlpack(t), np.arange(60).reshape(3, 4, 5)
-  views = [(lambda x: x.T if isinstance(x, np.ndarray) else x.permute(2, 1, 0)), (lambda x: x[1]), (lambda x: x[:, 1:3, 2:]), (lambda x: x[1:, 0]),
-           (lambda x: x.reshape(12, 5)[3:7]), (lambda x: x.reshape(3, 2, 2, 5)[:, 1]), (lambda x: x[:, 1:3].reshape(3, 10)), (lambda x: x[2, 3, 4])]
+  views = [
+    (lambda x: x.T if isinstance(x, np.ndarray) else x.permute(2, 1, 0)),
+    (lambda x: x[1]),
+    (lambda x: x[:, 1:3, 2:]),
+    (lambda x: x[1:, 0]),
+    (lambda x: x.reshape(12, 5)[3:7]),
+    (lambda x: x.reshape(3, 2, 2, 5)[:, 1]),
+    (lambda x: x[:, 1:3].reshape(3, 10)),
+    (lambda x: x[2, 3, 4]),
+  ]
   for view in views:
     got = np.from_dlpack(view(t))
     np.testing.assert_array_equal(got, view(want))
@@ -94,14 +103,20 @@ def test_views_are_shown_as_they_are(cpu: str) -> None:
     got = np.from_dlpack(view(t))
     np.testing.assert_array_equal(got, view(want))
     assert not np.shares_memory(got, whole)
-  with pytest.raises(InterchangeError, match=r"__dlpack__: a tensor of shape \(3, 4, 5\) that is a view \(FLIP\)"): t[::-1].__dlpack__(copy=False)
+  with pytest.raises(InterchangeError, match=r"__dlpack__: a tensor of shape \(3, 4, 5\) that is a view \(FLIP\)"):
+    t[::-1].__dlpack__(copy=False)
   copied = np.from_dlpack(t, copy=True)
   assert not np.shares_memory(copied, whole) and np.array_equal(copied, want)
 
 
 def test_small_and_odd_ones(cpu: str) -> None:
-  for t, want in [(Tensor(3.5), np.float32(3.5)), (Tensor.ones(2, 3), np.ones((2, 3))), (Tensor.empty(0, 4), np.empty((0, 4))),
-                  (Tensor([1.0, 2.0]).reshape(2, 1).expand(2, 3), [[1, 1, 1], [2, 2, 2]]), (Tensor([True, False]), [True, False])]:
+  for t, want in [
+    (Tensor(3.5), np.float32(3.5)),
+    (Tensor.ones(2, 3), np.ones((2, 3))),
+    (Tensor.empty(0, 4), np.empty((0, 4))),
+    (Tensor([1.0, 2.0]).reshape(2, 1).expand(2, 3), [[1, 1, 1], [2, 2, 2]]),
+    (Tensor([True, False]), [True, False]),
+  ]:
     got = np.from_dlpack(t)
     np.testing.assert_array_equal(got, want)
     assert got.shape == t.shape
@@ -161,7 +176,8 @@ def test_not_while_a_jit_records(cpu: str) -> None:
     f(Tensor([1.0, 2, 3, 4]))
     with pytest.raises(CaptureError, match="while the function is captured"): f(Tensor([1.0, 2, 3, 4]))
   g = ntgrad.jit(lambda x: (x * 2).realize())
-  for i in range(4): np.testing.assert_array_equal(g(Tensor.from_dlpack(aligned(4) + 0 if i % 2 else aligned(4))).numpy(), np.arange(4) * 2)
+  for i in range(4):
+    np.testing.assert_array_equal(g(Tensor.from_dlpack(aligned(4) + 0 if i % 2 else aligned(4))).numpy(), np.arange(4) * 2)
 
 
 # ---- in, on a CPU
@@ -179,7 +195,8 @@ def test_memory_of_the_host_is_used_where_it_is(cpu: str) -> None:
   assert not shared(Tensor(a)) and not shared(Tensor.from_dlpack(a, copy=True))
   odd = aligned(65)[1:]
   assert not shared(Tensor.from_dlpack(odd)) and Tensor.from_dlpack(odd).tolist() == odd.tolist()
-  with pytest.raises(InterchangeError, match="without a copy .it must lie at a multiple of 64 bytes"): Tensor.from_dlpack(odd, copy=False)
+  with pytest.raises(InterchangeError, match="without a copy .it must lie at a multiple of 64 bytes"):
+    Tensor.from_dlpack(odd, copy=False)
 
 
 def test_strides(cpu: str) -> None:
@@ -194,7 +211,8 @@ def test_strides(cpu: str) -> None:
   for w in (a[::-1], np.lib.stride_tricks.sliding_window_view(a, 3, 1)):
     assert not shared(Tensor.from_dlpack(w)) and np.array_equal(Tensor.from_dlpack(w).numpy(), w)
   want = a.copy()
-  for at in ((slice(None), slice(5)), (slice(None), slice(None, None, 5)), (slice(None, None, 3), slice(0, 13, 4))):   # written there
+  # written there
+  for at in ((slice(None), slice(5)), (slice(None), slice(None, None, 5)), (slice(None, None, 3), slice(0, 13, 4))):
     t = Tensor.from_dlpack(a[at])
     assert shared(t)
     t.assign(t * 3 - 1).realize()
@@ -235,7 +253,12 @@ def test_read_only_memory_is_never_written(cpu: str) -> None:
       kernel(t, t, Tensor.from_dlpack(a), BLOCK=8)
   t.assign(t + 1).realize()
   Device.synchronize()
-  assert t.tolist() == [1, 2, 3, 4, 5, 6] and a.tolist() == [0, 1, 2, 3, 4, 5] and not shared(t) and out.tolist() == [0, 2, 4, 6, 8, 10]
+  assert (
+    t.tolist() == [1, 2, 3, 4, 5, 6]
+    and a.tolist() == [0, 1, 2, 3, 4, 5]
+    and not shared(t)
+    and out.tolist() == [0, 2, 4, 6, 8, 10]
+  )
   t = Tensor.from_dlpack(a)
   t[2:4] = 9
   assert t.tolist() == [0, 1, 9, 9, 4, 5] and a[2] == 2
@@ -279,7 +302,9 @@ def test_torch(cpu: str) -> None:
   kernel, z = new_kernel(), torch.zeros(2, 8, dtype=torch.bfloat16)
   kernel(x[0].bfloat16(), x[1].bfloat16(), z[1], BLOCK=8)
   assert torch.equal(z[1], x[0].bfloat16() + x[1].bfloat16())
-  with pytest.raises(InterchangeError, match="torch.Tensor does not give its memory: BufferError: .* gradient"): Tensor(x.clone().requires_grad_())
+  with pytest.raises(InterchangeError, match="torch.Tensor does not give its memory: BufferError: .* gradient"):
+    Tensor(x.clone().requires_grad_())
+
   def lost() -> Any: return torch.from_dlpack(Tensor([1.0, 2.0]) + 1).reshape(7)
   with pytest.raises(RuntimeError, match="shape"): lost()   # its own error, though a tensor is given back on the way
 
@@ -341,7 +366,14 @@ class OnGPU:
   """An array of another library in the memory of a GPU (a numpy array's)."""
 
   def __init__(self, array: np.ndarray, number: int = 0, versioned: bool = True, read_only: bool = False):
-    self.array, self.number, self.versioned, self.read_only, self.shape, self.dtype = array, number, versioned, read_only, array.shape, array.dtype
+    self.array, self.number, self.versioned, self.read_only, self.shape, self.dtype = (
+      array,
+      number,
+      versioned,
+      read_only,
+      array.shape,
+      array.dtype,
+    )
     self.streams: list[Any] = []
     self.over = 0   # how often it was given back
 
@@ -366,8 +398,14 @@ class OnlyInterface:
   """An array of a library that has no DLPack."""
   def __init__(self, array: np.ndarray, stream: int | None = None):
     self.array, self.shape, self.dtype = array, array.shape, array.dtype
-    self.__cuda_array_interface__ = {"shape": array.shape, "typestr": array.dtype.str, "data": (array.ctypes.data, False), "version": 3,
-                                     "strides": None if array.flags.c_contiguous else array.strides, "stream": stream}
+    self.__cuda_array_interface__ = {
+      "shape": array.shape,
+      "typestr": array.dtype.str,
+      "data": (array.ctypes.data, False),
+      "version": 3,
+      "strides": None if array.flags.c_contiguous else array.strides,
+      "stream": stream,
+    }
 
 
 class WithInterface(OnlyInterface):
@@ -384,7 +422,11 @@ def test_memory_of_a_gpu_is_adopted(gpus: Fake) -> None:
   assert d.allocated == 0 and x.over == 0
   one = Tensor(OnGPU(aligned(3), 1))
   assert one.device == "CUDA:1" and one.tolist() == [0, 1, 2]
-  assert ntgrad.from_dlpack(x).device == "CUDA" and not shared(Tensor.from_dlpack(x, copy=True)) and gpus.streams.log[-1] == ("copy", 128, 77)
+  assert (
+    ntgrad.from_dlpack(x).device == "CUDA"
+    and not shared(Tensor.from_dlpack(x, copy=True))
+    and gpus.streams.log[-1] == ("copy", 128, 77)
+  )
   np.testing.assert_array_equal(Tensor(OnGPU(x.array.T)).numpy(), x.array.T)
   with pytest.raises(InterchangeError, match="no view has such strides"): Tensor(OnGPU(x.array[::-1]))
 
@@ -407,7 +449,13 @@ def test_owners_are_dropped_when_the_stream_has_passed(gpus: Fake, monkeypatch: 
 def test_unaligned_memory_is_copied_there(gpus: Fake) -> None:
   x = OnGPU(aligned(9)[1:])
   t = Tensor(x)
-  assert not shared(t) and t.device == "CUDA" and ("copy", 32, 77) in gpus.streams.log and t.tolist() == list(range(1, 9)) and x.over == 1
+  assert (
+    not shared(t)
+    and t.device == "CUDA"
+    and ("copy", 32, 77) in gpus.streams.log
+    and t.tolist() == list(range(1, 9))
+    and x.over == 1
+  )
 
 
 def test_versions_and_flags(gpus: Fake) -> None:
@@ -490,7 +538,9 @@ def test_a_kernel_works_on_lent_memory(gpus: Fake) -> None:
   gpus.streams.log.clear()
   badly = OnGPU(aligned(65)[1:])                     # copied, and copied back
   kernel(x, y, badly, BLOCK=64)
-  assert [e for e in gpus.streams.log if e[0] == "copy"] == [("copy", 256, 77)] * 2 and gpus.launches[-1][-1][2] != badly.array.ctypes.data
+  assert [e for e in gpus.streams.log if e[0] == "copy"] == [("copy", 256, 77)] * 2 and gpus.launches[-1][-1][
+    2
+  ] != badly.array.ctypes.data
 
 
 @needs_triton
@@ -548,7 +598,8 @@ def test_threads_are_in_the_context_of_the_device_they_use(gpus: Fake) -> None:
 
 # ---- a GPU
 
-def needs(library: str) -> Any: return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
+def needs(library: str) -> Any:
+  return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
 
 
 @needs_cuda
@@ -563,7 +614,17 @@ class TestTorch:
 
   def test_in_and_out(self) -> None:
     import torch
-    for d in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool, torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2):
+
+    for d in (
+      torch.float32,
+      torch.bfloat16,
+      torch.float16,
+      torch.int64,
+      torch.bool,
+      torch.uint8,
+      torch.float8_e4m3fn,
+      torch.float8_e5m2,
+    ):
       x = torch.arange(64, device="cuda").reshape(8, 8).to(d)
       t = Tensor(x)
       assert t.device == "CUDA" and shared(t) and t.lazydata.arg.raw == x.data_ptr()
@@ -659,8 +720,13 @@ class TestTorch:
   def test_no_torch_in_the_product(self) -> None:
     import subprocess
     import sys
-    code = "import sys; from ntgrad import Tensor; Tensor([1.0], device='CUDA').realize().__dlpack__(); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True).stdout == "False\n"
+
+    code = (
+      "import sys; from ntgrad import Tensor; Tensor([1.0], device='CUDA').realize().__dlpack__(); print('torch' in sys.modules)"
+    )
+    assert (
+      subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True).stdout == "False\n"
+    )
 
 
 @needs_cuda
@@ -771,7 +837,12 @@ def test_before_an_address_is_given_out(cpu: str) -> None:
   shared_with = np.from_dlpack(x)
   shared_with[0] = 7
   assert x.tolist() == [7, 1, 2, 3] and view.tolist() == [1, 2, 3]
-  assert y.tolist() == [0, 1, 2, 3] and copy.tolist() == [0, 1, 2, 3] and lazy.tolist() == [0, 2, 4, 6] and (x * 2).tolist() == [14, 2, 4, 6]
+  assert (
+    y.tolist() == [0, 1, 2, 3]
+    and copy.tolist() == [0, 1, 2, 3]
+    and lazy.tolist() == [0, 2, 4, 6]
+    and (x * 2).tolist() == [14, 2, 4, 6]
+  )
   late = x.clone().realize()   # a real copy: the memory may change under it
   Device.synchronize()
   shared_with[1] = 8

@@ -42,12 +42,19 @@ def within(seconds, f, longest):
 
 
 def run(code: str, **env: str) -> list[str]:
-  """The lines that a program prints. Of errors it may print only that Python lost an interrupt, which it does in what runs when an object goes."""
+  """The lines that a program prints. Of errors it may print only that Python lost an interrupt, which it does in what runs when
+  an object goes."""
   with tempfile.NamedTemporaryFile("w", suffix=".py") as f:   # an application's source is read from its file
     f.write(PRELUDE + textwrap.dedent(code))
     f.flush()
-    done = subprocess.run([sys.executable, f.name], env={**os.environ, "PYTHONPATH": PATHS, **env}, capture_output=True, text=True, timeout=150,
-                          check=False)
+    done = subprocess.run(
+      [sys.executable, f.name],
+      env={**os.environ, "PYTHONPATH": PATHS, **env},
+      capture_output=True,
+      text=True,
+      timeout=150,
+      check=False,
+    )
   assert done.returncode == 0 and "Error" not in done.stderr, done.stderr
   return done.stdout.splitlines()
 
@@ -79,7 +86,8 @@ def test_uninterrupted() -> None:
 @pytest.mark.parametrize("how", ["plain", "jit", "tile"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_steps(device: str, how: str) -> None:
-  """Steps that write in place, eager and captured: each state is the one before or after the step, whole, and counting goes on from it.
+  """Steps that write in place, eager and captured: each state is the one before or after the step, whole, and counting goes on
+  from it.
 
   The parameter that two kernels write, and the one whose new value needs another's old one, are where half a step would show.
   """

@@ -129,7 +129,8 @@ def test_results_that_are_views_of_one_buffer() -> None:
     return y.T, y[0], y, y.reshape(-1)
   for i in range(3):
     x = array(2, 3, seed=i)
-    for got, want in zip(f(Tensor(x)), ((x + 1).T, (x + 1)[0], x + 1, (x + 1).reshape(-1))): np.testing.assert_array_equal(got.numpy(), want)
+    for got, want in zip(f(Tensor(x)), ((x + 1).T, (x + 1)[0], x + 1, (x + 1).reshape(-1))):
+      np.testing.assert_array_equal(got.numpy(), want)
 
 
 def test_returned_buffers_stay_valid() -> None:
@@ -430,7 +431,9 @@ def test_another_mode() -> None:
   with Tensor.train(): refused(lambda: f(Tensor(array(8))), "Tensor.training True", "captured with Tensor.training False")
 
 
-@pytest.mark.parametrize("read", [lambda t: t.item(), lambda t: t.numpy(), lambda t: t.tolist(), lambda t: bool(t), lambda t: int(t)])
+@pytest.mark.parametrize(
+  "read", [lambda t: t.item(), lambda t: t.numpy(), lambda t: t.tolist(), lambda t: bool(t), lambda t: int(t)]
+)
 def test_values_read_inside(read: Any) -> None:
   def f(x: Tensor) -> Tensor:
     read((x * 2).sum())
@@ -457,13 +460,18 @@ def test_results_that_are_not_computed() -> None:
     f(x)
     return lambda: f(x)
   refused(twice(lambda x: None), "launched no kernel")
-  for fn, want in ((lambda x: ((x + 1).realize(), x), lambda a: a), (lambda x: ((x + 1).realize(), w), lambda a: array(3)),
-                   (lambda x: (x + 1, Tensor([1.0, 2.0, 3.0])), lambda a: np.array([1, 2, 3])), (lambda x: (x, x[::-1]), lambda a: a[::-1])):
+  for fn, want in (
+    (lambda x: ((x + 1).realize(), x), lambda a: a),
+    (lambda x: ((x + 1).realize(), w), lambda a: array(3)),
+    (lambda x: (x + 1, Tensor([1.0, 2.0, 3.0])), lambda a: np.array([1, 2, 3])),
+    (lambda x: (x, x[::-1]), lambda a: a[::-1]),
+  ):
     f = ntgrad.jit(fn)
-    kept = [f(Tensor(array(3, seed=i)))[1] for i in range(4)]   # copies, a new one at each call
+    kept = [f(Tensor(array(3, seed=i)))[1] for i in range(4)]  # copies, a new one at each call
     for i, k in enumerate(kept):
       k[0] = k[0] * 1
       np.testing.assert_array_equal(k.numpy(), want(array(3, seed=i)))
+
   class Box:
     def __init__(self, t: Tensor): self.t = t
   refused(twice(lambda x: Box((x + 1).realize())), "the result is a Box", "return Tensors")
@@ -641,7 +649,15 @@ def test_writes_to_arguments_reach_the_caller() -> None:
   check([(array(3, 4, seed=i), rows) for i in range(5)])
   overlapping = lambda t: (t[1:], t[:-1])
   check([(array(5, seed=i), overlapping) for i in range(5)])
-  check([(array(5, seed=0), overlapping), (array(3, 4), rows), (array(4), whole), (array(5, seed=1), overlapping), (array(5, seed=2), overlapping)])
+  check(
+    [
+      (array(5, seed=0), overlapping),
+      (array(3, 4), rows),
+      (array(4), whole),
+      (array(5, seed=1), overlapping),
+      (array(5, seed=2), overlapping),
+    ]
+  )
   cache, want = Tensor(array(4)).realize(), array(4)
   j = ntgrad.jit(f)
   for _ in range(5):   # the same memory at every call
@@ -784,7 +800,8 @@ def test_a_capture_belongs_to_its_default_device(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_a_new_schedule_was_made_of_goes_at_once() -> None:
-  """A capture asks whether an argument is kept: nodes of a schedule that is made at that moment are in no circle that a collector must find."""
+  """A capture asks whether an argument is kept: nodes of a schedule that is made at that moment are in no circle that a collector
+  must find."""
   n = next(_unseen)
   @ntgrad.jit
   def put(x: Tensor, at: Tensor) -> Tensor:

@@ -16,8 +16,11 @@ if not (ROOT / "setup.py").exists(): pytest.skip("installed without its source t
 FILES = sorted(p for top in ("codegen", "backends", "ntgrad") for p in (ROOT / top).rglob("*.py") if "__pycache__" not in p.parts
                and not (top == "ntgrad" and p.relative_to(ROOT).parts[1] in ("codegen", "backends")))
 FLOORS = {"codegen": ("ntgrad.codegen",), "backends": ("ntgrad.codegen", "ntgrad.backends"), "ntgrad": ("ntgrad",)}
-OTHERS = {"codegen": {"numpy", "sympy", "ml_dtypes"}, "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda", "tqdm"},
-          "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib"}}
+OTHERS = {
+  "codegen": {"numpy", "sympy", "ml_dtypes"},
+  "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda", "tqdm"},
+  "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib"},
+}
 LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend", "matplotlib"}  # not loaded by ``import ntgrad``
 
 

@@ -1,4 +1,5 @@
-"""Long loops take no more and more memory, nodes, files or threads; and a process that is killed leaves a cache that the next one can use."""
+"""Long loops take no more and more memory, nodes, files or threads; and a process that is killed leaves a cache that the next one
+can use."""
 from __future__ import annotations
 
 import gc
@@ -75,9 +76,18 @@ def work() -> dict[str, Callable[[], object]]:
   def refused() -> None:
     try: Tensor(data) @ Tensor(data)
     except ntgrad.errors.ShapeError: pass
-  return {"train": train, "captured": lambda: captured(Tensor(data)), "captured anew": captured_anew, "views": views, "dropped": dropped,
-          "tile": lambda: kernel(Tensor(data).realize(), out), "random": lambda: Tensor.rand(3).numpy(), "refused": refused,
-          "numpy": lambda: np.from_dlpack(Tensor(data).realize()) if out.device == "CPU" else None}
+
+  return {
+    "train": train,
+    "captured": lambda: captured(Tensor(data)),
+    "captured anew": captured_anew,
+    "views": views,
+    "dropped": dropped,
+    "tile": lambda: kernel(Tensor(data).realize(), out),
+    "random": lambda: Tensor.rand(3).numpy(),
+    "refused": refused,
+    "numpy": lambda: np.from_dlpack(Tensor(data).realize()) if out.device == "CPU" else None,
+  }
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -116,8 +126,14 @@ gc.collect()
 print(len(os.listdir("/proc/self/fd")) - files <= 2, size() - before < 30_000_000, size() - before)
 """
   if not os.path.isdir("/proc/self/fd"): pytest.skip("no /proc")
-  done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "DEV": "CPU", "CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT),
-                        "WORKERS": "2", "VERIFY": "0"}, capture_output=True, text=True, timeout=150, check=False)
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env={**os.environ, "DEV": "CPU", "CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "WORKERS": "2", "VERIFY": "0"},
+    capture_output=True,
+    text=True,
+    timeout=150,
+    check=False,
+  )
   assert done.stdout.startswith("True True") and not done.stderr, done.stdout + done.stderr
 
 
@@ -137,7 +153,10 @@ for n in range(first, first + 5):
 """
   env = {**os.environ, "DEV": "CPU", "CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "WORKERS": "2", "VERIFY": "0"}
   rng = random.Random(1)
-  def start(n: int) -> Any: return subprocess.Popen([sys.executable, "-c", code, str(n)], env=env, stderr=subprocess.PIPE, text=True)
+
+  def start(n: int) -> Any:
+    return subprocess.Popen([sys.executable, "-c", code, str(n)], env=env, stderr=subprocess.PIPE, text=True)
+
   started = time.monotonic()
   for i in range(6):
     p = start(2 + i)

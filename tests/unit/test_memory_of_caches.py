@@ -97,8 +97,12 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   for i in range(2, 8): work(i)
   compiler = sys.modules["ntgrad.engine.device"].get_device("CPU").compiler
   def sizes() -> dict[str, int]:
-    return {**{k: len(c) for k, c in containers().items()}, **{f"compiler.{k}": len(v) for k, v in vars(compiler).items() if hasattr(v, "__len__")},
-            **{f"kernel.{k}": len(v) + len(v.older) for k, v in vars(kernel).items() if isinstance(v, Recent)}}
+    return {
+      **{k: len(c) for k, c in containers().items()},
+      **{f"compiler.{k}": len(v) for k, v in vars(compiler).items() if hasattr(v, "__len__")},
+      **{f"kernel.{k}": len(v) + len(v.older) for k, v in vars(kernel).items() if isinstance(v, Recent)},
+    }
+
   compiler.save()
   gc.collect()
   before = sizes()

@@ -1,4 +1,5 @@
-"""Metal's text, compared with what tinygrad prints for the same kernels; and what it computes, taken for C++ (tests/support/metal.py)."""
+"""Metal's text, compared with what tinygrad prints for the same kernels; and what it computes, taken for C++
+(tests/support/metal.py)."""
 from __future__ import annotations
 
 import re
@@ -38,8 +39,9 @@ LOOP = """\
   *(data0+0) = acc0;
 }
 """
-# tinygrad has an accumulator that nothing is added to before, reads data1 first, and adds from the last product to the first; ours has no
-# accumulator without a loop, reads where a value is needed, and adds in the order of the loop, which gives the same bits as the loop
+# tinygrad has an accumulator that nothing is added to before, reads data1 first, and adds from the last product to the first;
+# ours has no accumulator without a loop, reads where a value is needed, and adds in the order of the loop, which gives the same
+# bits as the loop
 UNROLLED = """\
   int val0 = *(data1+0);
   int val1 = *(data2+0);
@@ -82,10 +84,21 @@ def test_groups() -> None:
   g, l = p.gid(8, 1), p.lid(32)
   p.store(shared, l, p.load(x, p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, g, 32), l)))
   p.barrier()
-  p.store(out, p.alu(BinaryOps.ADD, g, 1), p.cast(p.alu(UnaryOps.EXP, p.load(shared, p.alu(BinaryOps.SUB, 31, l))), dtypes.float16))
-  assert render("metal", "k", p.uops).endswith(lines(
-    "threadgroup float shared[32];", "int gidx1 = gid.y;", "int lidx0 = lid.x;", "float val0 = *(data1+(gidx1*32)+lidx0);", "*(shared+lidx0) = val0;",
-    "threadgroup_barrier(mem_flags::mem_threadgroup);", "float val1 = *(shared+31-lidx0);", "*(data0+gidx1+1) = half(exp(val1));"))
+  p.store(
+    out, p.alu(BinaryOps.ADD, g, 1), p.cast(p.alu(UnaryOps.EXP, p.load(shared, p.alu(BinaryOps.SUB, 31, l))), dtypes.float16)
+  )
+  assert render("metal", "k", p.uops).endswith(
+    lines(
+      "threadgroup float shared[32];",
+      "int gidx1 = gid.y;",
+      "int lidx0 = lid.x;",
+      "float val0 = *(data1+(gidx1*32)+lidx0);",
+      "*(shared+lidx0) = val0;",
+      "threadgroup_barrier(mem_flags::mem_threadgroup);",
+      "float val1 = *(shared+31-lidx0);",
+      "*(data0+gidx1+1) = half(exp(val1));",
+    )
+  )
 
 
 def test_conditions_and_bits() -> None:
@@ -93,12 +106,25 @@ def test_conditions_and_bits() -> None:
   x, y = p.load(p.buf(1, dtypes.float32), 0), p.load(p.buf(2, dtypes.float32), 0)
   less = p.alu(BinaryOps.AND, p.alu(BinaryOps.CMPLT, x, y), p.alu(BinaryOps.CMPNE, x, 0.0))
   value = less.where(p.alu(BinaryOps.SUB, x, p.alu(BinaryOps.SUB, y, x)), p.alu(BinaryOps.ADD, y, -1.0))
-  uops = toposort([UOp(Ops.STORE, dtypes.bool, (p.buf(0, dtypes.int32, True), p._node(0), UOp(Ops.BITCAST, dtypes.int32, (value,))))])
-  assert render("metal", "k", uops).endswith("  *(data0+0) = as_type<int>((((val0<val1)&&(val0!=0.0f))?(val0-(val1-val0)):(val1+(-1.0f))));\n}\n")
+  uops = toposort(
+    [UOp(Ops.STORE, dtypes.bool, (p.buf(0, dtypes.int32, True), p._node(0), UOp(Ops.BITCAST, dtypes.int32, (value,))))]
+  )
+  assert render("metal", "k", uops).endswith(
+    "  *(data0+0) = as_type<int>((((val0<val1)&&(val0!=0.0f))?(val0-(val1-val0)):(val1+(-1.0f))));\n}\n"
+  )
 
 
-@pytest.mark.parametrize("dtype, how, ok", [(dtypes.int32, "add", True), (dtypes.uint32, "max", True), (dtypes.float32, "add", True),
-                                            (dtypes.float32, "max", False), (dtypes.int64, "add", False), (dtypes.float16, "add", False)])
+@pytest.mark.parametrize(
+  "dtype, how, ok",
+  [
+    (dtypes.int32, "add", True),
+    (dtypes.uint32, "max", True),
+    (dtypes.float32, "add", True),
+    (dtypes.float32, "max", False),
+    (dtypes.int64, "add", False),
+    (dtypes.float16, "add", False),
+  ],
+)
 def test_atomics(dtype: DType, how: str, ok: bool) -> None:
   p = Lines()
   p.add(Ops.ATOMIC, dtype, (p.buf(0, dtype, True), p.gid(4), p.const(dtype, 1)), how)
@@ -190,6 +216,6 @@ def test_atomics_add_up(how: str, want: int) -> None:
   p = Lines()
   p.add(Ops.ATOMIC, dtypes.int32, (p.buf(0, dtypes.int32, True), p._node(0), p.gid(4)), how)
   out = np.zeros(1, np.int32)
-  program, = MetalDevice().compile([ProgramSpec("k", render("metal", "k", p.uops), (4,), (1,), 1)])
+  program, = MetalDevice().compile([ProgramSpec("k", renderer("metal").render("k", p.uops), (4,), (1,), 1)])
   program([out.view(np.uint8)])
   assert out[0] == want

@@ -41,7 +41,9 @@ def test_linear(bias: bool) -> None:
   assert np.abs(l.weight.numpy()).max() <= 5**-0.5 and all(p.requires_grad for p in get_parameters(l))
 
 
-def conv(x: np.ndarray, w: np.ndarray, stride: tuple[int, int], padding: Any, dilation: tuple[int, int], groups: int) -> np.ndarray:
+def conv(
+  x: np.ndarray, w: np.ndarray, stride: tuple[int, int], padding: Any, dilation: tuple[int, int], groups: int
+) -> np.ndarray:
   """The definition, in loops."""
   (t, b), (l, r) = padding
   x = np.pad(x, ((0, 0), (0, 0), (t, b), (l, r)))
@@ -53,8 +55,8 @@ def conv(x: np.ndarray, w: np.ndarray, stride: tuple[int, int], padding: Any, di
     ins, outs = slice(g * c // groups, (g + 1) * c // groups), slice(g * o // groups, (g + 1) * o // groups)
     for i in range(oh):
       for j in range(ow):
-        window = x[:, ins, i * stride[0]:, j * stride[1]:][:, :, :(kh - 1) * dilation[0] + 1, :(kw - 1) * dilation[1] + 1]
-        window = window[:, :, ::dilation[0], ::dilation[1]]
+        window = x[:, ins, i * stride[0] :, j * stride[1] :][:, :, : (kh - 1) * dilation[0] + 1, : (kw - 1) * dilation[1] + 1]
+        window = window[:, :, :: dilation[0], :: dilation[1]]
         out[:, outs, i, j] = np.einsum("ncyx,ocyx->no", window, w[outs])
   return out
 
@@ -134,7 +136,10 @@ def test_layer_norm() -> None:
   l.weight, l.bias = Tensor(w := rand(5)), Tensor(b := rand(5))
   close(l(Tensor(x)), normed(x, -1) * w + b, 1e-4)
   close(nn.LayerNorm((4, 5), eps=0.1)(Tensor(x)), normed(x, (-2, -1), 0.1), 1e-4)
-  assert shapes(nn.LayerNorm((4, 5), elementwise_affine=False)) == {} and shapes(nn.LayerNorm(3)) == {"weight": (3,), "bias": (3,)}
+  assert shapes(nn.LayerNorm((4, 5), elementwise_affine=False)) == {} and shapes(nn.LayerNorm(3)) == {
+    "weight": (3,),
+    "bias": (3,),
+  }
   y = rand(2, 4, 3, 3)
   close(nn.LayerNorm2d(4)(Tensor(y)), normed(y, 1), 1e-4)
 

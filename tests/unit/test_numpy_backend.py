@@ -309,31 +309,62 @@ def test_bool() -> None:
 
 
 FLOATS = [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64]
-UNARY = {UnaryOps.NEG: lambda x: -x, UnaryOps.RECIP: lambda x: 1 / x, UnaryOps.SQRT: np.sqrt, UnaryOps.RSQRT: lambda x: 1 / np.sqrt(x),
-         UnaryOps.EXP: np.exp, UnaryOps.EXP2: np.exp2, UnaryOps.LOG: np.log, UnaryOps.LOG2: np.log2, UnaryOps.SIN: np.sin, UnaryOps.COS: np.cos,
-         UnaryOps.TAN: np.tan, UnaryOps.TANH: np.tanh, UnaryOps.FLOOR: np.floor, UnaryOps.CEIL: np.ceil, UnaryOps.TRUNC: np.trunc,
-         UnaryOps.ROUND: np.round, UnaryOps.ABS: np.abs, UnaryOps.ERF: lambda x: np.array([math.erf(float(v)) for v in x])}
+UNARY = {
+  UnaryOps.NEG: lambda x: -x,
+  UnaryOps.RECIP: lambda x: 1 / x,
+  UnaryOps.SQRT: np.sqrt,
+  UnaryOps.RSQRT: lambda x: 1 / np.sqrt(x),
+  UnaryOps.EXP: np.exp,
+  UnaryOps.EXP2: np.exp2,
+  UnaryOps.LOG: np.log,
+  UnaryOps.LOG2: np.log2,
+  UnaryOps.SIN: np.sin,
+  UnaryOps.COS: np.cos,
+  UnaryOps.TAN: np.tan,
+  UnaryOps.TANH: np.tanh,
+  UnaryOps.FLOOR: np.floor,
+  UnaryOps.CEIL: np.ceil,
+  UnaryOps.TRUNC: np.trunc,
+  UnaryOps.ROUND: np.round,
+  UnaryOps.ABS: np.abs,
+  UnaryOps.ERF: lambda x: np.array([math.erf(float(v)) for v in x]),
+}
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_float_functions(dtype: object) -> None:
-  x = np.concatenate([np.linspace(-7.5, 7.5, 61), [0.0, -0.0, 0.5, 1.5, 2.5, 1e-3, math.inf, -math.inf, math.nan]]).astype(dtype.np)
+  x = np.concatenate([np.linspace(-7.5, 7.5, 61), [0.0, -0.0, 0.5, 1.5, 2.5, 1e-3, math.inf, -math.inf, math.nan]]).astype(
+    dtype.np
+  )
   wide = x.astype(np.float64)
   eps = float(ml_dtypes.finfo(dtype.np).eps)
   with np.errstate(all="ignore"):
     for fn, f in UNARY.items():
       got, want = apply(fn, x), f(wide)
       assert got.dtype == dtype.np
-      np.testing.assert_allclose(got.astype(np.float64), want.astype(dtype.np).astype(np.float64), rtol=eps, atol=0, err_msg=str(fn))
+      np.testing.assert_allclose(
+        got.astype(np.float64), want.astype(dtype.np).astype(np.float64), rtol=eps, atol=0, err_msg=str(fn)
+      )
     y = x[::-1].copy()
-    for fn, f in {BinaryOps.ADD: np.add, BinaryOps.SUB: np.subtract, BinaryOps.MUL: np.multiply, BinaryOps.DIV: np.divide, BinaryOps.MAX: np.maximum,
-                  BinaryOps.MIN: np.minimum, BinaryOps.POW: np.power, BinaryOps.MOD: np.mod, BinaryOps.IDIV: np.floor_divide}.items():
+    for fn, f in {
+      BinaryOps.ADD: np.add,
+      BinaryOps.SUB: np.subtract,
+      BinaryOps.MUL: np.multiply,
+      BinaryOps.DIV: np.divide,
+      BinaryOps.MAX: np.maximum,
+      BinaryOps.MIN: np.minimum,
+      BinaryOps.POW: np.power,
+      BinaryOps.MOD: np.mod,
+      BinaryOps.IDIV: np.floor_divide,
+    }.items():
       a, b = (x, y) if fn is not BinaryOps.POW else (np.abs(x), y)
       want = f(a.astype(np.float64), b.astype(np.float64)).astype(dtype.np)
       if fn in (BinaryOps.MOD, BinaryOps.IDIV):  # a rounded quotient may land on the other side of a whole number
         ok = np.isfinite(a.astype(np.float64) / b.astype(np.float64))
         a, b, want = a[ok], b[ok], want[ok]
-      np.testing.assert_allclose(apply(fn, a, b).astype(np.float64), want.astype(np.float64), rtol=eps, atol=4 * eps, err_msg=str(fn))
+      np.testing.assert_allclose(
+        apply(fn, a, b).astype(np.float64), want.astype(np.float64), rtol=eps, atol=4 * eps, err_msg=str(fn)
+      )
   assert apply(UnaryOps.ISNAN, x).tolist() == np.isnan(wide).tolist()
 
 
@@ -363,7 +394,13 @@ def test_casts(src: object, dst: object) -> None:
   got = np.zeros(len(values), dst.np)
   p.run(got, x)
   exact = [float(v) for v in x.astype(np.float64)]
-  want = [v != 0 for v in exact] if dst.kind == "b" else np.array(exact).astype(dst.np) if dst.kind == "f" else [math.trunc(v) for v in exact]
+  want = (
+    [v != 0 for v in exact]
+    if dst.kind == "b"
+    else np.array(exact).astype(dst.np)
+    if dst.kind == "f"
+    else [math.trunc(v) for v in exact]
+  )
   assert got.astype(np.float64).tolist() == np.array(want).astype(np.float64).tolist()
 
 
@@ -423,7 +460,8 @@ def test_vector_out_of_bounds() -> None:
   p = Lines()
   out, a = p.buf(0, F32, True), p.buf(1, F32)
   p.store(out, 0, p.load(a, 2, count=4))
-  with pytest.raises(VerifyError, match=r"index 2\.\.5, but its size is 5"): p.run(np.zeros(4, np.float32), np.zeros(5, np.float32))
+  with pytest.raises(VerifyError, match=r"index 2\.\.5, but its size is 5"):
+    p.run(np.zeros(4, np.float32), np.zeros(5, np.float32))
 
 
 @pytest.mark.parametrize("kind", ["local", "private"])
@@ -433,7 +471,8 @@ def test_uninitialised(kind: str) -> None:
   m = p.local("m", 4, F32, kind)
   p.store(m, 2, p.const(F32, 1.0))
   p.store(out, 0, p.load(m, 3))
-  with pytest.raises(VerifyError, match=f"reads {kind} array 'm' at index 3, which nothing has written"): p.run(np.zeros(1, np.float32))
+  with pytest.raises(VerifyError, match=f"reads {kind} array 'm' at index 3, which nothing has written"):
+    p.run(np.zeros(1, np.float32))
 
 
 def test_private_array_declared_in_a_loop_starts_anew() -> None:
@@ -452,7 +491,8 @@ def test_write_write_race() -> None:
   out = p.buf(0, INT, True)
   g = p.gid(4)
   p.store(out, 0, g)
-  with pytest.raises(VerifyError, match="writes param 0 'data0' at index 0 with different values in two programs"): p.run(np.zeros(4, np.int32))
+  with pytest.raises(VerifyError, match="writes param 0 'data0' at index 0 with different values in two programs"):
+    p.run(np.zeros(4, np.int32))
 
 
 def test_race_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

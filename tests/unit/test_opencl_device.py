@@ -28,10 +28,19 @@ pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
 def device() -> OpenCLDevice: return OpenCLDevice("CPU")
 
 
-COMMON = [(BinaryOps.ADD, np.add), (BinaryOps.SUB, np.subtract), (BinaryOps.MUL, np.multiply), (BinaryOps.MAX, np.maximum),
-          (BinaryOps.MIN, np.minimum),
-          (BinaryOps.CMPLT, np.less), (BinaryOps.CMPLE, np.less_equal), (BinaryOps.CMPEQ, np.equal), (BinaryOps.CMPNE, np.not_equal),
-          (BinaryOps.IDIV, np.floor_divide), (BinaryOps.MOD, np.mod)]
+COMMON = [
+  (BinaryOps.ADD, np.add),
+  (BinaryOps.SUB, np.subtract),
+  (BinaryOps.MUL, np.multiply),
+  (BinaryOps.MAX, np.maximum),
+  (BinaryOps.MIN, np.minimum),
+  (BinaryOps.CMPLT, np.less),
+  (BinaryOps.CMPLE, np.less_equal),
+  (BinaryOps.CMPEQ, np.equal),
+  (BinaryOps.CMPNE, np.not_equal),
+  (BinaryOps.IDIV, np.floor_divide),
+  (BinaryOps.MOD, np.mod),
+]
 BITS = [(BinaryOps.AND, np.bitwise_and), (BinaryOps.OR, np.bitwise_or), (BinaryOps.XOR, np.bitwise_xor)]
 WIDE = [d for d in dtypes.all if d not in (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)]
 
@@ -76,7 +85,8 @@ def test_integer_power(device: OpenCLDevice, dtype: DType) -> None:
     with np.errstate(all="ignore"): check(got, np.power(a, b), f"width {n}")
 
 
-SCALAR_TOO = (dtypes.bool, dtypes.uint16, dtypes.int64, dtypes.float16, dtypes.float32)  # a scalar kernel for these, vectors for all
+# a scalar kernel for these, vectors for all
+SCALAR_TOO = (dtypes.bool, dtypes.uint16, dtypes.int64, dtypes.float16, dtypes.float32)
 BOTH = [(d, n) for d in dtypes.all for n in ((1, 8) if d in SCALAR_TOO else (8,))]
 
 
@@ -107,7 +117,9 @@ def test_narrow_floats_convert_exactly(device: OpenCLDevice, dtype: DType, n: in
   between = np.concatenate([halfway, np.nextafter(halfway, np.inf), finite[-1:]*1.03, finite[-1:]*1.2, finite[-1:]*100])
   floats = np.concatenate([finite, between, np.array([np.inf, -np.inf, np.nan, 1e-30, -1e-44], np.float32)]).astype(np.float32)
   floats = np.resize(floats, (len(floats) + 15)//16*16)
-  got, back = elementwise(device, n, [floats], [lambda x: x.cast(dtype.vec(n)), lambda x: x.cast(dtype.vec(n)).cast(dtypes.float32.vec(n))])
+  got, back = elementwise(
+    device, n, [floats], [lambda x: x.cast(dtype.vec(n)), lambda x: x.cast(dtype.vec(n)).cast(dtypes.float32.vec(n))]
+  )
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     want = floats.astype(dtype.np)
@@ -119,16 +131,29 @@ def test_narrow_floats_convert_exactly(device: OpenCLDevice, dtype: DType, n: in
 
 def test_double_to_half_rounds_once(device: OpenCLDevice) -> None:
   u = 2.0**-11  # half a unit of the last place above 1
-  a = np.resize(np.array([1 + u + 2.0**-40, 1 + u - 2.0**-40, -(1 + 3*u - 2.0**-45), 1e300, -np.inf, np.nan, 65519.99999999, 0.1]), N)
+  a = np.resize(
+    np.array([1 + u + 2.0**-40, 1 + u - 2.0**-40, -(1 + 3 * u - 2.0**-45), 1e300, -np.inf, np.nan, 65519.99999999, 0.1]), N
+  )
   for n in (1, 8):
     got, = elementwise(device, n, [a], [lambda x, n=n: x.cast(dtypes.float16.vec(n))])
     with np.errstate(all="ignore"): check(got, a.astype(np.float16), f"width {n}")
 
 
 @pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("pair", [
-  (dtypes.float32, dtypes.int32), (dtypes.int32, dtypes.float32), (dtypes.float64, dtypes.uint64), (dtypes.float16, dtypes.int16),
-  (dtypes.uint16, dtypes.bfloat16), (dtypes.float16, dtypes.bfloat16), (dtypes.int8, dtypes.uint8), (dtypes.uint32, dtypes.int32)], ids=str)
+@pytest.mark.parametrize(
+  "pair",
+  [
+    (dtypes.float32, dtypes.int32),
+    (dtypes.int32, dtypes.float32),
+    (dtypes.float64, dtypes.uint64),
+    (dtypes.float16, dtypes.int16),
+    (dtypes.uint16, dtypes.bfloat16),
+    (dtypes.float16, dtypes.bfloat16),
+    (dtypes.int8, dtypes.uint8),
+    (dtypes.uint32, dtypes.int32),
+  ],
+  ids=str,
+)
 def test_bitcast(device: OpenCLDevice, pair: tuple[DType, DType], n: int) -> None:
   a = samples(pair[0])[0]
   if pair[0].kind == "f": a = np.nan_to_num(a.astype(np.float32), nan=3.0).astype(pair[0].np)
@@ -165,7 +190,9 @@ def test_vectors_load_and_store_anywhere(device: OpenCLDevice, dtype: DType, n: 
   src, out, turned = param(0, dtype), param(1, dtype, True), param(2, dtype, True)
   v = load(src, const(5), n)
   lanes = [UOp(Ops.GEP, dtype, (v,), i) for i in range(n)]
-  uops = toposort([store(out, const(3), v, arg="nt"), store(turned, const(1), UOp(Ops.VECTORIZE, dtype.vec(n), tuple(lanes[::-1])))])
+  uops = toposort(
+    [store(out, const(3), v, arg="nt"), store(turned, const(1), UOp(Ops.VECTORIZE, dtype.vec(n), tuple(lanes[::-1])))]
+  )
   _, g, t = run(device, uops, [a, np.zeros(N, dtype.np), np.zeros(N, dtype.np)])
   check(g[3:3 + n], a[5:5 + n], "straight")
   check(t[1:1 + n], a[5:5 + n][::-1], "turned round")
@@ -266,10 +293,37 @@ def test_groups_local_memory_and_if(device: OpenCLDevice) -> None:
   block = UOp(Ops.IF, dtypes.bool, (cond,))
   first, last = load(local, const(0)), load(local, const(3))
   total = UOp.alu(BinaryOps.ADD, load(private, const(0)), load(private, const(1)))
-  uops = [out, data, sums, g, l, local, private, const(0), const(1), const(3), const(4), index.src[0], index, v, store(local, l, v),
-          UOp(Ops.BARRIER, dtypes.bool), back, turned, store(out, index, turned), cond, block, first, last,
-          store(private, const(0), first), store(private, const(1), last),
-          *total.src, total, store(sums, g, total), UOp(Ops.ENDIF, dtypes.bool, (block,))]
+  uops = [
+    out,
+    data,
+    sums,
+    g,
+    l,
+    local,
+    private,
+    const(0),
+    const(1),
+    const(3),
+    const(4),
+    index.src[0],
+    index,
+    v,
+    store(local, l, v),
+    UOp(Ops.BARRIER, dtypes.bool),
+    back,
+    turned,
+    store(out, index, turned),
+    cond,
+    block,
+    first,
+    last,
+    store(private, const(0), first),
+    store(private, const(1), last),
+    *total.src,
+    total,
+    store(sums, g, total),
+    UOp(Ops.ENDIF, dtypes.bool, (block,)),
+  ]
   x = np.arange(16, dtype=np.int32)
   got, _, s = run(device, uops, [np.zeros(16, np.int32), x, np.zeros(4, np.int32)], (4,), (4,))
   np.testing.assert_array_equal(got, x.reshape(4, 4)[:, ::-1].ravel())
@@ -355,13 +409,18 @@ def test_target(device: OpenCLDevice) -> None:
     assert t.lanes in (4, 8, 16) and t.cores >= 1 and not t.locals and t.local_memory > 0 and dtypes.float64 in t.dtypes
   for bits, lanes, registers in ((128, 4, 16), (256, 8, 16), (512, 16, 32)):
     with config(vector_bits=bits, cores=5):
-      assert (device.renderer.target.lanes, device.renderer.target.registers, device.renderer.target.cores) == (lanes, registers, 5)
+      assert (device.renderer.target.lanes, device.renderer.target.registers, device.renderer.target.cores) == (
+        lanes,
+        registers,
+        5,
+      )
       assert OpenCLRenderer().target.lanes == lanes
   with config(vector_bits=0, cores=0): assert device.renderer.target == t
 
 
 def test_vectors_are_as_wide_as_compiled_code_has_them(tmp_path: Path) -> None:
-  """Asked of the compiler once, then read from the disk: a CPU's own width is not what a compiler makes that does not know the CPU."""
+  """Asked of the compiler once, then read from the disk: a CPU's own width is not what a compiler makes that does not know the
+  CPU."""
   with config(cache=1, cache_dir=str(tmp_path)):
     found = OpenCLDevice().compiler.vector_bits()
     assert found in (128, 256, 512) and found <= 32*max(OpenCLDevice().device.native_vector_width_float, 1)
@@ -386,13 +445,21 @@ def test_kernels_may_be_called_as_opencl_calls_its_own(device: OpenCLDevice, nam
 
 
 def test_kernels_of_one_program_share_what_they_use(device: OpenCLDevice) -> None:
-  """Typedefs, pragmas and helpers stand once, whatever the order in which kernels bring them; a kernel's name changes where it is its own."""
+  """Typedefs, pragmas and helpers stand once, whatever the order in which kernels bring them; a kernel's name changes where it is
+  its own."""
   def adds(factor: float, vectors: bool) -> list[UOp]:
     out, data = param(0, dtypes.float64, True), param(1, dtypes.float64)
     value = load(data, const(0), 2) if vectors else load(data, const(0))
-    scaled = UOp.alu(BinaryOps.MUL, const(factor, dtypes.float64), UOp(Ops.GEP, dtypes.float64, (value,), 1) if vectors else value)
+    scaled = UOp.alu(
+      BinaryOps.MUL, const(factor, dtypes.float64), UOp(Ops.GEP, dtypes.float64, (value,), 1) if vectors else value
+    )
     return toposort([UOp.unique(Ops.ATOMIC, dtypes.float64, (out, const(0), scaled), "add")])
-  specs = [spec_of(device, "data0", adds(2, False)), spec_of(device, "data0", adds(3, True)), spec_of(device, "data0", adds(5, True))]
+
+  specs = [
+    spec_of(device, "data0", adds(2, False)),
+    spec_of(device, "data0", adds(3, True)),
+    spec_of(device, "data0", adds(5, True)),
+  ]
   text = join(specs)
   lines = [line for line in text.splitlines() if line.startswith(("typedef ", "#pragma ", "static "))]
   assert len(set(lines)) == len(lines) and "typedef double2 double2u" in text and "pragma" in text and "atomic_add_double" in text
@@ -408,7 +475,9 @@ def test_kernels_of_one_program_share_what_they_use(device: OpenCLDevice) -> Non
 def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
   with config(cache=0):
     before = device.compiler.built
-    programs = device.compile([spec_of(device, "once", scale(11)), spec_of(device, "once", scale(11)), spec_of(device, "once", scale(12))])
+    programs = device.compile(
+      [spec_of(device, "once", scale(11)), spec_of(device, "once", scale(11)), spec_of(device, "once", scale(12))]
+    )
     for p in programs: p.ready()
     assert device.compiler.built - before == 2
     device.compile([spec_of(device, "once", scale(11))])[0].ready()
@@ -418,7 +487,8 @@ def test_equal_kernels_are_built_once(device: OpenCLDevice) -> None:
 
 def test_one_bad_kernel_does_not_take_others_with_it(device: OpenCLDevice) -> None:
   """Those of its group are built alone; the bad one says each time what is wrong."""
-  with config(cache=0): one, wrong, other = device.compile([spec_of(device, "one", scale(21)), BAD, spec_of(device, "other", scale(22))])
+  with config(cache=0):
+    one, wrong, other = device.compile([spec_of(device, "one", scale(21)), BAD, spec_of(device, "other", scale(22))])
   for _ in range(2):
     with pytest.raises(CompileError, match="kernel bad"): wrong.ready()
   try_scale(device, one, 21)

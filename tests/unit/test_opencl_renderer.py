@@ -21,8 +21,14 @@ I32, F32 = dtypes.int32, dtypes.float32
 
 
 def const(x: Any, dtype: DType = I32) -> UOp: return UOp.const(dtype, x)
-def param(slot: int, dtype: DType, written: bool = False) -> UOp: return UOp(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
-def load(buffer: UOp, index: UOp, n: int = 1, *gate: UOp) -> UOp: return UOp(Ops.LOAD, buffer.dtype.vec(n), (buffer, index, *gate))
+def param(slot: int, dtype: DType, written: bool = False) -> UOp:
+  return UOp(Ops.DEFINE_GLOBAL, dtype, (), (slot, f"data{slot}", written))
+
+
+def load(buffer: UOp, index: UOp, n: int = 1, *gate: UOp) -> UOp:
+  return UOp(Ops.LOAD, buffer.dtype.vec(n), (buffer, index, *gate))
+
+
 def store(*src: UOp, arg: Any = None) -> UOp: return UOp(Ops.STORE, src[2].dtype, src, arg)
 def add(a: UOp, b: UOp, **k: Any) -> UOp: return UOp.alu(BinaryOps.ADD, a, b, **k)
 def mul(a: UOp, b: UOp, **k: Any) -> UOp: return UOp.alu(BinaryOps.MUL, a, b, **k)
@@ -97,17 +103,25 @@ def test_parentheses() -> None:
   x, y, z = (load(param(i, I32), const(0)) for i in (1, 2, 3))
   out = param(0, I32, True)
   sub, shl, bit = (partial(UOp.alu, f) for f in (BinaryOps.SUB, BinaryOps.SHL, BinaryOps.AND))
-  for value, want in ((mul(add(x, y), z), "(val0 + val1)*val2"), (add(x, mul(y, z)), "val0 + val1*val2"),
-                      (sub(x, sub(y, z)), "val0 - (val1 - val2)"),
-                      (sub(sub(x, y), z), "val0 - val1 - val2"), (add(x, const(-3)), "val0 + (-3)"), (shl(add(x, y), z), "(val0 + val1) << val2"),
-                      (bit(add(x, y), z), "(val0 + val1) & val2"), (bit(bit(x, y), z), "val0 & val1 & val2")):
+  for value, want in (
+    (mul(add(x, y), z), "(val0 + val1)*val2"),
+    (add(x, mul(y, z)), "val0 + val1*val2"),
+    (sub(x, sub(y, z)), "val0 - (val1 - val2)"),
+    (sub(sub(x, y), z), "val0 - val1 - val2"),
+    (add(x, const(-3)), "val0 + (-3)"),
+    (shl(add(x, y), z), "(val0 + val1) << val2"),
+    (bit(add(x, y), z), "(val0 + val1) & val2"),
+    (bit(bit(x, y), z), "val0 & val1 & val2"),
+  ):
     assert body(store(out, const(0), value))[-1] == f"data0[0] = {want};"
 
 
 def test_where_and_comparisons_read_as_c() -> None:
   x, y = load(param(1, F32), const(0)), load(param(2, F32), const(0))
   out = param(0, F32, True)
-  value = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLT, x, y), UOp.alu(BinaryOps.CMPNE, x, const(0.0, F32))).where(add(x, y), const(1.0, F32))
+  value = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLT, x, y), UOp.alu(BinaryOps.CMPNE, x, const(0.0, F32))).where(
+    add(x, y), const(1.0, F32)
+  )
   assert body(store(out, const(0), value))[-1] == "data0[0] = val0 < val1 && val0 != 0.0f ? val0 + val1 : 1.0f;"
 
 
@@ -122,7 +136,9 @@ def test_gates() -> None:
 def test_narrow_floats_round_once() -> None:
   """A CAST before its STORE leaves the rounding to the store."""
   x = load(param(1, F32), const(0))
-  assert body(store(param(0, dtypes.float16, True), const(0), x.cast(dtypes.float16)))[-1] == "data0[0] = float_to_half_float(val0);"
+  assert (
+    body(store(param(0, dtypes.float16, True), const(0), x.cast(dtypes.float16)))[-1] == "data0[0] = float_to_half_float(val0);"
+  )
 
 
 def test_division_is_plain_where_ranges_allow() -> None:
@@ -134,16 +150,34 @@ def test_division_is_plain_where_ranges_allow() -> None:
 def test_wrapping_is_written_only_where_it_shows() -> None:
   out, x, y = param(0, I32, True), load(param(1, I32), const(0)), load(param(2, I32), const(0))
   assert body(store(out, const(0), add(x, y)))[-1] == "data0[0] = val0 + val1;"
-  assert body(store(param(0, dtypes.int64, True), const(0), add(x, y).cast(dtypes.int64)))[-1] == "data0[0] = (long)(int)((uint)val0 + (uint)val1);"
+  assert (
+    body(store(param(0, dtypes.int64, True), const(0), add(x, y).cast(dtypes.int64)))[-1]
+    == "data0[0] = (long)(int)((uint)val0 + (uint)val1);"
+  )
 
 
-@pytest.mark.parametrize("dtype, value, want", [
-  (F32, 0.1, "0.1f"), (F32, 1.0, "1.0f"), (F32, float("inf"), "INFINITY"), (F32, float("-inf"), "-INFINITY"), (F32, float("nan"), "NAN"),
-  (F32, -0.0, "-0.0f"), (F32, 1e10, "1e+10f"), (dtypes.float64, 0.1, "0.1"), (F32, 1e40, "INFINITY"),
-  (dtypes.float16, 0.1, "0.099975586f"), (I32, -2147483648, "(-2147483647 - 1)"), (I32, -5, "-5"),
-  (dtypes.int64, -(1 << 63), "(-9223372036854775807L - 1)"), (dtypes.uint32, 4294967295, "4294967295u"),
-  (dtypes.uint64, (1 << 64) - 1, "18446744073709551615uL"),
-  (dtypes.bool, True, "true"), (dtypes.int8, -128, "-128")])
+@pytest.mark.parametrize(
+  "dtype, value, want",
+  [
+    (F32, 0.1, "0.1f"),
+    (F32, 1.0, "1.0f"),
+    (F32, float("inf"), "INFINITY"),
+    (F32, float("-inf"), "-INFINITY"),
+    (F32, float("nan"), "NAN"),
+    (F32, -0.0, "-0.0f"),
+    (F32, 1e10, "1e+10f"),
+    (dtypes.float64, 0.1, "0.1"),
+    (F32, 1e40, "INFINITY"),
+    (dtypes.float16, 0.1, "0.099975586f"),
+    (I32, -2147483648, "(-2147483647 - 1)"),
+    (I32, -5, "-5"),
+    (dtypes.int64, -(1 << 63), "(-9223372036854775807L - 1)"),
+    (dtypes.uint32, 4294967295, "4294967295u"),
+    (dtypes.uint64, (1 << 64) - 1, "18446744073709551615uL"),
+    (dtypes.bool, True, "true"),
+    (dtypes.int8, -128, "-128"),
+  ],
+)
 def test_literals(dtype: DType, value: Any, want: str) -> None:
   assert constant(dtype, value)[0] == want
 
@@ -161,7 +195,10 @@ def test_names_for_what_loops_would_repeat() -> None:
   out, x = param(0, F32, True), load(param(1, F32), const(0))
   y, loop = add(x, x), UOp(Ops.LOOP, I32, (const(0), const(4)))
   uops = [out, *toposort([y]), const(4), loop, store(out, loop, y), UOp(Ops.ENDLOOP, I32, (loop,))]
-  assert "  float alu0 = val0 + val0;\n  for (int i0 = 0; i0 < 4; i0++) {\n    data0[i0] = alu0;\n  }\n" in OpenCLRenderer().render("k", uops).text
+  assert (
+    "  float alu0 = val0 + val0;\n  for (int i0 = 0; i0 < 4; i0++) {\n    data0[i0] = alu0;\n  }\n"
+    in OpenCLRenderer().render("k", uops).text
+  )
 
 
 def test_refusals() -> None:
@@ -171,7 +208,8 @@ def test_refusals() -> None:
     text(store(out, const(0), load(param(1, F32), UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, 4)))))
   with pytest.raises(CompileError, match="4,000,000 bytes of local arrays"):
     text(store(out, const(0), load(UOp(Ops.DEFINE_LOCAL, F32, (), ("big", 1_000_000, "local")), const(0))))
-  with pytest.raises(CompileError, match="takes floats"): text(store(param(0, I32, True), const(0), UOp.alu(UnaryOps.EXP, const(1))))
+  with pytest.raises(CompileError, match="takes floats"):
+    text(store(param(0, I32, True), const(0), UOp.alu(UnaryOps.EXP, const(1))))
 
 
 @pytest.mark.parametrize("base", ["float", "double"])

@@ -96,7 +96,9 @@ def test_results_are_the_same_whatever_is_called(bad: tuple[int, ...]) -> None:
   x = np.resize(np.linspace(0.1, 30, 97), 480)
   y = np.resize(np.linspace(-5, 5, 90), 480)
   for n in (2, 3, 4, 8, 16):
-    got = elementwise(device, n, [x, y], [lambda a, b, op=op: UOp.alu(op, a, b) for op in (BinaryOps.POW, BinaryOps.MOD, BinaryOps.IDIV)])
+    got = elementwise(
+      device, n, [x, y], [lambda a, b, op=op: UOp.alu(op, a, b) for op in (BinaryOps.POW, BinaryOps.MOD, BinaryOps.IDIV)]
+    )
     for g, want in zip(got, (x ** y, np.mod(x, y), np.floor_divide(x, y))): np.testing.assert_allclose(g, want, rtol=1e-13)
 
 

@@ -114,15 +114,37 @@ def indices(k: Kernel) -> int: return next(p.slot for p in k.params if p.dtype.k
 # ---- what each makes of a kernel
 
 STEPS: list[tuple[Callable[[], Kernel], list[Opt]]] = [
-  (rows, [Split(1, 5)]), (elements, [Upcast(1, 2)]), (elements, [Upcast(1)]), (rows, [Unroll(1, 5)]),
-  (product, [Vectorize(1, 8)]), (rows, [Vectorize(1, 2)]),
-  (elements, [ShiftInwards(0, 8)]), (rows, [ShiftInwards(1, 4)]), (lambda: kernel(E(9, 10) @ E(10)), [ShiftInwards(1, 4)]),
-  (elements, [Local(0, 5)]), (elements, [Serial(0, 5)]), (elements, [Serial(0)]), (elements, [Block(0, 4)]), (rows, [Block(1, 16)]),
-  (product, [Fuse(0, 1)]), (rows, [Pad(1, 4)]), (elements, [Pad(0, 4)]), (product, [Reorder(1, first=True)]), (product, [Reorder(0, first=False)]),
-  (elements, [Serial(0), Parallel(0)]), (product, [Swizzle(0, 4)]), (product, [Swizzle(0)]), (product, [Persistent(7)]),
-  (product, [Vectorize(1, 8), Serial(0), CacheRead(2, 3)]), (product, [Serial(0, 4), CacheRead(1, 2, each_round=True)]),
+  (rows, [Split(1, 5)]),
+  (elements, [Upcast(1, 2)]),
+  (elements, [Upcast(1)]),
+  (rows, [Unroll(1, 5)]),
+  (product, [Vectorize(1, 8)]),
+  (rows, [Vectorize(1, 2)]),
+  (elements, [ShiftInwards(0, 8)]),
+  (rows, [ShiftInwards(1, 4)]),
+  (lambda: kernel(E(9, 10) @ E(10)), [ShiftInwards(1, 4)]),
+  (elements, [Local(0, 5)]),
+  (elements, [Serial(0, 5)]),
+  (elements, [Serial(0)]),
+  (elements, [Block(0, 4)]),
+  (rows, [Block(1, 16)]),
+  (product, [Fuse(0, 1)]),
+  (rows, [Pad(1, 4)]),
+  (elements, [Pad(0, 4)]),
+  (product, [Reorder(1, first=True)]),
+  (product, [Reorder(0, first=False)]),
+  (elements, [Serial(0), Parallel(0)]),
+  (product, [Swizzle(0, 4)]),
+  (product, [Swizzle(0)]),
+  (product, [Persistent(7)]),
+  (product, [Vectorize(1, 8), Serial(0), CacheRead(2, 3)]),
+  (product, [Serial(0, 4), CacheRead(1, 2, each_round=True)]),
   (product, [Vectorize(1, 8), CacheRead(2, 3), Split(2, 3)]),
-  (elements, [NonTemporal(0)]), (product, [TensorDescriptor(1)]), (elements, [Warps(8)]), (elements, [Stages(3)])]
+  (elements, [NonTemporal(0)]),
+  (product, [TensorDescriptor(1)]),
+  (elements, [Warps(8)]),
+  (elements, [Stages(3)]),
+]
 
 
 @pytest.mark.parametrize("cls", OPTS.values(), ids=list(OPTS))
@@ -153,26 +175,38 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Persistent(2).apply(elements()), lambda k: Block(0, 2), r"persistent programs \(a0:60 LOOP/2\) are the last step"),
   (lambda: Persistent(2).apply(elements()), lambda k: CacheRead(1, 0), "are the last step"),
   (program, lambda k: Split(1, 2), "a FOR goes through a1:6 LOOP, as it is written"),
-  *[(lambda o=o: o.apply(elements()), lambda k, again=again: again, f"axis a0:10 {kind} is expanded already")   # type: ignore[misc]
+  *[
+    (lambda o=o: o.apply(elements()), lambda k, again=again: again, f"axis a0:10 {kind} is expanded already")  # type: ignore[misc]
     for o, kind in ((Upcast(0), "UPCAST"), (Vectorize(0), "LANE"), (Local(0), "LOCAL"), (Block(0), "TILE"))
-    for again in (Split(0, 2), Upcast(0, 2), Serial(0), Serial(0, 2), Block(0, 2), Parallel(0), ShiftInwards(0, 4))],
-  *[(staged, lambda k, o=o: o, "a copy in local memory is laid out; cache_read comes later")   # type: ignore[misc]
-    for o in (Unroll(2, 2), Upcast(1, 2), Vectorize(1, 4), ShiftInwards(1, 3), Block(2, 2), Local(0, 2), Upcast(0, 2))],
+    for again in (Split(0, 2), Upcast(0, 2), Serial(0), Serial(0, 2), Block(0, 2), Parallel(0), ShiftInwards(0, 4))
+  ],
+  *[
+    (staged, lambda k, o=o: o, "a copy in local memory is laid out; cache_read comes later")  # type: ignore[misc]
+    for o in (Unroll(2, 2), Upcast(1, 2), Vectorize(1, 4), ShiftInwards(1, 3), Block(2, 2), Local(0, 2), Upcast(0, 2))
+  ],
   # parts of an axis
-  *[(elements, lambda k, c=c: c(0, 4), "4 does not divide the axis a0:10 GRID; pad it first")   # type: ignore[misc]
-    for c in (Split, Upcast, Vectorize, Local, Serial)],
+  *[
+    (elements, lambda k, c=c: c(0, 4), "4 does not divide the axis a0:10 GRID; pad it first")  # type: ignore[misc]
+    for c in (Split, Upcast, Vectorize, Local, Serial)
+  ],
   (elements, lambda k: Unroll(0, 2), "only a reduced axis is unrolled; upcast an output axis"),
   (rows, lambda k: Upcast(1, 2), "a reduced axis is unrolled, not upcast"),
   (rows, lambda k: Local(1, 2), "a reduced axis has no work-items"),
   (lambda: Vectorize(0, 2).apply(elements()), lambda k: Vectorize(1, 2), "the kernel has a LANE axis already"),
   (lambda: Vectorize(0, 2).apply(elements()), lambda k: ShiftInwards(1, 4), "the kernel has a LANE axis already"),
-  *[(lambda: adding(4), lambda k, c=c: c(*k.sequential, 2), "is gone through in order")   # type: ignore[misc]
-    for c in (Vectorize, Unroll, Serial, Block, ShiftInwards)],
+  *[
+    (lambda: adding(4), lambda k, c=c: c(*k.sequential, 2), "is gone through in order")  # type: ignore[misc]
+    for c in (Vectorize, Unroll, Serial, Block, ShiftInwards)
+  ],
   (lambda: adding(4), lambda k: Serial(*k.sequential), "is gone through in order"),
   (elements, lambda k: ShiftInwards(1, 8), "the axis a1:6 GRID is shorter than 8"),
   (lambda: adding(1), lambda k: ShiftInwards(k.axes[0].id, 8), "the kernel writes what it reads"),
   (lambda: adding(4), lambda k: ShiftInwards(next(a.id for a in k.axes if a.size == 17), 8), "the kernel writes what it reads"),
-  (lambda: elements().with_(axes=(Axis(7, 1, AxisKind.GRID), *elements().axes)), lambda k: Pad(7, 4), "a7:1 GRID has one element, which no"),
+  (
+    lambda: elements().with_(axes=(Axis(7, 1, AxisKind.GRID), *elements().axes)),
+    lambda k: Pad(7, 4),
+    "a7:1 GRID has one element, which no",
+  ),
   # several axes
   (elements, lambda k: Fuse(0, 0), "another axis of the kernel is fused with a0:10 GRID"),
   (elements, lambda k: Fuse(0, 5), "the kernel has axes a0:10 GRID, a1:6 GRID"),
@@ -195,7 +229,11 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Local(0, 2).apply(product()), lambda k: CacheRead(1, 2), "with work-items needs barriers, which are not made yet"),
   (blocks, lambda k: CacheRead(1, 2), "the kernel has blocks, which are read at once"),
   (elements, lambda k: CacheRead(1, 0), "a program reads one element of data1, there is nothing to copy first"),
-  (lambda: Upcast(0, 2).apply(table()), lambda k: CacheRead(indices(k), 0), "says where to read or write, and is read where that is done"),
+  (
+    lambda: Upcast(0, 2).apply(table()),
+    lambda k: CacheRead(indices(k), 0),
+    "says where to read or write, and is read where that is done",
+  ),
   (lambda: Upcast(0, 2).apply(table()), lambda k: CacheRead(indices(k), 0, each_round=True), "says where to read or write"),
   (product, lambda k: CacheRead(1, 1), "no read of data1 goes along a1"),
   (product, lambda k: CacheRead(9, 1), "no read of data9 goes along a1"),
@@ -208,13 +246,33 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (product, lambda k: TensorDescriptor(7), "neither reads nor writes data7 one element a place"),
   # fields
   (rows, lambda k: Warps(6), r"warps\(6\): a program has 1, 2, 4, 8, .. warps"),
-  (rows, lambda k: Upcast(0, 0), r"a0\.upcast\(0\): n is at least 1, got 0"), (rows, lambda k: Persistent(0), "programs is at least 1, got 0"),
-  (rows, lambda k: Pad(-1, 4), "axis is at least 0, got -1"), (rows, lambda k: Pad("a0", 4), "Pad: axis is int, got 'a0'"),   # type: ignore[arg-type]
-  (rows, lambda k: Pad(0, None), "Pad: n is int, got None"), (rows, lambda k: Stages(True), "n is int, got True"),   # type: ignore[arg-type]
-  (rows, lambda k: Upcast(0, 2.0), r"n is int \| None, got 2.0"), (rows, lambda k: Reorder(0, 1), "first is bool, got 1"),   # type: ignore[arg-type]
+  (rows, lambda k: Upcast(0, 0), r"a0\.upcast\(0\): n is at least 1, got 0"),
+  (rows, lambda k: Persistent(0), "programs is at least 1, got 0"),
+  (rows, lambda k: Pad(-1, 4), "axis is at least 0, got -1"),
+  (rows, lambda k: Pad("a0", 4), "Pad: axis is int, got 'a0'"),  # type: ignore[arg-type]
+  (rows, lambda k: Pad(0, None), "Pad: n is int, got None"),
+  (rows, lambda k: Stages(True), "n is int, got True"),  # type: ignore[arg-type]
+  (rows, lambda k: Upcast(0, 2.0), r"n is int \| None, got 2.0"),
+  (rows, lambda k: Reorder(0, 1), "first is bool, got 1"),  # type: ignore[arg-type]
   # JSON
-  *[(rows, lambda k, e=e: read(e), "is no Opt: a name of")   # type: ignore[misc]
-    for e in ([], ["overlap", 0, 8], ["pad", 0], ["pad", 0, 4, 4], ["pad", 0, "4"], [7], [["pad"], 0, 4], 7, None, "pad", {}, {"pad": 1})]]
+  *[
+    (rows, lambda k, e=e: read(e), "is no Opt: a name of")  # type: ignore[misc]
+    for e in (
+      [],
+      ["overlap", 0, 8],
+      ["pad", 0],
+      ["pad", 0, 4, 4],
+      ["pad", 0, "4"],
+      [7],
+      [["pad"], 0, 4],
+      7,
+      None,
+      "pad",
+      {},
+      {"pad": 1},
+    )
+  ],
+]
 
 
 @pytest.mark.parametrize("make, opt, why", REFUSED, ids=[str(i) for i in range(len(REFUSED))])
@@ -226,7 +284,9 @@ def test_refusals(make: Callable[[], Kernel], opt: Callable[[Kernel], Opt], why:
 def test_every_refusal_has_a_test() -> None:
   """Each ``raise`` in the files of Opts is come to by one of the cases above."""
   folder = Path(opts.__file__).resolve().parent
-  there = {(p.name, n.lineno) for p in folder.glob("*.py") for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Raise)}
+  there = {
+    (p.name, n.lineno) for p in folder.glob("*.py") for n in ast.walk(ast.parse(p.read_text())) if isinstance(n, ast.Raise)
+  }
   seen = set()
   for make, opt, _ in REFUSED:
     k = make()
@@ -239,7 +299,8 @@ def test_every_refusal_has_a_test() -> None:
 
 @pytest.mark.parametrize("cls", OPTS.values(), ids=list(OPTS))
 def test_text_and_json(cls: type[Opt]) -> None:
-  """A class is known by its name; its Opts read back from JSON, differ from others with other fields, and say what they change."""
+  """A class is known by its name; its Opts read back from JSON, differ from others with other fields, and say what they
+  change."""
   assert OPTS[cls.name] is cls and cls.__doc__ and ("→" in cls.__doc__ or cls in (Warps, Stages))
   rng, k = random.Random(cls.name), product()
   drawings = [drawn(cls, k, rng.choice) for _ in range(40)]
@@ -249,16 +310,32 @@ def test_text_and_json(cls: type[Opt]) -> None:
 
 
 def test_texts() -> None:
-  made = [Vectorize(0, 8), Upcast(3), Serial(1, 4), Fuse(0, 2), Reorder(1, first=False), CacheRead(1, 2), CacheRead(1, 2, each_round=True),
-          Persistent(132), TensorDescriptor(0), NonTemporal(0), Warps(8)]
+  made = [
+    Vectorize(0, 8),
+    Upcast(3),
+    Serial(1, 4),
+    Fuse(0, 2),
+    Reorder(1, first=False),
+    CacheRead(1, 2),
+    CacheRead(1, 2, each_round=True),
+    Persistent(132),
+    TensorDescriptor(0),
+    NonTemporal(0),
+    Warps(8),
+  ]
   assert " ".join(map(str, made)) == (
-    "a0.vectorize(8) a3.upcast() a1.serial(4) a0.fuse(a2) a1.reorder(first=False) data1.cache_read(a2) data1.cache_read(a2, each_round=True) "
-    "persistent(132) data0.tensor_descriptor() data0.non_temporal() warps(8)")
+    "a0.vectorize(8) a3.upcast() a1.serial(4) a0.fuse(a2) a1.reorder(first=False) data1.cache_read(a2) data1.cache_read(a2, "
+    "each_round=True) "
+    "persistent(132) data0.tensor_descriptor() data0.non_temporal() warps(8)"
+  )
   assert Upcast(0, 2) != Unroll(0, 2) and len({Upcast(0, 2), Unroll(0, 2), Upcast(0, 2)}) == 2
 
 
-TARGETS = {"lanes": Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10), "locals": Target("opencl", locals=True, cores=80),
-           "blocks": Target("triton", cores=4, blocks=True, descriptors=True)}
+TARGETS = {
+  "lanes": Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10),
+  "locals": Target("opencl", locals=True, cores=80),
+  "blocks": Target("triton", cores=4, blocks=True, descriptors=True),
+}
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
@@ -285,7 +362,8 @@ def test_neighbours_apply_or_are_refused(target: Target) -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_any_opt_applies_or_is_refused(name: str) -> None:
-  """Random Opts of every class on random kernels raise nothing but OptError, keep STOREs that equal no other, and leave a kernel that is legal."""
+  """Random Opts of every class on random kernels raise nothing but OptError, keep STOREs that equal no other, and leave a kernel
+  that is legal."""
   rng = random.Random(name)
   for k in kernels(name):
     lone = replace(k, body=tuple([type(s).unique(s.op, s.dtype, s.src, s.arg) for s in k.body]))

@@ -1,4 +1,5 @@
-"""A device without memory left: what is kept for reuse is given back first, then an error tells what lives, and nothing is broken."""
+"""A device without memory left: what is kept for reuse is given back first, then an error tells what lives, and nothing is
+broken."""
 from __future__ import annotations
 
 import gc
@@ -103,7 +104,8 @@ def test_a_step_that_fails_in_the_middle(device: str, after: int, monkeypatch: p
     except DeviceError as e: return str(e)
     return float(got[0]) if (got == got[0]).all() else got
   seen = [value(t) for t in (a, b, c)]
-  for got, delta in zip(seen, (1, 2, 3)): assert got in (delta, 2 * delta) or (isinstance(got, str) and "a part of a write that failed" in got)
+  for got, delta in zip(seen, (1, 2, 3)):
+    assert got in (delta, 2 * delta) or (isinstance(got, str) and "a part of a write that failed" in got)
   if all(isinstance(x, float) for x in seen):
     step()
     assert [value(t) for t in (a, b, c)] == [x + d for x, d in zip(seen, (1, 2, 3))]

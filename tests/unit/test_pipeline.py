@@ -147,15 +147,35 @@ def test_expand() -> None:
   k = Linearizer(row_sums()).unroll(1, 2).upcast(0, 2).kernel
   parts = pipeline.run(Parts.of(k), None, "additions", "expand")
   part, = parts.all()
-  assert len(part.roots) == 2 and all(len(r.src[2].src) == 2 for r in part.roots)   # a STORE a row, a REDUCE of two sources in each
+  # a STORE a row, a REDUCE of two sources in each
+  assert len(part.roots) == 2 and all(len(r.src[2].src) == 2 for r in part.roots)
   assert all(s.dtype is dtypes.index for r in part.roots for s in r.src[1:2])
 
 
 def test_place_and_widths() -> None:
   ordered = pipeline.run(Parts.of(row_sums()), None, "additions", "place")
   linear = pipeline.run(ordered, None, "widths", "widths")
-  assert [u.op.name for u in ordered] == [u.op.name for u in linear] == [
-    "DEFINE_GLOBAL", "DEFINE_GLOBAL", "SPECIAL", "DEFINE_ACC", "CONST", "CONST", "ALU", "LOOP", "ALU", "LOAD", "ALU", "PHI", "ENDLOOP", "STORE"]
+  assert (
+    [u.op.name for u in ordered]
+    == [u.op.name for u in linear]
+    == [
+      "DEFINE_GLOBAL",
+      "DEFINE_GLOBAL",
+      "SPECIAL",
+      "DEFINE_ACC",
+      "CONST",
+      "CONST",
+      "ALU",
+      "LOOP",
+      "ALU",
+      "LOAD",
+      "ALU",
+      "PHI",
+      "ENDLOOP",
+      "STORE",
+    ]
+  )
+
   def widths(uops: UOpList) -> set[Any]: return {u.dtype for u in uops if u.dtype.kind == "i" and u.op is not Ops.ENDLOOP}
   assert widths(ordered) == {dtypes.index} and widths(linear) == {dtypes.int32}
   far = pipeline.run(Parts.of(scheduled(Tensor.empty(1 << 20, 1 << 12) + 1)), None, "additions", "widths")
@@ -173,7 +193,9 @@ def test_a_statement_may_stand_in_loops_that_come_twice() -> None:
   want = 3.0
   for _ in range(3): want = want * 2 + 2
   for opts in (False, True):
-    np.testing.assert_array_equal(run(k, NumpyDevice(), [np.zeros((2, 4), np.float32)], opts)[0], np.full((2, 4), want, np.float32))
+    np.testing.assert_array_equal(
+      run(k, NumpyDevice(), [np.zeros((2, 4), np.float32)], opts)[0], np.full((2, 4), want, np.float32)
+    )
 
 
 # ---- between the passes
@@ -205,7 +227,9 @@ def test_copies_that_were_not_made_are_refused() -> None:
 
 def test_each_pass_takes_what_the_one_before_gives() -> None:
   for one, two in zip(pipeline.PASSES, pipeline.PASSES[1:]): assert one.gives == two.takes
-  assert all((p.about.__doc__ or "").strip() for p in pipeline.PASSES) and len({p.name for p in pipeline.PASSES}) == len(pipeline.PASSES)
+  assert all((p.about.__doc__ or "").strip() for p in pipeline.PASSES) and len({p.name for p in pipeline.PASSES}) == len(
+    pipeline.PASSES
+  )
 
 
 # ---- looking
@@ -216,7 +240,8 @@ def test_show_prints_the_form_after_passes(capsys: pytest.CaptureFixture[str]) -
   assert "after widths" in out and "UOps.PHI" in out and "after place" not in out
   with config(show="tiles"): pipeline.prepare(k, None, "r_4_8")
   assert capsys.readouterr().out == f"---- r_4_8 after tiles\n{index_form(k)}\n"
-  with config(show="fold"), pytest.raises(ConfigError, match="no pass 'fold'; passes: tiles, statements, opts"): pipeline.linearize(k)
+  with config(show="fold"), pytest.raises(ConfigError, match="no pass 'fold'; passes: tiles, statements, opts"):
+    pipeline.linearize(k)
 
 
 def test_the_list_prints_itself() -> None:

@@ -61,11 +61,15 @@ def matmul(m: int, n: int, k: int, bm: int, bn: int, bk: int) -> Kernel:
   c, x, y = b.param((m, n), written=True), b.param((m, k)), b.param((k, n))
   acc = b.variable((bm, bn))
   product = (x[at(gi, bm, i), at(gk, bk, l)] * y[at(gk, bk, l), at(gj, bn, j)]).sum(l)
-  return b.kernel(acc.set((i, j), 0), for_(gk, acc.set((i, j), acc[i, j] + product)), c.set((at(gi, bm, i), at(gj, bn, j)), acc[i, j]))
+  return b.kernel(
+    acc.set((i, j), 0), for_(gk, acc.set((i, j), acc[i, j] + product)), c.set((at(gi, bm, i), at(gj, bn, j)), acc[i, j])
+  )
 
 
-@pytest.mark.parametrize("sizes", [(16, 32, 24, 8, 16, 8), (32, 32, 32, 16, 16, 8), (15, 14, 6, 5, 7, 3), (32, 64, 16, 32, 32, 16),
-                                   (32, 256, 32, 32, 32, 16)])
+@pytest.mark.parametrize(
+  "sizes",
+  [(16, 32, 24, 8, 16, 8), (32, 32, 32, 16, 16, 8), (15, 14, 6, 5, 7, 3), (32, 64, 16, 32, 32, 16), (32, 256, 32, 32, 32, 16)],
+)
 def test_accumulator_over_blocks(dev: Device, opts: bool, sizes: tuple[int, ...]) -> None:
   m, n, k = sizes[:3]
   x, y = ints(m, k), ints(k, n, seed=1)
@@ -77,8 +81,12 @@ def fibonacci() -> Kernel:
   g, k = b.grid(4), b.loop(10)
   out = b.param((4,), I32, True)
   x, y, t = (b.variable((), I32) for _ in range(3))
-  return b.kernel(x.set((), 0), y.set((), value(g, I32) + 1), for_(k, t.set((), x[()] + y[()]), x.set((), y[()]), y.set((), t[()])),
-                  out.set(g, x[()]))
+  return b.kernel(
+    x.set((), 0),
+    y.set((), value(g, I32) + 1),
+    for_(k, t.set((), x[()] + y[()]), x.set((), y[()]), y.set((), t[()])),
+    out.set(g, x[()]),
+  )
 
 
 def test_swap(dev: Device, opts: bool) -> None:
@@ -118,10 +126,12 @@ def test_if_else(dev: Device, opts: bool) -> None:
   g, i = b.grid(6), b.tile(16)
   out, x, flag = b.param((6, 16), written=True), b.param((6, 16)), b.param((6,), I32)
   v = b.variable((16,))
-  kernel = b.kernel(v.set(i, x[g, i]),
-                    if_(flag[g] > 0, [v.set(i, v[i] * 2), if_(flag[g] > 1, [v.set(i, v[i] + 100)])], [v.set(i, v[i] - 1), out.set((g, i), v[i])]),
-                    if_(flag[g] > 0, [out.set((g, i), v[i])]),
-                    if_(flag[g] < -1, [], [out.set((g, i), out[g, i] + 1)]))
+  kernel = b.kernel(
+    v.set(i, x[g, i]),
+    if_(flag[g] > 0, [v.set(i, v[i] * 2), if_(flag[g] > 1, [v.set(i, v[i] + 100)])], [v.set(i, v[i] - 1), out.set((g, i), v[i])]),
+    if_(flag[g] > 0, [out.set((g, i), v[i])]),
+    if_(flag[g] < -1, [], [out.set((g, i), out[g, i] + 1)]),
+  )
   x_, f = ints(6, 16), np.array([0, 1, 2, -1, -2, 5], np.int32)
   want = np.where(f[:, None] > 0, x_ * 2 + np.where(f[:, None] > 1, 100, 0), x_ - 1) + np.where(f[:, None] < -1, 0, 1)
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((6, 16), np.float32), x_, f], opts)[0], want)
@@ -133,9 +143,13 @@ def test_while(dev: Device, opts: bool) -> None:
   g = b.grid(7)
   out, rounds, x = b.param((7,), written=True), b.param((7,), I32, True), b.param((7,))
   y, n = b.variable(), b.variable((), I32)
-  kernel = b.kernel(y.set((), x[g]), n.set((), 0),
-                    while_((y[()] * y[()] - x[g]).abs() > x[g] * 1e-4, y.set((), (y[()] + x[g] / y[()]) * 0.5), n.set((), n[()] + 1)),
-                    out.set(g, y[()]), rounds.set(g, n[()]))
+  kernel = b.kernel(
+    y.set((), x[g]),
+    n.set((), 0),
+    while_((y[()] * y[()] - x[g]).abs() > x[g] * 1e-4, y.set((), (y[()] + x[g] / y[()]) * 0.5), n.set((), n[()] + 1)),
+    out.set(g, y[()]),
+    rounds.set(g, n[()]),
+  )
   x_ = np.array([1, 2, 100, 1e4, 0.5, 1e6, 9], np.float32)
   got, count, _ = run(kernel, dev, [np.zeros(7, np.float32), np.zeros(7, np.int32), x_], opts)
   np.testing.assert_allclose(got, np.sqrt(x_), rtol=1e-4)
@@ -148,8 +162,11 @@ def test_while_over_a_tile(dev: Device, opts: bool) -> None:
   g, r, i, k = b.grid(3), b.loop(2), b.tile(16), b.loop(3)
   out, x = b.param((3, 16), written=True), b.param((3, 16))
   v = b.variable((16,))
-  kernel = b.kernel(v.set(i, x[g, i]), for_(r, while_(v[i].reduce(MAX, i) < (value(r) + 1) * 50, for_(k, v.set(i, v[i] + value(k)))),
-                                            v.set(i, v[i] + 1)), out.set((g, i), v[i]))
+  kernel = b.kernel(
+    v.set(i, x[g, i]),
+    for_(r, while_(v[i].reduce(MAX, i) < (value(r) + 1) * 50, for_(k, v.set(i, v[i] + value(k)))), v.set(i, v[i] + 1)),
+    out.set((g, i), v[i]),
+  )
   x_ = ints(3, 16) + np.array([[0], [30], [200]], np.float32)
   want = x_.copy()
   for row in want:
@@ -172,8 +189,23 @@ def test_dynamic_end(dev: Device, opts: bool, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["add", "max", "min"])
-@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64, dtypes.float32, dtypes.float64, dtypes.float16,
-                                   dtypes.bfloat16, dtypes.int8, dtypes.uint8, dtypes.int16], ids=str)
+@pytest.mark.parametrize(
+  "dtype",
+  [
+    dtypes.int32,
+    dtypes.uint32,
+    dtypes.int64,
+    dtypes.uint64,
+    dtypes.float32,
+    dtypes.float64,
+    dtypes.float16,
+    dtypes.bfloat16,
+    dtypes.int8,
+    dtypes.uint8,
+    dtypes.int16,
+  ],
+  ids=str,
+)
 def test_atomic(dev: Device, opts: bool, how: str, dtype: Any) -> None:
   """Many programs update few places: from scalars, from tiles, to places that are loaded."""
   b = Builder()
@@ -200,7 +232,11 @@ def test_scan(dev: Device, opts: bool, fn: BinaryOps, reverse: bool, axis: int) 
   g, i, j = b.grid(3), b.tile(5), b.tile(16)
   out, x = b.param((3, 5, 16), written=True), b.param((3, 5, 16))
   v = b.variable((5, 16))
-  kernel = b.kernel(v.set((i, j), (x[g, i, j] * 2).scan(fn, (i, j)[axis], reverse)), v.set((i, j), v[i, j].scan(ADD, j)), out.set((g, i, j), v[i, j]))
+  kernel = b.kernel(
+    v.set((i, j), (x[g, i, j] * 2).scan(fn, (i, j)[axis], reverse)),
+    v.set((i, j), v[i, j].scan(ADD, j)),
+    out.set((g, i, j), v[i, j]),
+  )
   x_ = ints(3, 5, 16)
   y = np.flip(x_ * 2, axis + 1) if reverse else x_ * 2
   y = (np.cumsum if fn is ADD else np.maximum.accumulate)(y, axis + 1)
@@ -231,8 +267,14 @@ def test_transposed_read_and_swap_in_place(dev: Device, opts: bool) -> None:
   i, j = b.tile(16), b.tile(16)
   out, x = b.param((16, 16), written=True), b.param((16, 16))
   v, w = b.variable((16, 16)), b.variable((16, 16))
-  kernel = b.kernel(v.set((i, j), x[i, j]), w.set((i, j), v[j, i] * 2), v.set((i, j), v[j, i] + w[i, j]), v.set((i, j), v[j, i].scan(ADD, j)),
-                    out.set((i, j), v[i, j]), out.set((i, j), out[j, i] + 1))
+  kernel = b.kernel(
+    v.set((i, j), x[i, j]),
+    w.set((i, j), v[j, i] * 2),
+    v.set((i, j), v[j, i] + w[i, j]),
+    v.set((i, j), v[j, i].scan(ADD, j)),
+    out.set((i, j), v[i, j]),
+    out.set((i, j), out[j, i] + 1),
+  )
   x_ = ints(16, 16)
   want = np.cumsum((x_.T * 3).T, 1).T + 1
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((16, 16), np.float32), x_], opts)[0], want)
@@ -259,8 +301,14 @@ def test_two_loops_and_equal_statements(dev: Device, opts: bool) -> None:
   out, x = b.param((2, 12), written=True), b.param((2, 12))
   v = b.variable((12,))
   twice = v.set(i, v[i] * 2)
-  kernel = b.kernel(v.set(i, x[g, i]), for_(k, v.set(i, v[i] + value(k))), for_(l, v.set(i, v[i] + x[g, i] * value(l)), twice), twice, twice,
-                    out.set((g, i), v[i]))
+  kernel = b.kernel(
+    v.set(i, x[g, i]),
+    for_(k, v.set(i, v[i] + value(k))),
+    for_(l, v.set(i, v[i] + x[g, i] * value(l)), twice),
+    twice,
+    twice,
+    out.set((g, i), v[i]),
+  )
   x_ = ints(2, 12)
   want = x_ + 3
   for n in range(4): want = (want + x_ * n) * 2
@@ -275,10 +323,16 @@ def test_gates_and_narrow_variables(dev: Device, opts: bool) -> None:
   out, x = b.param((40,), written=True), b.param((40,))
   h, flag, big = b.variable((16,), dtypes.float16), b.variable((16,), dtypes.bool), b.variable((16, 512))
   inside = ix.lt(at(g, 16, i), 40)
-  kernel = b.kernel(h.set(i, x.load(at(g, 16, i), inside).cast(dtypes.float16)), flag.set(i, h[i] > 0),
-                    big.set((i, j), h[i].cast(F32) + value(j)), out.set(at(g, 16, i), flag[i].where(big[i, j].sum(j), h[i].cast(F32)), inside))
+  kernel = b.kernel(
+    h.set(i, x.load(at(g, 16, i), inside).cast(dtypes.float16)),
+    flag.set(i, h[i] > 0),
+    big.set((i, j), h[i].cast(F32) + value(j)),
+    out.set(at(g, 16, i), flag[i].where(big[i, j].sum(j), h[i].cast(F32)), inside),
+  )
   x_ = ints(40)
-  np.testing.assert_array_equal(run(kernel, dev, [np.zeros(40, np.float32), x_], opts)[0], np.where(x_ > 0, x_ * 512 + 511 * 256, x_))
+  np.testing.assert_array_equal(
+    run(kernel, dev, [np.zeros(40, np.float32), x_], opts)[0], np.where(x_ > 0, x_ * 512 + 511 * 256, x_)
+  )
 
 
 def test_mistakes_that_numpy_finds() -> None:
@@ -299,11 +353,17 @@ def test_what_the_verifier_refuses() -> None:
   i, k = b.tile(4), b.loop(3)
   out = b.param((4,), written=True)
   v = b.variable((4,))
-  for message, statement in [("INDEX of 2 dimensions into variable 'v0'", v.set((i, i), 0)), ("whole value", out.set(i, v[i].scan(ADD, i))),
-                             ("only one program sees", v.atomic("add", i, 1)), ("arg of ATOMIC", out.atomic("mul", i, 1)),
-                             ("binds that axis", for_(k, v.set(0, value(k).sum(k)))), ("condition of IF is a bool", if_(v[0], [])),
-                             ("STOREs? of a value|depends on axis 1 of 4", v.set(0, value(i)))]:
-    with pytest.raises(VerifyError, match=message): lines(b.kernel(statement))
+  for message, statement in [
+    ("INDEX of 2 dimensions into variable 'v0'", v.set((i, i), 0)),
+    ("whole value", out.set(i, v[i].scan(ADD, i))),
+    ("only one program sees", v.atomic("add", i, 1)),
+    ("arg of ATOMIC", out.atomic("mul", i, 1)),
+    ("binds that axis", for_(k, v.set(0, value(k).sum(k)))),
+    ("condition of IF is a bool", if_(v[0], [])),
+    ("STOREs? of a value|depends on axis 1 of 4", v.set(0, value(i))),
+  ]:
+    with pytest.raises(VerifyError, match=message):
+      lines(b.kernel(statement))
   lone = UOp.unique(Ops.BREAK, dtypes.bool, (E(UOp.const(dtypes.bool, True)).u,))
   with pytest.raises(VerifyError, match="body of a kernel is statements|does not belong"): lines(b.kernel(lone))
 
@@ -338,9 +398,13 @@ store data0[a0 * 8 + a2, a4] = v2[a2, a4] / v1[a2]"""
   g, i = b.grid(6), b.tile(16)
   out, x = b.param((6, 16), written=True), b.param((6, 16))
   v = b.variable((16,))
-  kernel = b.kernel(v.set(i, x[g, i].scan(ADD, i, True)), v.set(i, v[i].sort(i, True)),
-                    if_(x[g, 0] > 0, [v.set(i, v[i].exp() * v[i].exp())], [out.set((g, i), v[i])]), if_(x[g, 0] < 1, [], [v.set(i, 0)]),
-                    while_(v[0] < 3, out.atomic("add", (g, i), v[i])))
+  kernel = b.kernel(
+    v.set(i, x[g, i].scan(ADD, i, True)),
+    v.set(i, v[i].sort(i, True)),
+    if_(x[g, 0] > 0, [v.set(i, v[i].exp() * v[i].exp())], [out.set((g, i), v[i])]),
+    if_(x[g, 0] < 1, [], [v.set(i, 0)]),
+    while_(v[0] < 3, out.atomic("add", (g, i), v[i])),
+  )
   assert index_form(kernel).split("variable\n")[-1] == """\
 v0[a1] = scan[sum, a1, reverse](data1[a0, a1])
 v0[a1] = sort[a1, descending](v0[a1])
@@ -391,11 +455,21 @@ def test_blocks_stay_for_targets_that_have_them() -> None:
   i, j = b.tile(8), b.tile(8)
   out, x = b.param((16, 8), written=True), b.param((16, 24))
   v, w = b.variable((8, 8)), b.variable((8,))
-  kernel = b.kernel(v.set((i, j), 0), for_(k, v.set((i, j), v[i, j] + x[at(g, 8, i), at(k, 8, j)])), v.set((i, j), v[j, i].scan(ADD, j)),
-                    w.set(i, v[i, j].sum(j)), if_(w[0] > 0, [w.set(i, w[i].sort(i))]), out.set((at(g, 8, i), j), v[i, j] / w[i]))
+  kernel = b.kernel(
+    v.set((i, j), 0),
+    for_(k, v.set((i, j), v[i, j] + x[at(g, 8, i), at(k, 8, j)])),
+    v.set((i, j), v[j, i].scan(ADD, j)),
+    w.set(i, v[i, j].sum(j)),
+    if_(w[0] > 0, [w.set(i, w[i].sort(i))]),
+    out.set((at(g, 8, i), j), v[i, j] / w[i]),
+  )
   uops = lines(kernel, Target("triton", blocks=True))
   count = {op: sum(u.op is op for u in uops) for op in Ops}
-  assert count[Ops.LOOP] == 1 and count[Ops.RANGE] == 2 and count[Ops.SCAN] == count[Ops.SORT] == count[Ops.REDUCE] == count[Ops.IF] == 1
+  assert (
+    count[Ops.LOOP] == 1
+    and count[Ops.RANGE] == 2
+    and count[Ops.SCAN] == count[Ops.SORT] == count[Ops.REDUCE] == count[Ops.IF] == 1
+  )
 
 
 def ragged(m: int, n: int, k: int, block: int) -> Kernel:
@@ -407,7 +481,9 @@ def ragged(m: int, n: int, k: int, block: int) -> Kernel:
   c, x, y = b.param((m, n), written=True), b.param((m, k)), b.param((k, n))
   acc = b.variable((block, block))
   row, column, inner = at(gi, block, i), at(gj, block, j), at(gk, block, l)
-  product = x.load((row, inner), ix.both(ix.lt(row, m), ix.lt(inner, k))) * y.load((inner, column), ix.both(ix.lt(inner, k), ix.lt(column, n)))
+  product = x.load((row, inner), ix.both(ix.lt(row, m), ix.lt(inner, k))) * y.load(
+    (inner, column), ix.both(ix.lt(inner, k), ix.lt(column, n))
+  )
   return b.kernel(acc.set((i, j), 0), for_(gk, acc.set((i, j), acc[i, j] + product.sum(l))),
                   c.set((row, column), acc[i, j], ix.both(ix.lt(row, m), ix.lt(column, n))))
 
@@ -418,7 +494,9 @@ def test_whole_tiles_have_no_masks(dev: Device, opts: bool) -> None:
   kernel = ragged(20, 41, 37, 16)
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((20, 41), np.float32), x, y], opts)[0], x @ y)
   uops = lines(kernel, AVX2)
-  assert sum(u.op is Ops.ELSE for u in uops) == 2 and any(u.op is Ops.LOAD and u.dtype.count > 1 and len(u.src) == 2 for u in uops)
+  assert sum(u.op is Ops.ELSE for u in uops) == 2 and any(
+    u.op is Ops.LOAD and u.dtype.count > 1 and len(u.src) == 2 for u in uops
+  )
 
 
 def test_a_product_stages_what_it_reads_again() -> None:

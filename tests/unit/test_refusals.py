@@ -83,9 +83,9 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("triu text", lambda: f(2, 2).triu("a"), ArgumentError, ["triu", "'a'"]),
   ("full inf", lambda: Tensor.full((2,), math.inf, dtype="int32"), ArgumentError, ["inf", "int32"]),
   ("full range", lambda: Tensor.full((2,), 1e10, dtype="int32"), ArgumentError, ["10000000000", "int32"]),
-  ("huge int", lambda: f(2) + 10 ** 400, ArgumentError, ["bits", "float32"]),
+  ("huge int", lambda: f(2) + 10**400, ArgumentError, ["bits", "float32"]),
   ("list inf", lambda: Tensor([1.0, math.inf], dtype="int32"), ArgumentError, ["inf", "int32"]),
-  ("array range", lambda: Tensor(np.array([2.0 ** 31]), dtype="int32"), ArgumentError, ["2147483648", "int32"]),
+  ("array range", lambda: Tensor(np.array([2.0**31]), dtype="int32"), ArgumentError, ["2147483648", "int32"]),
   ("array negative", lambda: Tensor(np.array([-1.5], np.float16), dtype="uint8"), ArgumentError, ["-1", "uint8"]),
   ("roll float", lambda: f(4).roll(0.5), ArgumentError, ["roll", "0.5"]),
   ("roll axis", lambda: f(4).roll(1, 0.5), ArgumentError, ["roll", "0.5"]),
@@ -115,7 +115,12 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("normal std", lambda: Tensor.normal(2, std=-1), ArgumentError, ["std", "-1"]),
   ("multinomial float", lambda: f(4).multinomial(1.5), ArgumentError, ["1.5"]),
   ("batchnorm invstd", lambda: f(2, 3, 4).batchnorm(None, None, f(3), f(2, 3)), ShapeError, ["invstd", "(2, 3)", "(1, 3, 1)"]),
-  ("batchnorm order", lambda: f(2, 3, 4).batchnorm(None, None, f(3, 4), f(4, 3), (1, 2)), ShapeError, ["invstd", "(4, 3)", "(3, 4)"]),
+  (
+    "batchnorm order",
+    lambda: f(2, 3, 4).batchnorm(None, None, f(3, 4), f(4, 3), (1, 2)),
+    ShapeError,
+    ["invstd", "(4, 3)", "(3, 4)"],
+  ),
   ("nll weight", lambda: f(2, 3).nll_loss(i(2), f(2)), ShapeError, ["weight", "(2,)", "(3,)"]),
   ("mse number", lambda: f(2, 3).mse_loss(1.0), ShapeError, ["()", "(2, 3)"]),
   ("ignore_index", lambda: f(2, 3).cross_entropy(i(2), ignore_index=0.5), ArgumentError, ["ignore_index", "0.5"]),
@@ -257,9 +262,9 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("target", lambda: leaf(2).sum().gradient(f(3)), GradientError, ["target 0", "(3,)"]),
   ("int target", lambda: leaf(2).sum().gradient(i(3)), GradientError, ["int32"]),
   # values of the wrong kind
-  ("ints of 70 bits", lambda: Tensor([1, 2 ** 70]), ArgumentError, ["1180591620717411303424", "int"]),
-  ("ints of two signs", lambda: Tensor([2 ** 63, -1]), ArgumentError, ["9223372036854775808", "-1"]),
-  ("ints and floats", lambda: Tensor([10 ** 400, 0.5]), ArgumentError, ["1329 bits"]),
+  ("ints of 70 bits", lambda: Tensor([1, 2**70]), ArgumentError, ["1180591620717411303424", "int"]),
+  ("ints of two signs", lambda: Tensor([2**63, -1]), ArgumentError, ["9223372036854775808", "-1"]),
+  ("ints and floats", lambda: Tensor([10**400, 0.5]), ArgumentError, ["1329 bits"]),
   ("lists of None", lambda: Tensor([1, None]), DTypeError, ["NoneType"]),
   ("lists of tensors", lambda: Tensor([f(), f()]), DTypeError, ["Tensor.stack"]),
   ("deep lists", lambda: Tensor(_nested(70)), ShapeError, ["70 deep", "64"]),
@@ -267,7 +272,12 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("cat of an empty list", lambda: Tensor.cat([]), ArgumentError, ["cat", "no Tensor"]),
   ("stack of numbers", lambda: Tensor.stack((1, 2)), ArgumentError, ["stack", "(1, 2)"]),
   ("cat with text", lambda: f(2).cat("text"), ArgumentError, ["cat", "'text'"]),
-  ("float stride", lambda: f(1, 1, 4, 4).conv2d(f(1, 1, 2, 2), stride=1.5), ArgumentError, ["conv2d", "stride", "1.5", "whole number"]),
+  (
+    "float stride",
+    lambda: f(1, 1, 4, 4).conv2d(f(1, 1, 2, 2), stride=1.5),
+    ArgumentError,
+    ["conv2d", "stride", "1.5", "whole number"],
+  ),
   ("text weight", lambda: f(1, 1, 4, 4).conv2d("w"), ArgumentError, ["conv2d", "weight", "'w'", "tensor"]),
   ("float kernel", lambda: f(1, 4, 4).max_pool2d(1.5), ArgumentError, ["max_pool2d", "kernel_size", "1.5"]),
   ("no kernel", lambda: f(1, 4, 4).max_pool2d(()), ArgumentError, ["kernel_size", "()"]),
@@ -281,10 +291,10 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("text index", lambda: f(3)["a"], DTypeError, ["str"]),
   ("65 dimensions", lambda: Tensor.ones(*[1] * 65), ArgumentError, ["65", "64"]),
   ("65 new dimensions", lambda: f(1)[(None,) * 64], IndexOutOfRangeError, ["65", "64"]),
-  ("a size of 70 bits", lambda: Tensor.zeros(2 ** 70), ArgumentError, ["zeros", str(2 ** 63 - 1)]),
-  ("more than memory", lambda: Tensor.zeros(2 ** 40, 2 ** 40), ArgumentError, ["(1099511627776, 1099511627776)"]),
-  ("thousands of digits", lambda: f(2) + 10 ** 5000, ArgumentError, ["16610 bits", "float32"]),
-  ("index of thousands of digits", lambda: f(2)[10 ** 5000], IndexOutOfRangeError, ["16610 bits"]),
+  ("a size of 70 bits", lambda: Tensor.zeros(2**70), ArgumentError, ["zeros", str(2**63 - 1)]),
+  ("more than memory", lambda: Tensor.zeros(2**40, 2**40), ArgumentError, ["(1099511627776, 1099511627776)"]),
+  ("thousands of digits", lambda: f(2) + 10**5000, ArgumentError, ["16610 bits", "float32"]),
+  ("index of thousands of digits", lambda: f(2)[10**5000], IndexOutOfRangeError, ["16610 bits"]),
   ("cast to None", lambda: f(2).cast(None), DTypeError, ["None", "float32"]),  # type: ignore[arg-type]
   ("dtype of an array", lambda: f(2).cast(np.zeros(2)), DTypeError, ["array"]),  # type: ignore[arg-type]
   ("device of a list", lambda: f(2).to(["CPU"]), DeviceError, ["CPU"]),  # type: ignore[arg-type]
@@ -301,7 +311,12 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("training of text", lambda: setattr(Tensor, "training", "no"), ArgumentError, ["Tensor.training", "'no'"]),
   ("no parameters", lambda: ntgrad.nn.optim.SGD([]), ArgumentError, ["SGD", "none of the 0 params"]),
   ("a rate that is no number", lambda: ntgrad.nn.optim.Adam([leaf(2)], lr=float("nan")), ArgumentError, ["Adam", "lr is nan"]),
-  ("an array for a layer", lambda: ntgrad.nn.Linear(2, 3)(np.ones(2)), ArgumentError, ["nn.Linear", "x is an array", "Tensor(..)"]),  # type: ignore
+  (
+    "an array for a layer",
+    lambda: ntgrad.nn.Linear(2, 3)(np.ones(2)),
+    ArgumentError,
+    ["nn.Linear", "x is an array", "Tensor(..)"],
+  ),  # type: ignore
   ("jit of a number", lambda: ntgrad.jit(5), ArgumentError, ["TinyJit", "fn is 5", "function"]),
 ]
 

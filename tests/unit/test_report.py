@@ -32,7 +32,8 @@ def test_schedules(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   lines = [line for line in shown(2, capsys, 32).splitlines() if line.startswith("***")]
   assert len(lines) == 2
-  for i, line in enumerate(lines): assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +[\d.]+ GFLOP/s +[\d.]+ GB/s", line), line
+  for i, line in enumerate(lines):
+    assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +[\d.]+ GFLOP/s +[\d.]+ GB/s", line), line
 
 
 def test_levels_are_nested_and_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,13 +43,20 @@ def test_levels_are_nested_and_in_order(capsys: pytest.CaptureFixture[str]) -> N
     for i, mark in enumerate(marks[:6 if level == 6 else level]): assert mark in text, f"level {level} lacks {marks[i]}"
     for mark in marks[level:]: assert mark not in text, f"level {level} has {mark}"
   text = texts[4]
-  at = [text.index(m) for m in ("schedule 1", "<-", "── E_", "axes   ", "data0", "GRID (", "body", "source", "linear UOps", "── runs", "***")]
+  at = [
+    text.index(m)
+    for m in ("schedule 1", "<-", "── E_", "axes   ", "data0", "GRID (", "body", "source", "linear UOps", "── runs", "***")
+  ]
   assert at == sorted(at)
 
 
 def test_a_kernel_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
   text = shown(5, capsys, 50)
-  assert text.count("axes   ") == text.count("linear UOps") == 1 and text.count("schedule ") == 2 and len(re.findall(r"^\*\*\* ", text, re.M)) == 2
+  assert (
+    text.count("axes   ") == text.count("linear UOps") == 1
+    and text.count("schedule ") == 2
+    and len(re.findall(r"^\*\*\* ", text, re.M)) == 2
+  )
 
 
 def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +64,17 @@ def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
   assert "\x1b[32m" in shown(3, capsys, 53, color=1)
 
 
-@pytest.mark.parametrize("value, text", [
-  (0, "    0  B"), (999, "  999 B"), (1000, " 1.00 kB"), (1.5e6, " 1.50 MB"), (123456, "  123 kB"), (2e-5, " 20.0 µB"), (9.996e2, " 1.00 kB"),
-  (5e-9, "  5.0 nB")])
+@pytest.mark.parametrize(
+  "value, text",
+  [
+    (0, "    0  B"),
+    (999, "  999 B"),
+    (1000, " 1.00 kB"),
+    (1.5e6, " 1.50 MB"),
+    (123456, "  123 kB"),
+    (2e-5, " 20.0 µB"),
+    (9.996e2, " 1.00 kB"),
+    (5e-9, "  5.0 nB"),
+  ],
+)
 def test_numbers_with_units(value: float, text: str) -> None: assert report.scaled(value, "B") == text

@@ -1,4 +1,5 @@
-"""The scheduling rules of docs/architecture.md, each with the kernels that it must give. Most run nothing; the rest check values too."""
+"""The scheduling rules of docs/architecture.md, each with the kernels that it must give. Most run nothing; the rest check values
+too."""
 from __future__ import annotations
 
 import gc
@@ -21,7 +22,10 @@ E = Tensor.empty
 
 
 def items(*tensors: Tensor, cores: int = 2) -> list[ScheduleItem]: return schedule_graph([sink_of(t) for t in tensors], cores)[1]
-def kernels(*tensors: Tensor, cores: int = 2) -> list[Kernel]: return [i.ast for i in items(*tensors, cores=cores) if i.ast is not None]
+def kernels(*tensors: Tensor, cores: int = 2) -> list[Kernel]:
+  return [i.ast for i in items(*tensors, cores=cores) if i.ast is not None]
+
+
 def alu(k: Kernel) -> int: return sum(u.op is Ops.ALU and u.dtype.name != "index" for u in k.nodes)
 
 
@@ -34,19 +38,27 @@ ONE: dict[str, Callable[[], list[Tensor]]] = {
   "elementwise chain": lambda: [(E(8, 8) + 1).relu().exp() * E(8, 8)],
   "movement costs nothing": lambda: [E(4, 6).T.reshape(3, 8).flip(1).pad(((1, 1), (0, 0))) + 1],
   "broadcast": lambda: [E(8, 1) * E(1, 6) + E(6)],
-  "softmax": lambda: [E(8, 32).softmax(-1)], "softmax over another axis": lambda: [E(8, 32).softmax(0)],
-  "log softmax": lambda: [E(8, 32).log_softmax(-1)], "softmax of a sum": lambda: [(E(8, 32) + E(32)).softmax(-1) * 2],
-  "layer norm": lambda: [E(8, 32).layernorm()], "layer norm, weighted": lambda: [E(8, 32).layernorm() * E(32) + E(32)],
+  "softmax": lambda: [E(8, 32).softmax(-1)],
+  "softmax over another axis": lambda: [E(8, 32).softmax(0)],
+  "log softmax": lambda: [E(8, 32).log_softmax(-1)],
+  "softmax of a sum": lambda: [(E(8, 32) + E(32)).softmax(-1) * 2],
+  "layer norm": lambda: [E(8, 32).layernorm()],
+  "layer norm, weighted": lambda: [E(8, 32).layernorm() * E(32) + E(32)],
   "cross entropy a row": lambda: [E(8, 32).sparse_categorical_crossentropy(index(8), reduction="none")],
-  "variance": lambda: [E(8, 32).var(1)], "matmul": lambda: [E(8, 16) @ E(16, 4)],
+  "variance": lambda: [E(8, 32).var(1)],
+  "matmul": lambda: [E(8, 16) @ E(16, 4)],
   "matmul + bias + relu": lambda: [(E(8, 16) @ E(16, 4) + E(4)).relu()],
-  "cheap prologue": lambda: [(E(8, 16) * 2) @ E(16, 4)], "cast prologue": lambda: [E(8, 16, dtype="float16").float() @ E(16, 4)],
+  "cheap prologue": lambda: [(E(8, 16) * 2) @ E(16, 4)],
+  "cast prologue": lambda: [E(8, 16, dtype="float16").float() @ E(16, 4)],
   "convolution + bias + relu": lambda: [E(2, 3, 8, 8).conv2d(E(4, 3, 3, 3), E(4)).relu()],
   "batch norm in use": lambda: [E(2, 3, 4, 4).batchnorm(E(3), E(3), E(3), E(3))],
-  "two outputs": lambda: [(x := E(8, 8)) + 1, x * 2], "value and its use": lambda: [(y := E(8, 8).exp()), y * 2],
-  "diamond at one index": lambda: [(y := E(8, 8).exp().sin()) * 2 + y], "cheap diamond at two": lambda: [(y := E(8, 8) + 1) + y.T],
+  "two outputs": lambda: [(x := E(8, 8)) + 1, x * 2],
+  "value and its use": lambda: [(y := E(8, 8).exp()), y * 2],
+  "diamond at one index": lambda: [(y := E(8, 8).exp().sin()) * 2 + y],
+  "cheap diamond at two": lambda: [(y := E(8, 8) + 1) + y.T],
   "sum and its rows' maximum": lambda: [(x := E(8, 32)).sum(1), x.max(1)],
-  "momentum": lambda: [m := E(32), p := E(32), m.assign(m * 0.9 + E(32)), p.assign(p - m * 0.1)]}
+  "momentum": lambda: [m := E(32), p := E(32), m.assign(m * 0.9 + E(32)), p.assign(p - m * 0.1)],
+}
 
 
 @pytest.mark.parametrize("name", ONE)
@@ -91,12 +103,19 @@ def test_several_outputs_share_their_reads() -> None:
 CORES = (1, 2, 8, 16)
 
 
-@pytest.mark.parametrize("cores", CORES[1:])   # one core is busy anyway
-@pytest.mark.parametrize("name, outputs, make", [
-  ("64M sum", 1, lambda: E(8192, 8192).sum()), ("a 64M row", 1, lambda: E(1, 1 << 26).sum(1)), ("a maximum", 1, lambda: E(1 << 24).max()),
-  ("a prime", 1, lambda: E(16777213).sum()), ("few columns", 4, lambda: E(1 << 20, 4).sum(0)),
-  ("batch statistics", 3, lambda: E(256, 3, 64, 64).mean((0, 2, 3))),
-  ("a weight gradient", 6, lambda: E(1 << 18, 3).T @ E(1 << 18, 2))])
+@pytest.mark.parametrize("cores", CORES[1:])  # one core is busy anyway
+@pytest.mark.parametrize(
+  "name, outputs, make",
+  [
+    ("64M sum", 1, lambda: E(8192, 8192).sum()),
+    ("a 64M row", 1, lambda: E(1, 1 << 26).sum(1)),
+    ("a maximum", 1, lambda: E(1 << 24).max()),
+    ("a prime", 1, lambda: E(16777213).sum()),
+    ("few columns", 4, lambda: E(1 << 20, 4).sum(0)),
+    ("batch statistics", 3, lambda: E(256, 3, 64, 64).mean((0, 2, 3))),
+    ("a weight gradient", 6, lambda: E(1 << 18, 3).T @ E(1 << 18, 2)),
+  ],
+)
 def test_few_outputs_of_much_are_split(name: str, outputs: int, make: Callable[[], Tensor], cores: int) -> None:
   ks = kernels(make(), cores=cores)
   assert len(ks) == (2 if outputs < 4*cores else 1), name
@@ -106,7 +125,8 @@ def test_few_outputs_of_much_are_split(name: str, outputs: int, make: Callable[[
 
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("make", [lambda: E(64, 1024).sum(1), lambda: E(1024, 1024).sum(0), lambda: E(4096).sum()])
-def test_many_outputs_or_little_are_not_split(make: Callable[[], Tensor], cores: int) -> None: assert len(kernels(make(), cores=cores)) == 1
+def test_many_outputs_or_little_are_not_split(make: Callable[[], Tensor], cores: int) -> None:
+  assert len(kernels(make(), cores=cores)) == 1
 
 
 # ---- rule 2: accuracy
@@ -157,7 +177,9 @@ def test_depth_does_not_multiply_work() -> None:
 
 # ---- rule 4: limits
 
-@pytest.mark.parametrize("step", [lambda x: x.exp(), lambda x: (x + 1) * 1.5, lambda x: x.sin() + x], ids=["exp", "a*x+b", "x+sin x"])
+@pytest.mark.parametrize(
+  "step", [lambda x: x.exp(), lambda x: (x + 1) * 1.5, lambda x: x.sin() + x], ids=["exp", "a*x+b", "x+sin x"]
+)
 def test_long_chains_are_cut(step: Callable[[Tensor], Tensor]) -> None:
   x = E(16)
   for _ in range(1000): x = step(x)
@@ -276,7 +298,8 @@ def test_order_is_sources_first() -> None:
 
 
 def test_no_product_is_stored_before_its_sum() -> None:
-  """Two sums over axes of different lengths in one kernel: how often one of them uses its elements is no matter of the other's axis."""
+  """Two sums over axes of different lengths in one kernel: how often one of them uses its elements is no matter of the other's
+  axis."""
   x, y, a, b, c = E(64, 32), E(4, 16, 12, 12), E(32, 48), E(48, 40), E(32, 40)
   wide, deep, short = E(64, 16, 3, 3), E(64, 64, 3, 3), E(64, 16, 1, 1)
   q = E(4, 64, 32)

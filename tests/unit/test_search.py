@@ -52,7 +52,8 @@ class Timed(Program):
 
 
 class Stopwatch(NumpyDevice):
-  """Runs kernels without their Opts, with numpy; a kernel is the faster the fewer programs it has and the more warps it is told."""
+  """Runs kernels without their Opts, with numpy; a kernel is the faster the fewer programs it has and the more warps it is
+  told."""
 
   def __init__(self, plain: Kernel):
     super().__init__()

@@ -433,9 +433,18 @@ def _body(**changes: Any) -> tuple[tuple[UOp, ...], list[Axis], list[Param]]:
   """out[i] = sum over k of a[i, k]"""
   i, k = ix.rng(0, 3), ix.rng(1, 4)
   out, a = Param(0, (3,), F32, True), Param(1, (3, 4), F32, False)
-  part: dict[str, Any] = {"i": i, "k": k, "out": out.uop, "a": a.uop, "at": U(Ops.INDEX, dtypes.index, (i,)), "src": None, "arg": (ADD, (1,)),
-                          "gate": (), "value": None,
-                          "how": None}
+  part: dict[str, Any] = {
+    "i": i,
+    "k": k,
+    "out": out.uop,
+    "a": a.uop,
+    "at": U(Ops.INDEX, dtypes.index, (i,)),
+    "src": None,
+    "arg": (ADD, (1,)),
+    "gate": (),
+    "value": None,
+    "how": None,
+  }
   part.update(changes)
   x = UOp(Ops.LOAD, F32, (part["a"], part["src"] or U(Ops.INDEX, dtypes.index, (part["i"], part["k"]))))
   value = part["value"] or UOp(Ops.REDUCE, F32, (x,), part["arg"])
@@ -492,7 +501,8 @@ def test_no_element_is_added_twice() -> None:
   verify_index((plain,), axes, [out, a])
   own = U(Ops.STORE, BOOL, (out.uop, place, UOp(Ops.LOAD, F32, (out.uop, place))))
   for bad in (U(Ops.STORE, BOOL, (out.uop, place, value), ("add", ())), own, U(Ops.ATOMIC, BOOL, (out.uop, place, value), "add")):
-    with pytest.raises(VerifyError, match="has 4 elements twice, and what is written depends on what was there"): verify_index((bad,), axes, [out, a])
+    with pytest.raises(VerifyError, match="has 4 elements twice, and what is written depends on what was there"):
+      verify_index((bad,), axes, [out, a])
 
 
 def test_index_roots_are_stores() -> None:
@@ -518,52 +528,78 @@ def test_graph_accepts() -> None:
   m = U(Ops.PAD, F32, (U(Ops.FLIP, F32, (U(Ops.PERMUTE, F32, (a,), (1, 0)),), (0,)),), ((0, 1), (2, 0)))
   v = U(Ops.SHRINK, F32, (a,), ((0, 2), (1, 2)))
   ones = U(Ops.EXPAND, F32, (U(Ops.RESHAPE, F32, (c(1.0, F32),), (1, 1)),), (2, 1))
-  verify_graph([s, u, g, m, U(Ops.CAT, F32, (a, b), 1), U(Ops.ASSIGN, F32, (v, ones)),
-                U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), b), "add"), U(Ops.CONTIGUOUS, F32, (a,)), U(Ops.COPY, F32, (a,), "CPU")])
+  verify_graph(
+    [
+      s,
+      u,
+      g,
+      m,
+      U(Ops.CAT, F32, (a, b), 1),
+      U(Ops.ASSIGN, F32, (v, ones)),
+      U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), b), "add"),
+      U(Ops.CONTIGUOUS, F32, (a,)),
+      U(Ops.COPY, F32, (a,), "CPU"),
+    ]
+  )
 
 
-@pytest.mark.parametrize("sentence, make", [
-  ("UOps.LOOP does not belong in the tensor graph", lambda a: U(Ops.LOOP, INT)),
-  ("the tensor graph has scalar dtypes", lambda a: U(Ops.CONST, F32.vec(2), (), 1.0)),
-  ("the sources of BinaryOps.ADD have one shape, got (2, 3) and (3, 2)", lambda a: UOp.alu(ADD, a, buffer(3, 2))),
-  ("the sources of BinaryOps.ADD have one dtype", lambda a: UOp.alu(ADD, a, buffer(2, 3, dtype=INT))),
-  ("RESHAPE (4,) does not fit shape (2, 3)", lambda a: U(Ops.RESHAPE, F32, (a,), (4,))),
-  ("PERMUTE (0, 0) does not fit", lambda a: U(Ops.PERMUTE, F32, (a,), (0, 0))),
-  ("EXPAND (4, 3) does not fit", lambda a: U(Ops.EXPAND, F32, (a,), (4, 3))),
-  ("PAD ((0, -1), (0, 0)) does not fit", lambda a: U(Ops.PAD, F32, (a,), ((0, -1), (0, 0)))),
-  ("SHRINK ((0, 3), (0, 3)) does not fit", lambda a: U(Ops.SHRINK, F32, (a,), ((0, 3), (0, 3)))),
-  ("FLIP (2,) does not fit", lambda a: U(Ops.FLIP, F32, (a,), (2,))),
-  ("TILE ((3, 1, 1), (1, 1, 1)) does not fit", lambda a: U(Ops.TILE, F32, (a,), ((3, 1, 1), (1, 1, 1)))),
-  ("UNTILE ((2, 3), ((1, 1, 1), (1, 1, 1))) does not fit", lambda a: U(Ops.UNTILE, F32, (a,), ((2, 3), ((1, 1, 1), (1, 1, 1))))),
-  ("FLIP keeps the dtype: dtypes.float to dtypes.int", lambda a: U(Ops.FLIP, INT, (a,), (0,))),
-  ("FLIP moves one source, got 2", lambda a: U(Ops.FLIP, F32, (a, a), (0,))),
-  ("REDUCE_AXIS over axes (2,) of shape (2, 3)", lambda a: U(Ops.REDUCE_AXIS, F32, (a,), (ADD, (2,)))),
-  ("REDUCE_AXIS of dtypes.float gives dtypes.float, not dtypes.double", lambda a: U(Ops.REDUCE_AXIS, dtypes.float64, (a,), (ADD, (1,)))),
-  ("no combiner BinaryOps.POW", lambda a: U(Ops.REDUCE_AXIS, F32, (a,), (BinaryOps.POW, (1,)))),
-  ("GATHER has a base and an index, got 1", lambda a: U(Ops.GATHER, F32, (a,))),
-  ("the index of GATHER is int, got dtypes.float", lambda a: U(Ops.GATHER, F32, (a, a))),
-  ("GATHER needs a base of one dimension or more", lambda a: U(Ops.GATHER, F32, (buffer(), U(Ops.IOTA, INT, (), 2)))),
-  ("GATHER of dtypes.float gives dtypes.float, not dtypes.int", lambda a: U(Ops.GATHER, INT, (a, U(Ops.IOTA, INT, (), 2)))),
-  ("SCATTER has a base, an index and a value, got 2", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2)), "add")),
-  ("the arg of SCATTER is 'set' or 'add', got None", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), a))),
-  ("the index of SCATTER is int", lambda a: U(Ops.SCATTER, F32, (a, buffer(2), a), "add")),
-  ("SCATTER of a value of shape (2, 3); (4, 3) expected", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 4), a), "add")),
-  ("SCATTER of dtypes.int into dtypes.float", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), buffer(2, 3, dtype=INT)), "add")),
-  ("CAT of nothing", lambda a: U(Ops.CAT, F32, (), 0)),
-  ("CAT along axis 2 of shape (2, 3)", lambda a: U(Ops.CAT, F32, (a,), 2)),
-  ("CAT along axis 0 of shapes (2, 3) and (2, 4)", lambda a: U(Ops.CAT, F32, (a, buffer(2, 4)), 0)),
-  ("CAT to dtypes.float of dtypes.float and dtypes.int", lambda a: U(Ops.CAT, F32, (a, buffer(2, 3, dtype=INT)), 0)),
-  ("ASSIGN has a target and a value, got 1", lambda a: U(Ops.ASSIGN, F32, (a,))),
-  ("ASSIGN to a BUFFER or a view of one, got a view of UOps.ALU", lambda a: U(Ops.ASSIGN, F32, (UOp.alu(ADD, a, a), a))),
-  ("ASSIGN of shape (3, 2) to (2, 3)", lambda a: U(Ops.ASSIGN, F32, (a, buffer(3, 2)))),
-  ("ASSIGN of dtypes.int to dtypes.float", lambda a: U(Ops.ASSIGN, F32, (a, buffer(2, 3, dtype=INT)))),
-  ("CONTIGUOUS keeps the dtype: dtypes.float to dtypes.int", lambda a: U(Ops.CONTIGUOUS, INT, (a,))),
-  ("DETACH has one source, got 0", lambda a: U(Ops.DETACH, F32)),
-  ("the arg of BUFFER is a Buffer, got 3", lambda a: U(Ops.BUFFER, F32, (), 3)),
-  ("a BUFFER node of dtypes.int on a Buffer of dtypes.float", lambda a: U(Ops.BUFFER, INT, (), a.arg)),
-  ("IOTA is an int dtype and a size, got dtypes.float and 3", lambda a: U(Ops.IOTA, F32, (), 3)),
-  ("BITCAST keeps the item size", lambda a: U(Ops.BITCAST, dtypes.int8, (a,))),
-])
+@pytest.mark.parametrize(
+  "sentence, make",
+  [
+    ("UOps.LOOP does not belong in the tensor graph", lambda a: U(Ops.LOOP, INT)),
+    ("the tensor graph has scalar dtypes", lambda a: U(Ops.CONST, F32.vec(2), (), 1.0)),
+    ("the sources of BinaryOps.ADD have one shape, got (2, 3) and (3, 2)", lambda a: UOp.alu(ADD, a, buffer(3, 2))),
+    ("the sources of BinaryOps.ADD have one dtype", lambda a: UOp.alu(ADD, a, buffer(2, 3, dtype=INT))),
+    ("RESHAPE (4,) does not fit shape (2, 3)", lambda a: U(Ops.RESHAPE, F32, (a,), (4,))),
+    ("PERMUTE (0, 0) does not fit", lambda a: U(Ops.PERMUTE, F32, (a,), (0, 0))),
+    ("EXPAND (4, 3) does not fit", lambda a: U(Ops.EXPAND, F32, (a,), (4, 3))),
+    ("PAD ((0, -1), (0, 0)) does not fit", lambda a: U(Ops.PAD, F32, (a,), ((0, -1), (0, 0)))),
+    ("SHRINK ((0, 3), (0, 3)) does not fit", lambda a: U(Ops.SHRINK, F32, (a,), ((0, 3), (0, 3)))),
+    ("FLIP (2,) does not fit", lambda a: U(Ops.FLIP, F32, (a,), (2,))),
+    ("TILE ((3, 1, 1), (1, 1, 1)) does not fit", lambda a: U(Ops.TILE, F32, (a,), ((3, 1, 1), (1, 1, 1)))),
+    (
+      "UNTILE ((2, 3), ((1, 1, 1), (1, 1, 1))) does not fit",
+      lambda a: U(Ops.UNTILE, F32, (a,), ((2, 3), ((1, 1, 1), (1, 1, 1)))),
+    ),
+    ("FLIP keeps the dtype: dtypes.float to dtypes.int", lambda a: U(Ops.FLIP, INT, (a,), (0,))),
+    ("FLIP moves one source, got 2", lambda a: U(Ops.FLIP, F32, (a, a), (0,))),
+    ("REDUCE_AXIS over axes (2,) of shape (2, 3)", lambda a: U(Ops.REDUCE_AXIS, F32, (a,), (ADD, (2,)))),
+    (
+      "REDUCE_AXIS of dtypes.float gives dtypes.float, not dtypes.double",
+      lambda a: U(Ops.REDUCE_AXIS, dtypes.float64, (a,), (ADD, (1,))),
+    ),
+    ("no combiner BinaryOps.POW", lambda a: U(Ops.REDUCE_AXIS, F32, (a,), (BinaryOps.POW, (1,)))),
+    ("GATHER has a base and an index, got 1", lambda a: U(Ops.GATHER, F32, (a,))),
+    ("the index of GATHER is int, got dtypes.float", lambda a: U(Ops.GATHER, F32, (a, a))),
+    ("GATHER needs a base of one dimension or more", lambda a: U(Ops.GATHER, F32, (buffer(), U(Ops.IOTA, INT, (), 2)))),
+    ("GATHER of dtypes.float gives dtypes.float, not dtypes.int", lambda a: U(Ops.GATHER, INT, (a, U(Ops.IOTA, INT, (), 2)))),
+    ("SCATTER has a base, an index and a value, got 2", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2)), "add")),
+    ("the arg of SCATTER is 'set' or 'add', got None", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), a))),
+    ("the index of SCATTER is int", lambda a: U(Ops.SCATTER, F32, (a, buffer(2), a), "add")),
+    (
+      "SCATTER of a value of shape (2, 3); (4, 3) expected",
+      lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 4), a), "add"),
+    ),
+    (
+      "SCATTER of dtypes.int into dtypes.float",
+      lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), buffer(2, 3, dtype=INT)), "add"),
+    ),
+    ("CAT of nothing", lambda a: U(Ops.CAT, F32, (), 0)),
+    ("CAT along axis 2 of shape (2, 3)", lambda a: U(Ops.CAT, F32, (a,), 2)),
+    ("CAT along axis 0 of shapes (2, 3) and (2, 4)", lambda a: U(Ops.CAT, F32, (a, buffer(2, 4)), 0)),
+    ("CAT to dtypes.float of dtypes.float and dtypes.int", lambda a: U(Ops.CAT, F32, (a, buffer(2, 3, dtype=INT)), 0)),
+    ("ASSIGN has a target and a value, got 1", lambda a: U(Ops.ASSIGN, F32, (a,))),
+    ("ASSIGN to a BUFFER or a view of one, got a view of UOps.ALU", lambda a: U(Ops.ASSIGN, F32, (UOp.alu(ADD, a, a), a))),
+    ("ASSIGN of shape (3, 2) to (2, 3)", lambda a: U(Ops.ASSIGN, F32, (a, buffer(3, 2)))),
+    ("ASSIGN of dtypes.int to dtypes.float", lambda a: U(Ops.ASSIGN, F32, (a, buffer(2, 3, dtype=INT)))),
+    ("CONTIGUOUS keeps the dtype: dtypes.float to dtypes.int", lambda a: U(Ops.CONTIGUOUS, INT, (a,))),
+    ("DETACH has one source, got 0", lambda a: U(Ops.DETACH, F32)),
+    ("the arg of BUFFER is a Buffer, got 3", lambda a: U(Ops.BUFFER, F32, (), 3)),
+    ("a BUFFER node of dtypes.int on a Buffer of dtypes.float", lambda a: U(Ops.BUFFER, INT, (), a.arg)),
+    ("IOTA is an int dtype and a size, got dtypes.float and 3", lambda a: U(Ops.IOTA, F32, (), 3)),
+    ("BITCAST keeps the item size", lambda a: U(Ops.BITCAST, dtypes.int8, (a,))),
+  ],
+)
 def test_graph_refusal(sentence: str, make: Callable[[UOp], UOp]) -> None:
   with pytest.raises(VerifyError) as e: verify_graph([make(buffer(2, 3))])
   first, line = str(e.value).split("\n")

@@ -191,10 +191,15 @@ def test_save_is_whole_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_save_refusals(tmp_path: Path) -> None:
-  for bad, said in (({"__metadata__": Tensor([1.0])}, "cannot be a tensor's name"), ({3: Tensor([1.0])}, "cannot be a tensor's name"),
-                    ({"x": np.zeros(2)}, "'x' is ndarray, expected a Tensor")):
-    with pytest.raises(StateError, match=said): safe_save(bad, tmp_path / "a")  # type: ignore[arg-type]
-  with pytest.raises(StateError, match="metadata 'n' is not a string"): safe_save({}, tmp_path / "a", {"n": 3})  # type: ignore[dict-item]
+  for bad, said in (
+    ({"__metadata__": Tensor([1.0])}, "cannot be a tensor's name"),
+    ({3: Tensor([1.0])}, "cannot be a tensor's name"),
+    ({"x": np.zeros(2)}, "'x' is ndarray, expected a Tensor"),
+  ):
+    with pytest.raises(StateError, match=said):
+      safe_save(bad, tmp_path / "a")  # type: ignore[arg-type]
+  with pytest.raises(StateError, match="metadata 'n' is not a string"):
+    safe_save({}, tmp_path / "a", {"n": 3})  # type: ignore[dict-item]
   assert not os.listdir(tmp_path)
 
 
@@ -209,14 +214,21 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[
 
 
 DAMAGED: list[tuple[bytes, str]] = [
-  (b"", "has 0 bytes"), (b"\1\2\3", "has 3 bytes"),
+  (b"", "has 0 bytes"),
+  (b"\1\2\3", "has 3 bytes"),
   (raw_file({}, length=1000), "header of 1000 bytes does not fit the file of 10 bytes"),
   (raw_file({}, length=2**63), "header length is 9223372036854775808 bytes"),
-  (raw_file(b"{not json}"), "not JSON"), (raw_file(b"\xff\xfe{}"), "not JSON"), (raw_file(b""), "not JSON"),
+  (raw_file(b"{not json}"), "not JSON"),
+  (raw_file(b"\xff\xfe{}"), "not JSON"),
+  (raw_file(b""), "not JSON"),
   (raw_file(b"[" * 100_000), "not JSON"),
-  (raw_file(b'{"a":' + b"1" * 10_000 + b"}"), "not JSON"), (raw_file([]), "a JSON list"), (raw_file(b"null"), "a JSON NoneType"),
-  (raw_file({"__metadata__": {"a": 1}}), "__metadata__ is not"), (raw_file({"__metadata__": []}), "__metadata__ is not"),
-  (raw_file({"a": {}}), "'a' lacks one of"), (raw_file({"a": 3}), "'a' lacks one of"),
+  (raw_file(b'{"a":' + b"1" * 10_000 + b"}"), "not JSON"),
+  (raw_file([]), "a JSON list"),
+  (raw_file(b"null"), "a JSON NoneType"),
+  (raw_file({"__metadata__": {"a": 1}}), "__metadata__ is not"),
+  (raw_file({"__metadata__": []}), "__metadata__ is not"),
+  (raw_file({"a": {}}), "'a' lacks one of"),
+  (raw_file({"a": 3}), "'a' lacks one of"),
   (raw_file({"a": entry("F33")}, bytes(8)), "has the dtype 'F33'; dtypes: BOOL"),
   (raw_file({"a": entry(["F32"])}, bytes(8)), "has the dtype"),
   (raw_file({"a": entry(shape="2")}, bytes(8)), "has the shape"),
@@ -233,12 +245,19 @@ DAMAGED: list[tuple[bytes, str]] = [
   (raw_file({"a": entry(), "b": entry(offsets=(0, 8))}, bytes(8)), "overlaps"),
   (raw_file({"a": entry(), "b": entry(offsets=(12, 20))}, bytes(20)), "'b' starts at byte 12, which leaves a hole after 'a'"),
   (raw_file({"a": entry()}, bytes(9)), "tensors take 8 bytes, the file has 9 bytes"),
-  (raw_file(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", bytes(8)), "'a' stands twice"),
+  (
+    raw_file(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", bytes(8)),
+    "'a' stands twice",
+  ),
   (raw_file({"a": entry("BOOL", (2,), (0, 2))}, b"\1\2"), "holds a byte 2"),
   (raw_file({"a": entry(shape=(1,) * 65, offsets=(0, 4))}, bytes(4)), "of 65 dimensions, a tensor has up to 64"),
-  (raw_file({"a": entry(shape=(2 ** 63, 0), offsets=(0, 0))}), r"\[9223372036854775808, 0\] .* up to 64 and 9223372036854775807 bytes"),
-  (raw_file({"a": entry(shape=(2 ** 62, 2 ** 62, 0), offsets=(0, 0))}), "a tensor has up to"),
-  (raw_file({"a": entry(shape=(10 ** 400, 0), offsets=(0, 0))}), "an int of 1329 bits")]
+  (
+    raw_file({"a": entry(shape=(2**63, 0), offsets=(0, 0))}),
+    r"\[9223372036854775808, 0\] .* up to 64 and 9223372036854775807 bytes",
+  ),
+  (raw_file({"a": entry(shape=(2**62, 2**62, 0), offsets=(0, 0))}), "a tensor has up to"),
+  (raw_file({"a": entry(shape=(10**400, 0), offsets=(0, 0))}), "an int of 1329 bits"),
+]
 
 
 @pytest.mark.parametrize("data, said", DAMAGED)
@@ -269,7 +288,8 @@ def test_flipped_bits_never_crash(tmp_path: Path) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
   with pytest.raises(FileNotFoundError, match="safe_load: no file for .*none"): safe_load(tmp_path / "none")
-  with pytest.raises(MissingFileError, match="safe_save: no folder for .*none"): safe_save({"a": Tensor([1.0])}, tmp_path / "none" / "a")
+  with pytest.raises(MissingFileError, match="safe_save: no folder for .*none"):
+    safe_save({"a": Tensor([1.0])}, tmp_path / "none" / "a")
 
 
 def test_64_dimensions_load_and_save(tmp_path: Path) -> None:
@@ -279,9 +299,15 @@ def test_64_dimensions_load_and_save(tmp_path: Path) -> None:
 
 def test_only_plain_files(tmp_path: Path) -> None:
   os.mkfifo(tmp_path / "pipe")
-  for path, said in ((tmp_path, "is a folder"), (tmp_path / "pipe", "no plain file"), ("/dev/null", "no plain file"), ("/dev/zero", "no plain file")):
+  for path, said in (
+    (tmp_path, "is a folder"),
+    (tmp_path / "pipe", "no plain file"),
+    ("/dev/null", "no plain file"),
+    ("/dev/zero", "no plain file"),
+  ):
     for do in (lambda p: safe_save({"a": Tensor([1.0])}, p), safe_load):
-      with pytest.raises(StateError, match=said): do(path)
+      with pytest.raises(StateError, match=said):
+        do(path)
   assert os.listdir(tmp_path) == ["pipe"]
   for path in (None, 5, "a\0b", "", b"a", "\ud800"):
     for do in (lambda p: safe_save({"a": Tensor([1.0])}, p), safe_load):
@@ -295,9 +321,13 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_what_killed_saves_left_is_removed(tmp_path: Path) -> None:
-  """A process is killed in the middle of a save, another one is in the middle of its own: only what nobody writes any more goes."""
-  code = "import sys, time\nfrom pathlib import Path\nfrom ntgrad.nn.files import replaced_when_whole\n" \
-         "with replaced_when_whole(Path(sys.argv[1])) as f:\n  f.write(b'half')\n  f.flush()\n  print('writing', flush=True)\n  sys.stdin.read()"
+  """A process is killed in the middle of a save, another one is in the middle of its own: only what nobody writes any more
+  goes."""
+  code = (
+    "import sys, time\nfrom pathlib import Path\nfrom ntgrad.nn.files import replaced_when_whole\n"
+    "with replaced_when_whole(Path(sys.argv[1])) as f:\n  f.write(b'half')\n  f.flush()\n  print('writing', flush=True)\n  "
+    "sys.stdin.read()"
+  )
   save = [sys.executable, "-c", code]
   with subprocess.Popen([*save, tmp_path / "b"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
     assert killed.stdout is not None and killed.stdout.readline() == b"writing\n"

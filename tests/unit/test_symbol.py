@@ -17,14 +17,36 @@ from ntgrad.codegen.symbol import Condition, Symbol, block_size, bounds_of, cdiv
 S, M, N, x, y, B = (Symbol(n) for n in ("S", "M", "N", "x", "y", "BLOCK"))
 
 PRINTED: list[tuple[Any, str]] = [
-  (Symbol("BLOCK_SIZE_M") * Symbol("BLOCK_SIZE_N"), "BLOCK_SIZE_M * BLOCK_SIZE_N"), ((x + y) // 2, "(x + y) // 2"), (cdiv(M, B), "cdiv(M, BLOCK)"),
-  (1 - x, "1 - x"), (x - 1, "x - 1"), (-x, "-x"), (-(x // 2), "-(x // 2)"), (-x // 2, "(-x) // 2"), (y + -x // 2, "y + (-x) // 2"),
+  (Symbol("BLOCK_SIZE_M") * Symbol("BLOCK_SIZE_N"), "BLOCK_SIZE_M * BLOCK_SIZE_N"),
+  ((x + y) // 2, "(x + y) // 2"),
+  (cdiv(M, B), "cdiv(M, BLOCK)"),
+  (1 - x, "1 - x"),
+  (x - 1, "x - 1"),
+  (-x, "-x"),
+  (-(x // 2), "-(x // 2)"),
+  (-x // 2, "(-x) // 2"),
+  (y + -x // 2, "y + (-x) // 2"),
   (3 * (x // 2), "3 * (x // 2)"),
-  (x // 2 // 3, "x // 2 // 3"), (x // (y // 2), "x // (y // 2)"), (x * y // 3, "x * y // 3"), (x - (y - 1), "x - y + 1"),
-  (2 * x * y - 1, "2 * x * y - 1"), (x ** 2 + 3 * x, "x**2 + 3 * x"), (2 ** x, "2**x"),
-  ((x + 1) ** 2, "(x + 1)**2"), ((x + 1) * (y + 2), "(x + 1) * (y + 2)"),
-  (x % 3 * 2, "2 * (x % 3)"), ((x // 3) % y, "x // 3 % y"), (maximum(x - 2, 0) + 1, "max(x - 2, 0) + 1"), (minimum(4, N), "min(4, N)"),
-  (5 % x, "5 % x"), (7 // x, "7 // x"), (7 - 2 * x, "7 - 2 * x"), (-x - y, "-x - y"), (x < 3, "x < 3"), (3 >= x + 1, "x + 1 <= 3")]
+  (x // 2 // 3, "x // 2 // 3"),
+  (x // (y // 2), "x // (y // 2)"),
+  (x * y // 3, "x * y // 3"),
+  (x - (y - 1), "x - y + 1"),
+  (2 * x * y - 1, "2 * x * y - 1"),
+  (x**2 + 3 * x, "x**2 + 3 * x"),
+  (2**x, "2**x"),
+  ((x + 1) ** 2, "(x + 1)**2"),
+  ((x + 1) * (y + 2), "(x + 1) * (y + 2)"),
+  (x % 3 * 2, "2 * (x % 3)"),
+  ((x // 3) % y, "x // 3 % y"),
+  (maximum(x - 2, 0) + 1, "max(x - 2, 0) + 1"),
+  (minimum(4, N), "min(4, N)"),
+  (5 % x, "5 % x"),
+  (7 // x, "7 // x"),
+  (7 - 2 * x, "7 - 2 * x"),
+  (-x - y, "-x - y"),
+  (x < 3, "x < 3"),
+  (3 >= x + 1, "x + 1 <= 3"),
+]
 
 
 @pytest.mark.parametrize("e, text", PRINTED, ids=[t for _, t in PRINTED])
@@ -32,13 +54,41 @@ def test_prints_as_written(e: Any, text: str) -> None: assert str(e) == text
 
 
 EQUAL: list[tuple[Any, Any]] = [
-  (S + 1 - 1, S), (x + y, y + x), ((x + 1) * y, x * y + y), (2 * (x + y), 2 * x + 2 * y), (x - x, 0), (x // 1, x), (x % 1, 0), (x * y // y, x),
-  ((x * B + x * B) // B, 2 * x), (cdiv(x * B, B), x), (cdiv(M, 1), M), (cdiv(x, x), 1), (cdiv(cdiv(M, B), cdiv(M, B)), 1),
+  (S + 1 - 1, S),
+  (x + y, y + x),
+  ((x + 1) * y, x * y + y),
+  (2 * (x + y), 2 * x + 2 * y),
+  (x - x, 0),
+  (x // 1, x),
+  (x % 1, 0),
+  (x * y // y, x),
+  ((x * B + x * B) // B, 2 * x),
+  (cdiv(x * B, B), x),
+  (cdiv(M, 1), M),
+  (cdiv(x, x), 1),
+  (cdiv(cdiv(M, B), cdiv(M, B)), 1),
   (cdiv(x, B), (x + B - 1) // B),
-  (x % 3, x - x // 3 * 3), ((4 * x + 2) // 4, x + (2 // 4)), ((6 * x + 4) // 4, x + (x + 2) // 2), (x // 2 // 3, x // 6),
-  ((x + 6) // 3, x // 3 + 2), (x % 4 + x // 4 * 4, x), (maximum(x, x + 1), x + 1), (minimum(x, x - 2), x - 2), (x ** 2, x * x), (x ** 0, 1), (+x, x),
-  (x + np.int64(2), x + 2), (True + x, x + 1), (cdiv(7, 2), 4), (cdiv(-7, 2), -3), (Symbol("x + 2*y"), x + 2 * y), (Symbol(5), 5), (Symbol(x), x),
-  (Symbol("cdiv(x, 2) - -1"), cdiv(x, 2) + 1), (cdiv(M * x, M), x)]
+  (x % 3, x - x // 3 * 3),
+  ((4 * x + 2) // 4, x + (2 // 4)),
+  ((6 * x + 4) // 4, x + (x + 2) // 2),
+  (x // 2 // 3, x // 6),
+  ((x + 6) // 3, x // 3 + 2),
+  (x % 4 + x // 4 * 4, x),
+  (maximum(x, x + 1), x + 1),
+  (minimum(x, x - 2), x - 2),
+  (x**2, x * x),
+  (x**0, 1),
+  (+x, x),
+  (x + np.int64(2), x + 2),
+  (True + x, x + 1),
+  (cdiv(7, 2), 4),
+  (cdiv(-7, 2), -3),
+  (Symbol("x + 2*y"), x + 2 * y),
+  (Symbol(5), 5),
+  (Symbol(x), x),
+  (Symbol("cdiv(x, 2) - -1"), cdiv(x, 2) + 1),
+  (cdiv(M * x, M), x),
+]
 
 
 @pytest.mark.parametrize("a, b", EQUAL, ids=[f"{a}, {b}" for a, b in EQUAL])
@@ -47,7 +97,8 @@ def test_equal(a: Any, b: Any) -> None:
 
 
 def test_unequal() -> None:
-  for a, b in ((x, y), (x, 1), (x + 1, x), (x // 2, x // 3), (cdiv(x, 2), x // 2), (x * y, x + y), (x, "x")): assert a != b and not a == b
+  for a, b in ((x, y), (x, 1), (x + 1, x), (x // 2, x // 3), (cdiv(x, 2), x // 2), (x * y, x + y), (x, "x")):
+    assert a != b and not a == b
 
 
 def test_constants_are_ints() -> None:
@@ -79,7 +130,10 @@ def test_options() -> None:
   b = Symbol("TILE", meta=True, upper_bound=256)
   assert b.constexpr and b.meta and b.power_of_two and b.bounds == (16, 256)
   assert Symbol("K", constexpr=True, upper_bound=8).bounds == (None, 8) and not Symbol("K", constexpr=True).meta
-  assert Symbol("T", meta=True, upper_bound=8).bounds == (8, 8) and Symbol("T", meta=True, lower_bound=2048).bounds == (2048, 2048)
+  assert Symbol("T", meta=True, upper_bound=8).bounds == (8, 8) and Symbol("T", meta=True, lower_bound=2048).bounds == (
+    2048,
+    2048,
+  )
   assert Symbol("T", meta=True, power_of_two=False).power_of_two is False
   restored = pickle.loads(pickle.dumps(cdiv(N, b) * 2))
   assert restored == cdiv(N, b) * 2 and {s.name: s.bounds for s in names_of(restored)} == {"TILE": (16, 256), "N": (None, None)}
@@ -87,34 +141,61 @@ def test_options() -> None:
 
 def test_block_size() -> None:
   a, b = block_size(), block_size(lower_bound=32, upper_bound=64)
-  assert a != b and a.meta and a.power_of_two and a.bounds == (16, 1024) and b.bounds == (32, 64) and a.name.startswith("BLOCK_SIZE_")
+  assert (
+    a != b and a.meta and a.power_of_two and a.bounds == (16, 1024) and b.bounds == (32, 64) and a.name.startswith("BLOCK_SIZE_")
+  )
 
 
 def test_conditions() -> None:
   n = Symbol("n", lower_bound=1, upper_bound=8)
-  known: list[tuple[Any, bool]] = [(n > 0, True), (n >= 1, True), (n < 1, False), (n < 9, True), (n <= 8, True),
-                                   (n > 8, False), (0 < n, True), (-n < 0, True),
-                                   (n * n > 0, True), (n - 9 < 0, True), (n <= n, True), (n < n, False), (n + 1 > n, True), (x + 1 > x, True),
-                                   (x >= x + 1, False),
-                                   (cdiv(n, 4) > 0, True), (n % 3 < 3, True), (n // 3 <= 2, True), (2 ** n >= 2, True)]
+  known: list[tuple[Any, bool]] = [
+    (n > 0, True),
+    (n >= 1, True),
+    (n < 1, False),
+    (n < 9, True),
+    (n <= 8, True),
+    (n > 8, False),
+    (0 < n, True),
+    (-n < 0, True),
+    (n * n > 0, True),
+    (n - 9 < 0, True),
+    (n <= n, True),
+    (n < n, False),
+    (n + 1 > n, True),
+    (x + 1 > x, True),
+    (x >= x + 1, False),
+    (cdiv(n, 4) > 0, True),
+    (n % 3 < 3, True),
+    (n // 3 <= 2, True),
+    (2**n >= 2, True),
+  ]
   for got, want in known: assert got is want
-  assert maximum(n, 1) == n and minimum(n, 1) == 1 and cdiv(n, 8) == 1 and n // 9 == 0 and n % 9 == n and cdiv(1, block_size()) == 1
+  assert (
+    maximum(n, 1) == n and minimum(n, 1) == 1 and cdiv(n, 8) == 1 and n // 9 == 0 and n % 9 == n and cdiv(1, block_size()) == 1
+  )
   unknown = n > 1
   assert isinstance(unknown, Condition) and unknown == (n > 1) and unknown != (n < 1) and len({unknown, n > 1}) == 1
   with pytest.raises(ArgumentError, match="n > 1: not known before n has a value"): bool(unknown)
 
 
 REFUSED: list[tuple[str, Callable[[], object]]] = [
-  ("a // b rounds down", lambda: x / 2), ("cdiv\\(a, b\\) rounds up", lambda: 2 / x), ("negative power", lambda: x ** -1),
+  ("a // b rounds down", lambda: x / 2),
+  ("cdiv\\(a, b\\) rounds up", lambda: 2 / x),
+  ("negative power", lambda: x**-1),
   ("divided by 0", lambda: x // 0),
-  ("divided by 0", lambda: cdiv(1, 0)), ("divided by 0", lambda: cdiv(x, 0)), ("whether it is 0", lambda: bool(x)),
+  ("divided by 0", lambda: cdiv(1, 0)),
+  ("divided by 0", lambda: cdiv(x, 0)),
+  ("whether it is 0", lambda: bool(x)),
   ("greater than the upper bound", lambda: Symbol("a", lower_bound=3, upper_bound=2)),
   ("bounds are ints", lambda: Symbol("a", lower_bound=1.5)),  # type: ignore[arg-type]
   ("no power of two from 5 to 7", lambda: Symbol("a", meta=True, lower_bound=5, upper_bound=7)),
   ("sizes of 1 or more", lambda: Symbol("a", meta=True, lower_bound=0)),
-  ("options are those of a name", lambda: Symbol("a + b", meta=True)), ("neither a name nor an expression", lambda: Symbol("a.b + 1")),
-  ("neither a name nor an expression", lambda: Symbol("a +")), ("a name, an expression or an int", lambda: Symbol(1.5)),  # type: ignore[arg-type]
-  ("different options", lambda: Symbol("a", constexpr=True) + Symbol("a", upper_bound=8))]
+  ("options are those of a name", lambda: Symbol("a + b", meta=True)),
+  ("neither a name nor an expression", lambda: Symbol("a.b + 1")),
+  ("neither a name nor an expression", lambda: Symbol("a +")),
+  ("a name, an expression or an int", lambda: Symbol(1.5)),  # type: ignore[arg-type]
+  ("different options", lambda: Symbol("a", constexpr=True) + Symbol("a", upper_bound=8)),
+]
 
 
 @pytest.mark.parametrize("text, use", REFUSED, ids=[t for t, _ in REFUSED])
@@ -130,14 +211,29 @@ def test_other_operands_are_type_errors() -> None:
 
 # ---- random expressions: the same numbers as Python's
 
-BOUNDED = {n: Symbol(n, lower_bound=lo, upper_bound=hi) for n, (lo, hi) in {"a": (0, 9), "b": (1, 7), "c": (-4, 4), "d": (1, 1)}.items()}
-_OPS: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
-                                              "cdiv": cdiv, "max": maximum, "min": minimum}
+BOUNDED = {
+  n: Symbol(n, lower_bound=lo, upper_bound=hi) for n, (lo, hi) in {"a": (0, 9), "b": (1, 7), "c": (-4, 4), "d": (1, 1)}.items()
+}
+_OPS: dict[str, Callable[[Any, Any], Any]] = {
+  "+": operator.add,
+  "-": operator.sub,
+  "*": operator.mul,
+  "//": operator.floordiv,
+  "%": operator.mod,
+  "cdiv": cdiv,
+  "max": maximum,
+  "min": minimum,
+}
 Tree = Any
-TREES = st.recursive(st.one_of(st.sampled_from(sorted(BOUNDED)), st.integers(-6, 6)),
-                     lambda t: st.one_of(st.tuples(st.just("-"), st.just(0), t), st.tuples(st.sampled_from(["+", "-", "*", "max", "min"]), t, t),
-                                         st.tuples(st.sampled_from(["//", "%", "cdiv"]), t, st.one_of(st.integers(1, 6), st.just("b")))),
-                     max_leaves=9)
+TREES = st.recursive(
+  st.one_of(st.sampled_from(sorted(BOUNDED)), st.integers(-6, 6)),
+  lambda t: st.one_of(
+    st.tuples(st.just("-"), st.just(0), t),
+    st.tuples(st.sampled_from(["+", "-", "*", "max", "min"]), t, t),
+    st.tuples(st.sampled_from(["//", "%", "cdiv"]), t, st.one_of(st.integers(1, 6), st.just("b"))),
+  ),
+  max_leaves=9,
+)
 
 
 def build(tree: Tree, names: dict[str, Any]) -> Any:

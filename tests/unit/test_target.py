@@ -1,4 +1,5 @@
-"""Targets: every number of a heuristic has a name where one finds it, every field is asked for, and choices follow what it says."""
+"""Targets: every number of a heuristic has a name where one finds it, every field is asked for, and choices follow what it
+says."""
 from __future__ import annotations
 
 import ast
@@ -45,8 +46,16 @@ def test_numbers_have_names(name: str) -> None:
 
 
 def test_every_field_is_asked_for() -> None:
-  asked = {n.attr for _, tree in trees() for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)
-           and (isinstance(n.value, ast.Name) and n.value.id == "target" or isinstance(n.value, ast.Attribute) and n.value.attr == "target")}
+  asked = {
+    n.attr
+    for _, tree in trees()
+    for n in ast.walk(tree)
+    if isinstance(n, ast.Attribute)
+    and isinstance(n.ctx, ast.Load)
+    and (
+      isinstance(n.value, ast.Name) and n.value.id == "target" or isinstance(n.value, ast.Attribute) and n.value.attr == "target"
+    )
+  }
   assert [f.name for f in fields(Target) if f.name not in asked] == []
 
 
@@ -59,17 +68,36 @@ def test_targets_are_typed() -> None:
 
 def test_choices_follow_the_target() -> None:
   """Each of these fields, changed alone, changes what is chosen."""
-  large, small, row, columns = Tensor.empty(4096, 4096) + 1, Tensor.empty(64, 64) + 1, Tensor.empty(64, 8192).sum(1), Tensor.empty(8192, 512).sum(0)
+  large, small, row, columns = (
+    Tensor.empty(4096, 4096) + 1,
+    Tensor.empty(64, 64) + 1,
+    Tensor.empty(64, 8192).sum(1),
+    Tensor.empty(8192, 512).sum(0),
+  )
   half = Tensor.empty(4096, 4096, dtype="float16")
   product, exact = half @ half, Tensor.empty(512, 512) @ Tensor.empty(512, 512)
   gpu = Target("opencl", locals=True)
   cases: list[tuple[Target, Tensor, dict[str, object]]] = [
-    (CPU, large, {"stream": 1 << 40}), (CPU, large, {"start_cycles": 1 << 20}), (CPU, row, {"cores": 64}), (CPU, large, {"lanes": 4}),
-    (CPU, exact, {"registers": 4}), (CPU, exact, {"core_cache": 1 << 10}), (CPU, exact, {"local_memory": 0}), (gpu, small, {"work_items": 16}),
-    (TARGET, large, {"mapped": 256}), (TARGET, row, {"row": 4096}), (TARGET, row, {"block": 1024, "row": 1024}), (TARGET, columns, {"columns": 16}),
-    (TARGET, product, {"dots": ((64, 64),)}), (TARGET, exact, {"exact_dot": (32, 32, 32)}), (TARGET, product, {"row_bytes": 64}),
-    (TARGET, product, {"cache": 1 << 40}), (TARGET, product, {"group": 2}), (TARGET, product, {"waves": 100}),
-    (TARGET, product, {"descriptors": False})]
+    (CPU, large, {"stream": 1 << 40}),
+    (CPU, large, {"start_cycles": 1 << 20}),
+    (CPU, row, {"cores": 64}),
+    (CPU, large, {"lanes": 4}),
+    (CPU, exact, {"registers": 4}),
+    (CPU, exact, {"core_cache": 1 << 10}),
+    (CPU, exact, {"local_memory": 0}),
+    (gpu, small, {"work_items": 16}),
+    (TARGET, large, {"mapped": 256}),
+    (TARGET, row, {"row": 4096}),
+    (TARGET, row, {"block": 1024, "row": 1024}),
+    (TARGET, columns, {"columns": 16}),
+    (TARGET, product, {"dots": ((64, 64),)}),
+    (TARGET, exact, {"exact_dot": (32, 32, 32)}),
+    (TARGET, product, {"row_bytes": 64}),
+    (TARGET, product, {"cache": 1 << 40}),
+    (TARGET, product, {"group": 2}),
+    (TARGET, product, {"waves": 100}),
+    (TARGET, product, {"descriptors": False}),
+  ]
   for target, output, changed in cases:
     k = kernel(output)
     assert optimize(k, target).applied != optimize(k, replace(target, **changed)).applied, changed
@@ -86,8 +114,11 @@ def test_estimates_follow_the_target() -> None:
 def test_a_dtype_that_the_device_lacks() -> None:
   """A sentence, not the log of a compiler."""
   x = Tensor.empty(8, dtype="float64")
-  device: Any = SimpleNamespace(name="CL:1", renderer=OpenCLRenderer(replace(CPU, dtypes=tuple(d for d in dtypes.all if d is not dtypes.float64))))
-  with pytest.raises(CompileError, match="kernel E_8: CL:1 has no float64; cast to another dtype before"): program_spec(kernel(x + 1), device)
+  device: Any = SimpleNamespace(
+    name="CL:1", renderer=OpenCLRenderer(replace(CPU, dtypes=tuple(d for d in dtypes.all if d is not dtypes.float64)))
+  )
+  with pytest.raises(CompileError, match="kernel E_8: CL:1 has no float64; cast to another dtype before"):
+    program_spec(kernel(x + 1), device)
   assert "float" in program_spec(kernel(Tensor.empty(8) + 1), device)[0].source.text
 
 

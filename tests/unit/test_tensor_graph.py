@@ -474,7 +474,14 @@ def test_matmul_dtypes() -> None:
 
 def test_einsum() -> None:
   a, b, c = rng.standard_normal((2, 3)), rng.standard_normal((3, 4)), rng.standard_normal((4,))
-  for formula, xs in (("ij,jk->ik", (a, b)), ("ij,jk,k->i", (a, b, c)), ("ij->ji", (a,)), ("ij->", (a,)), ("ij,jk", (a, b)), ("ij,kl->jkil", (a, b))):
+  for formula, xs in (
+    ("ij,jk->ik", (a, b)),
+    ("ij,jk,k->i", (a, b, c)),
+    ("ij->ji", (a,)),
+    ("ij->", (a,)),
+    ("ij,jk", (a, b)),
+    ("ij,kl->jkil", (a, b)),
+  ):
     same(Tensor.einsum(formula, *[Tensor(x) for x in xs]), np.einsum(formula, *xs), tol=1e-12)
 
 
@@ -604,7 +611,11 @@ def test_batchnorm_over_two_channel_axes() -> None:
   n, c, d = X3.shape
   m, s = rng.standard_normal((c, d)), POS.reshape(-1)[:c * d].reshape(c, d)
   for shape in ((c, d), (1, c, d), (c * d,)):
-    same(Tensor(X3).batchnorm(Tensor(s.reshape(shape)), None, Tensor(m), Tensor(s.reshape(shape)), (1, 2)), (X3 - m) * s * s, tol=1e-12)
+    same(
+      Tensor(X3).batchnorm(Tensor(s.reshape(shape)), None, Tensor(m), Tensor(s.reshape(shape)), (1, 2)),
+      (X3 - m) * s * s,
+      tol=1e-12,
+    )
   row = s[:, 0]
   same(Tensor(X3).batchnorm(None, None, Tensor(m[:, 0]), Tensor(row.reshape(1, c, 1))), (X3 - m[:, :1]) * row[:, None], tol=1e-12)
 

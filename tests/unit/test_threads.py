@@ -154,7 +154,9 @@ def twice(x: Any, y: Any) -> Any: y = x * 2  # noqa: F841
 double = tile.make(rows, twice, (tile.Tensor(2), tile.Tensor(2)))
 
 
-@pytest.mark.parametrize("device", ["NUMPY", pytest.param("CPU", marks=pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU")))])
+@pytest.mark.parametrize(
+  "device", ["NUMPY", pytest.param("CPU", marks=pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU")))]
+)
 def test_everything_at_once(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Eight threads, each with programs that others have too and some that are its own, in another order; results are numpy's."""
   monkeypatch.setattr(Device, "assigned", device)

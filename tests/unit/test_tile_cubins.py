@@ -70,8 +70,16 @@ def test_built_for_a_gpu_that_is_not_there(tmp_path: Path) -> None:
   assert manifest["target"] == "sm_90" and (folder / manifest["kernels"][0]["source"]).read_text().count("tl.load") == 1
 
 
-@pytest.mark.parametrize("asked, precision", [({}, "ieee"), ({"input_precision": "ieee"}, "ieee"), ({"input_precision": "tf32"}, "tf32"),
-                                              ({"allow_tf32": True}, "tf32"), ({"input_precision": "tf32x3"}, "ieee")])
+@pytest.mark.parametrize(
+  "asked, precision",
+  [
+    ({}, "ieee"),
+    ({"input_precision": "ieee"}, "ieee"),
+    ({"input_precision": "tf32"}, "tf32"),
+    ({"allow_tf32": True}, "tf32"),
+    ({"input_precision": "tf32x3"}, "ieee"),
+  ],
+)
 def test_tf32_where_a_product_asks_for_it(asked: Any, precision: str) -> None:
   def product(x: Any, y: Any, z: Any) -> None: z = tl.dot(x, y, **asked)
   k = tile.make(lambda x, y, z: (x.tile((32, 32)), y.tile((32, 32)), z.tile((32, 32))), product, (tile.Tensor(2),) * 3)

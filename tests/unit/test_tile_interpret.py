@@ -1,4 +1,5 @@
-"""Names in an application are Python's: each program here is run as a kernel and by Python, and must leave the same in its parameters."""
+"""Names in an application are Python's: each program here is run as a kernel and by Python, and must leave the same in its
+parameters."""
 from __future__ import annotations
 
 # ruff: noqa: F841 (assigning a parameter stores)
@@ -282,6 +283,11 @@ def test_what_a_loop_or_condition_of_the_kernel_cannot_change() -> None:
     row[0] = x[1]
   refuse(grows, r"the loop at line \d+, which the kernel runs, changes a list that was made before it.*static_range")
   refuse(element, "an `if` whose condition is known only when the kernel runs changes a dict")
-  refuse(pair, r"'p' has no value here: the loop at line \d+ changes it, and a loop of the kernel carries numbers and blocks only")
+  refuse(
+    pair, r"'p' has no value here: the loop at line \d+ changes it, and a loop of the kernel carries numbers and blocks only"
+  )
   refuse(level, "'row' has no value here")
-  refuse(either, r"'row' has no value here: the `if` at line \d+ leaves it x or y, as the kernel decides; both must be numbers or blocks")
+  refuse(
+    either,
+    r"'row' has no value here: the `if` at line \d+ leaves it x or y, as the kernel decides; both must be numbers or blocks",
+  )

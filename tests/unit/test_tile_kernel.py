@@ -89,7 +89,10 @@ def test_compile_time_numbers() -> None:
     total = x * 0
     for _ in range(times): total = total + x
     y = total
-  k = tile.make(lambda x, t, y: (x.tile((BLOCK,)), t, y.tile((BLOCK,))), repeat, (Tensor(1), Tensor(0, constexpr=True), Tensor(1)))
+
+  k = tile.make(
+    lambda x, t, y: (x.tile((BLOCK,)), t, y.tile((BLOCK,))), repeat, (Tensor(1), Tensor(0, constexpr=True), Tensor(1))
+  )
   x, _ = vectors(8)
   y = np.empty_like(x)
   k(x, 3, y, BLOCK=8)
@@ -150,9 +153,12 @@ def test_functions_have_gradients() -> None:
   x = Lazy(np.arange(6, dtype=np.float32), requires_grad=True)
   (f(x * 2, BLOCK=4) * x).sum().backward()
   np.testing.assert_allclose(x.grad.numpy(), 32 * np.arange(6.0) ** 3)
-  with pytest.raises(GradientError, match="give tile.function a backward kernel"): tile.function(tile.make(pairs, cube, (Tensor(1),) * 2))(x, BLOCK=4)
-  with pytest.raises(GradientError, match="use tile.function"): tile.make(pairs, cube, (Tensor(1),) * 2)(x, Lazy(np.zeros(6, np.float32)), BLOCK=4)
-  with pytest.raises(ArgumentError, match="has no parameter z"): tile.function(tile.make(pairs, cube, (Tensor(1),) * 2), outputs={"z": "x"})
+  with pytest.raises(GradientError, match="give tile.function a backward kernel"):
+    tile.function(tile.make(pairs, cube, (Tensor(1),) * 2))(x, BLOCK=4)
+  with pytest.raises(GradientError, match="use tile.function"):
+    tile.make(pairs, cube, (Tensor(1),) * 2)(x, Lazy(np.zeros(6, np.float32)), BLOCK=4)
+  with pytest.raises(ArgumentError, match="has no parameter z"):
+    tile.function(tile.make(pairs, cube, (Tensor(1),) * 2), outputs={"z": "x"})
 
 
 def test_the_gradients_of_several_outputs_come_from_one_backward_call() -> None:
@@ -169,7 +175,9 @@ def test_the_gradients_of_several_outputs_come_from_one_backward_call() -> None:
       super().__call__(*args, **given)
   backward = tile.make(lambda *xs: tuple(x.tile((BLOCK,)) for x in xs), split_backward, (Tensor(1),) * 6)
   backward.__class__ = Counted
-  f = tile.function(tile.make(lambda *xs: tuple(x.tile((BLOCK,)) for x in xs), split, (Tensor(1),) * 4), backward, {"total": "x", "product": "x"})
+  f = tile.function(
+    tile.make(lambda *xs: tuple(x.tile((BLOCK,)) for x in xs), split, (Tensor(1),) * 4), backward, {"total": "x", "product": "x"}
+  )
   x, w = (Lazy(v, requires_grad=True) for v in vectors(20))
   total, product = f(x, w, BLOCK=8)
   # the second output depends on the first by more than one way, and is used before and after it
@@ -205,8 +213,16 @@ def test_several_outputs_atomics_and_raw_places() -> None:
   def histogram(x: Any, counts: Any, total: Any) -> None:
     tl.atomic_add(counts.source[x.to(tl.int32)], 1, mask=x >= 0)
     tl.atomic_max(total.source[0], tl.max(x))
-  k = tile.make(lambda x, c, t: (x.tile((16,)), c.tile((-1,)).expand((x.tile((16,)).shape[0],)), t.tile((-1,)).expand((x.tile((16,)).shape[0],))),
-                histogram, (Tensor(1, other=-1), Tensor(1), Tensor(1)))
+
+  k = tile.make(
+    lambda x, c, t: (
+      x.tile((16,)),
+      c.tile((-1,)).expand((x.tile((16,)).shape[0],)),
+      t.tile((-1,)).expand((x.tile((16,)).shape[0],)),
+    ),
+    histogram,
+    (Tensor(1, other=-1), Tensor(1), Tensor(1)),
+  )
   x = RNG.integers(0, 10, 100).astype(np.int32)
   counts, total = np.zeros(10, np.int32), np.zeros(1, np.int32)
   k(x, counts, total)
@@ -302,8 +318,14 @@ def test_a_matrix_of_2_to_the_32_elements() -> None:
 
 def test_seeing() -> None:
   shape = ((100,), "float32")
-  assert add.arrangements(shape, shape, shape, BLOCK=32).split("\n") == ["x(100).tile((32,))", "y(100).tile((32,))", "z(100).tile((32,))"]
-  assert "add" in add.source("opencl", shape, shape, shape, BLOCK=32) and "UOps.STORE" in str(add.uops(shape, shape, shape, BLOCK=32))
+  assert add.arrangements(shape, shape, shape, BLOCK=32).split("\n") == [
+    "x(100).tile((32,))",
+    "y(100).tile((32,))",
+    "z(100).tile((32,))",
+  ]
+  assert "add" in add.source("opencl", shape, shape, shape, BLOCK=32) and "UOps.STORE" in str(
+    add.uops(shape, shape, shape, BLOCK=32)
+  )
   with pytest.raises(ArgumentError, match="has not been called yet"): tile.make(pairs, double, (Tensor(1), Tensor(1))).source()
 
 
@@ -319,7 +341,8 @@ def test_noopt_gives_the_same() -> None:
 def test_refusals_of_make() -> None:
   with pytest.raises(ArgumentError, match=r"add_tiles has 3 parameters \(x, y, z\) and 2 tensors"):
     tile.make(triples, add_tiles, (Tensor(1), Tensor(1)))
-  with pytest.raises(ArgumentError, match="<lambda> gives 1 values for the 2 parameters"): tile.make(lambda x, y: x, double, (Tensor(1), Tensor(1)))
+  with pytest.raises(ArgumentError, match="<lambda> gives 1 values for the 2 parameters"):
+    tile.make(lambda x, y: x, double, (Tensor(1), Tensor(1)))
   with pytest.raises(ShapeError, match=r"the outermost level of y is \(1, 1\), that of x is"):
     tile.make(lambda x, y: (x.tile((4,)).tile((2,)), y.tile((-1,)).tile((1,)).unsqueeze(0)), double, (Tensor(1), Tensor(1)))
   def wrong(x: Tensor, y: Tensor) -> Any:
@@ -354,7 +377,8 @@ def test_symbols_are_checked_between_arguments() -> None:
   x, y = vectors(32)
   with pytest.raises(ShapeError, match="n is 32 in dimension 0 of x and 31 in dimension 0 of y"): k(x, y[:31].copy(), BLOCK=32)
   with pytest.raises(ShapeError, match="n is between 0 and 64, got 100"): k(*vectors(100), BLOCK=32)
-  with pytest.raises(DTypeError, match="y has elements of .*float, got a tensor of .*double"): k(x, y.astype(np.float64), BLOCK=32)
+  with pytest.raises(DTypeError, match="y has elements of .*float, got a tensor of .*double"):
+    k(x, y.astype(np.float64), BLOCK=32)
 
 
 def test_overlapping_memory_is_refused() -> None:
@@ -375,10 +399,17 @@ def test_overlapping_memory_is_refused() -> None:
 def mirror(x: Any, y: Any) -> None: tl.store(y.source[x.offsets(0)], tl.load(x.source[31 - x.offsets(0)]))
 
 
-@pytest.mark.parametrize("arranged, application, fits", [
-  (lambda x: x.tile((8,)), double, True), (lambda x: x.tile((8,), strides=(4,)), double, False),
-  (lambda x: x.tile((2,), strides=(2,), dilation=(3,)), double, True), (lambda x: x.tile((2,), strides=(3,), dilation=(3,)), double, False),
-  (lambda x: x.unsqueeze(0).expand((2, -1)).tile((1, 8)), double, False), (lambda x: x.tile((8,)), mirror, False)])
+@pytest.mark.parametrize(
+  "arranged, application, fits",
+  [
+    (lambda x: x.tile((8,)), double, True),
+    (lambda x: x.tile((8,), strides=(4,)), double, False),
+    (lambda x: x.tile((2,), strides=(2,), dilation=(3,)), double, True),
+    (lambda x: x.tile((2,), strides=(3,), dilation=(3,)), double, False),
+    (lambda x: x.unsqueeze(0).expand((2, -1)).tile((1, 8)), double, False),
+    (lambda x: x.tile((8,)), mirror, False),
+  ],
+)
 def test_one_memory_twice_where_programs_have_their_own(arranged: Any, application: Any, fits: bool) -> None:
   k = tile.make(lambda x, y: (arranged(x), arranged(y)), application, (Tensor(1), Tensor(1)))
   t = Lazy(vectors(32)[0]).realize()
@@ -405,7 +436,8 @@ def test_nothing_stored_and_values_returned() -> None:
   shape = ((8,), "float32")
   with pytest.raises(ApplicationError, match="stores nothing; assign to one of x, y"):
     tile.make(pairs, nothing, (Tensor(1),) * 2).specialise(shape, shape, BLOCK=4)
-  with pytest.raises(ApplicationError, match="returns a value"): tile.make(pairs, gives, (Tensor(1),) * 2).specialise(shape, shape, BLOCK=4)
+  with pytest.raises(ApplicationError, match="returns a value"):
+    tile.make(pairs, gives, (Tensor(1),) * 2).specialise(shape, shape, BLOCK=4)
 
 
 def test_a_store_of_a_wrong_shape() -> None:
@@ -479,7 +511,10 @@ def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch:
     return {str(symbols[0]): 8 * len(searched)}, []
   monkeypatch.setattr(module, "search", search)
   B = block_size(8, 64)
-  def made() -> Any: return tile.make(lambda x, y, n: (x.tile((B,)), y.tile((B,)), n), power, (Tensor(1), Tensor(1), Tensor(0, constexpr=True)))
+
+  def made() -> Any:
+    return tile.make(lambda x, y, n: (x.tile((B,)), y.tile((B,)), n), power, (Tensor(1), Tensor(1), Tensor(0, constexpr=True)))
+
   def power(x: Any, y: Any, n: Any) -> None: y = x ** n
   def chosen(k: Any, device: str, n: int = 2) -> int:
     x, y = (Lazy(v, device=device).realize() for v in vectors(64))
@@ -509,7 +544,15 @@ def test_the_assigned_default_device_is_where_arrays_go(monkeypatch: Any) -> Non
   assert tile.function(k)(x, BLOCK=4).device == "NUMPY"
   np.testing.assert_array_equal(tile.apply(lambda x: x + 1.0, x), x + 1)
   assert default_device() == ntgrad.Device.DEFAULT == "NUMPY"
-  for t in (Lazy(1.0), Lazy([1.0]), Lazy.zeros(2), Lazy.arange(3), Lazy.rand(2), Lazy.full((2,), 3.0) + 1, Lazy.eye(2).contiguous()):
+  for t in (
+    Lazy(1.0),
+    Lazy([1.0]),
+    Lazy.zeros(2),
+    Lazy.arange(3),
+    Lazy.rand(2),
+    Lazy.full((2,), 3.0) + 1,
+    Lazy.eye(2).contiguous(),
+  ):
     assert t.realize().device == "NUMPY" and t.lazydata.device in (None, "NUMPY")
 
 
@@ -543,11 +586,16 @@ except Exception as e: print(type(e).__name__, e)
   done = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, timeout=120,
                         env={**__import__("os").environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])})
   assert done.returncode == 0, done.stderr
-  assert done.stdout.startswith("ArgumentError") and "no kernel for float32(7,), float32(7,); there is float32(100,), float32(100,)" in done.stdout
-  with pytest.raises(ArgumentError, match="two configurations"): tile.build(premake, [one(100, 2), one(100, 3)], tmp_path / "again")
+  assert (
+    done.stdout.startswith("ArgumentError")
+    and "no kernel for float32(7,), float32(7,); there is float32(100,), float32(100,)" in done.stdout
+  )
+  with pytest.raises(ArgumentError, match="two configurations"):
+    tile.build(premake, [one(100, 2), one(100, 3)], tmp_path / "again")
   binary = folder / "scaled_1.bin"
   binary.write_bytes(binary.read_bytes()[:-9])
-  with pytest.raises(NtgradError, match="is damaged; build it again"): tile.load(folder)(np.zeros(64, np.float32), np.zeros(64, np.float32))
+  with pytest.raises(NtgradError, match="is damaged; build it again"):
+    tile.load(folder)(np.zeros(64, np.float32), np.zeros(64, np.float32))
   with pytest.raises(NtgradError, match="no folder of built kernels"): tile.load(tmp_path)
 
 
@@ -615,7 +663,8 @@ def test_jagged() -> None:
   out = np.zeros_like(values)
   tile.make(both, twice, (Tensor(3, jagged_dim=1),) * 2)(jagged, tile.Jagged(out, offsets), B=4)
   np.testing.assert_array_equal(out, values * 2)
-  with pytest.raises(ArgumentError, match="x is jagged in dimension 1, got a plain tensor"): k(np.zeros((4, 11, 6), np.float32), y, B=4)
+  with pytest.raises(ArgumentError, match="x is jagged in dimension 1, got a plain tensor"):
+    k(np.zeros((4, 11, 6), np.float32), y, B=4)
   with pytest.raises(NtgradError, match="offsets go from 0 to 20; the values have 23"): tile.Jagged(values, np.array([0, 20]))
 
 

@@ -61,16 +61,24 @@ def test_constructor_options_are_listed(cls: Any) -> None:
   assert [p for p in inspect.signature(cls).parameters if not named(p, CODE)] == []
 
 
-@pytest.mark.parametrize("fn", [tile.make, tile.build, tile.function, tile.visualize, tile.Jagged, tile.Config, tile.load], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+  "fn", [tile.make, tile.build, tile.function, tile.visualize, tile.Jagged, tile.Config, tile.load], ids=lambda f: f.__name__
+)
 def test_parameters_are_listed(fn: Any) -> None:
   assert [p for p in inspect.signature(fn).parameters if p != "caller" and not named(p, CODE)] == []
 
 
 def public() -> list[tuple[str, Any]]:
   """Everything with a name that a person calls or reads."""
-  out: list[tuple[str, Any]] = [(f"tile.{n}", getattr(tile, n)) for n in tile.__all__] + [(f"tl.{n}", f) for n, f in FUNCTIONS.items()]
+  out: list[tuple[str, Any]] = [(f"tile.{n}", getattr(tile, n)) for n in tile.__all__] + [
+    (f"tl.{n}", f) for n, f in FUNCTIONS.items()
+  ]
   for cls in (tile.Symbol, tile.Tensor):
-    out += [(f"{cls.__name__}.{n}", f) for n, f in vars(cls).items() if not n.startswith("_") and (inspect.isfunction(f) or isinstance(f, property))]
+    out += [
+      (f"{cls.__name__}.{n}", f)
+      for n, f in vars(cls).items()
+      if not n.startswith("_") and (inspect.isfunction(f) or isinstance(f, property))
+    ]
   return out
 
 

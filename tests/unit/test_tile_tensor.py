@@ -1,4 +1,5 @@
-"""Symbolic tensors: shapes of every meta-operation with numbers and Symbols, refusals at the call, pictures, numbers for symbols."""
+"""Symbolic tensors: shapes of every meta-operation with numbers and Symbols, refusals at the call, pictures, numbers for
+symbols."""
 from __future__ import annotations
 
 import functools
@@ -49,8 +50,10 @@ def test_matmul() -> None:
   assert texts(a) == ["cdiv(input_size_0, BM), cdiv(output_size_1, BN)", "cdiv(input_size_1, BK)", "BM, BK"]
   assert texts(b) == ["cdiv(output_size_0, BM), cdiv(other_size_1, BN)", "cdiv(other_size_0, BK)", "BK, BN"]
   assert texts(c) == ["cdiv(output_size_0, BM), cdiv(output_size_1, BN)", "BM, BN"]
-  assert str(b) == ("other(other_size_0, other_size_1).tile((BK, BN)).tile((-1, 1)).expand((cdiv(output_size_0, BM), cdiv(other_size_1, BN)))"
-                    ".squeeze(1, level=1)")
+  assert str(b) == (
+    "other(other_size_0, other_size_1).tile((BK, BN)).tile((-1, 1)).expand((cdiv(output_size_0, BM), cdiv(other_size_1, BN)))"
+    ".squeeze(1, level=1)"
+  )
   arrangement = a.arrangement((5, 7), {"BM": 2, "BN": 4, "BK": 3, "output_size_1": 9})
   assert arrangement.levels == ((3, 3), (3,), (2, 3))
   assert str(arrangement) == "source(5, 7).tile((2, 3)).tile((1, 3)).expand((3, 3)).squeeze(0, level=1)"
@@ -78,8 +81,9 @@ def test_attention() -> None:
   k = key(k, q.shape[-2])
   assert texts(q) == ["q_size_0, q_size_1, cdiv(q_size_2, BM), 1", "BM, q_size_3"]
   assert texts(k) == ["k_size_0, k_size_1, cdiv(q_size_2, BM), 1", "cdiv(k_size_2, BN)", "BN, k_size_3"]
-  assert k.innermost().shape == (BN, k.source.shape[3]) and k.arrangement((2, 3, 8, 16), {"q_size_2": 10, "BM": 4, "BN": 4}).levels == \
-    ((2, 3, 3, 1), (2,), (4, 16))
+  assert k.innermost().shape == (BN, k.source.shape[3]) and k.arrangement(
+    (2, 3, 8, 16), {"q_size_2": 10, "BM": 4, "BN": 4}
+  ).levels == ((2, 3, 3, 1), (2,), (4, 16))
 
 
 def test_convolution_as_a_matmul() -> None:
@@ -100,7 +104,14 @@ def test_convolution_as_a_matmul() -> None:
 
 def test_scalars() -> None:
   t = Tensor(0, name="eps", constexpr=True, value=1e-5)
-  assert t.shape == () and t.levels == ((),) and t.constexpr and t.value == 1e-5 and t.eval() == 0 and t.arrangement((), {}).levels == ((),)
+  assert (
+    t.shape == ()
+    and t.levels == ((),)
+    and t.constexpr
+    and t.value == 1e-5
+    and t.eval() == 0
+    and t.arrangement((), {}).levels == ((),)
+  )
 
 
 def test_empty_tensors_have_no_programs() -> None:
@@ -118,8 +129,12 @@ def test_dimensions() -> None:
   options = (None, None, {"upper_bound": 8}, {"constexpr": True})
   t = Tensor(shape=(4, N, "K", None), name="x", shape_options=options, dtype="float16", other=float("-inf"))
   assert t.shape == (4, N, Symbol("K"), Symbol("x_size_3")) and str(t) == "x(4, N, K, x_size_3)"
-  assert t.shape[2].upper_bound == 8 and t.shape[3].constexpr and t.dtype is t.element is dtypes.float16 and t.other == float("-inf")
-  assert [str(s) for s in t.strides] == [f"x_stride_{d}" for d in range(4)] and t.stride(1) == Symbol("x_stride_1") and t.size(0) == 4
+  assert (
+    t.shape[2].upper_bound == 8 and t.shape[3].constexpr and t.dtype is t.element is dtypes.float16 and t.other == float("-inf")
+  )
+  assert (
+    [str(s) for s in t.strides] == [f"x_stride_{d}" for d in range(4)] and t.stride(1) == Symbol("x_stride_1") and t.size(0) == 4
+  )
   assert Tensor(2, shape_options={"constexpr": True}).shape[1].constexpr and Tensor(2, jagged_dim=-1).jagged_dim == 1
   assert Tensor(1).name != Tensor(1).name and Tensor(1).dtype is None
 
@@ -133,11 +148,21 @@ def test_late_names() -> None:
 
 def test_dtypes_nest() -> None:
   t = Tensor(shape=(4, 8), dtype=dtypes.int8).tile((2, 4)).tile((1, 2))
-  assert isinstance(t.dtype, Tensor) and t.dtype.shape == (1, 2) and t.dtype.levels == ((1, 2), (2, 4)) and t.dtype.dtype.dtype is dtypes.int8
-  assert t.innermost().shape == (2, 4) and t.dtype.source.shape == (4, 8) and t.source.levels == ((4, 8),) and t.source.source is not t
+  assert (
+    isinstance(t.dtype, Tensor)
+    and t.dtype.shape == (1, 2)
+    and t.dtype.levels == ((1, 2), (2, 4))
+    and t.dtype.dtype.dtype is dtypes.int8
+  )
+  assert (
+    t.innermost().shape == (2, 4) and t.dtype.source.shape == (4, 8) and t.source.levels == ((4, 8),) and t.source.source is not t
+  )
   t.dtype.dtype = t.dtype.dtype.flatten()
   t.dtype = t.dtype.squeeze(0)
-  assert t.levels == ((2, 1), (2,), (8,)) and str(t) == f"{t.name}(4, 8).tile((2, 4)).tile((1, 2)).flatten(0, 2, level=2).squeeze(0, level=1)"
+  assert (
+    t.levels == ((2, 1), (2,), (8,))
+    and str(t) == f"{t.name}(4, 8).tile((2, 4)).tile((1, 2)).flatten(0, 2, level=2).squeeze(0, level=1)"
+  )
   t.innermost().dtype = "float32"
   assert t.dtype.dtype.dtype is dtypes.float32
 
@@ -175,21 +200,36 @@ def test_setting_a_foreign_dtype_is_refused() -> None:
 S = Tensor(shape=("M", "N", 6))
 PLAIN = Symbol("B", lower_bound=8)
 SHAPES: list[tuple[Callable[[Tensor], Tensor], str]] = [
-  (lambda t: t.tile((BM, 1, -1)), "cdiv(M, BM), N, 1 of BM, 1, 6"), (lambda t: t.tile((2, 3, 4)), "cdiv(M, 2), cdiv(N, 3), 2 of 2, 3, 4"),
+  (lambda t: t.tile((BM, 1, -1)), "cdiv(M, BM), N, 1 of BM, 1, 6"),
+  (lambda t: t.tile((2, 3, 4)), "cdiv(M, 2), cdiv(N, 3), 2 of 2, 3, 4"),
   (lambda t: t.tile((3, -1, 2), (1, -1, 2), (1, 1, 1)), "max(M - 3, 0) + 1, 1, 3 of 3, N, 2"),
   (lambda t: t.tile((3, 1, 2), (2, 1, 1), (2, 1, 3)), "cdiv(max(M - 5, 0), 2) + 1, N, 3 of 3, 1, 2"),
   (lambda t: t.tile((2, BN, 4), floor_mode=True), "M // 2, N // BN, 1 of 2, BN, 4"),
   (lambda t: t.tile((3, 1, 2), (2, 1, 2), floor_mode=True), "(M - 3) // 2 + 1, N, 3 of 3, 1, 2"),
   (lambda t: t.tile((BM, BN, 6)).tile((-1, 2, 1)), "1, cdiv(cdiv(N, BN), 2), 1 of cdiv(M, BM), 2, 1 of BM, BN, 6"),
-  (lambda t: t.unsqueeze(0).expand((BM, -1, -1, 6)), "BM, M, N, 6"), (lambda t: t.unsqueeze(-1), "M, N, 6, 1"), (lambda t: t.squeeze(1), "M, 6"),
-  (lambda t: t.permute((2, 0, -2)), "6, M, N"), (lambda t: t.flatten(), "6 * M * N"), (lambda t: t.flatten(1), "M, 6 * N"),
+  (lambda t: t.unsqueeze(0).expand((BM, -1, -1, 6)), "BM, M, N, 6"),
+  (lambda t: t.unsqueeze(-1), "M, N, 6, 1"),
+  (lambda t: t.squeeze(1), "M, 6"),
+  (lambda t: t.permute((2, 0, -2)), "6, M, N"),
+  (lambda t: t.flatten(), "6 * M * N"),
+  (lambda t: t.flatten(1), "M, 6 * N"),
   (lambda t: t.flatten(0, 2), "M * N, 6"),
-  (lambda t: t.flatten(0, -1), "M * N, 6"), (lambda t: t.unflatten(2, (2, 3)), "M, N, 2, 3"), (lambda t: t.unflatten(0, (-1, 4)), "M // 4, 4, N, 6"),
-  (lambda t: t.unflatten(-1, (BM, -1)), "M, N, BM, 6 // BM"), (lambda t: t.tile((BM, BN, 2)).ravel(), "cdiv(M, BM), cdiv(N, BN), 3, BM, BN, 2"),
-  (lambda t: t.pad(((1, 2), (0, BN), (0, 0))), "M + 3, BN + N, 6"), (lambda t: t.flip((0, -1)), "M, N, 6"),
-  (lambda t: t[1:], "max(M - 1, 0), N, 6"), (lambda t: t[0, :, ::2], "N, 3"), (lambda t: t[..., -1], "M, N"), (lambda t: t[:, None, BM], "M, 1, 6"),
-  (lambda t: t[:, 2:BN:3], "M, cdiv(max(min(BN, N) - 2, 0), 3), 6"), (lambda t: t[::-1, :-1], "M, max(N - 1, 0), 6"), (lambda t: t[()], "M, N, 6"),
-  (lambda t: t[:, :, 4:0:-2], "M, N, 2")]
+  (lambda t: t.flatten(0, -1), "M * N, 6"),
+  (lambda t: t.unflatten(2, (2, 3)), "M, N, 2, 3"),
+  (lambda t: t.unflatten(0, (-1, 4)), "M // 4, 4, N, 6"),
+  (lambda t: t.unflatten(-1, (BM, -1)), "M, N, BM, 6 // BM"),
+  (lambda t: t.tile((BM, BN, 2)).ravel(), "cdiv(M, BM), cdiv(N, BN), 3, BM, BN, 2"),
+  (lambda t: t.pad(((1, 2), (0, BN), (0, 0))), "M + 3, BN + N, 6"),
+  (lambda t: t.flip((0, -1)), "M, N, 6"),
+  (lambda t: t[1:], "max(M - 1, 0), N, 6"),
+  (lambda t: t[0, :, ::2], "N, 3"),
+  (lambda t: t[..., -1], "M, N"),
+  (lambda t: t[:, None, BM], "M, 1, 6"),
+  (lambda t: t[:, 2:BN:3], "M, cdiv(max(min(BN, N) - 2, 0), 3), 6"),
+  (lambda t: t[::-1, :-1], "M, max(N - 1, 0), 6"),
+  (lambda t: t[()], "M, N, 6"),
+  (lambda t: t[:, :, 4:0:-2], "M, N, 2"),
+]
 
 
 @pytest.mark.parametrize("use, text", SHAPES, ids=[t for _, t in SHAPES])
@@ -234,26 +274,35 @@ REFUSED: list[tuple[type[NtgradError], str, Callable[[], object]]] = [
   (ShapeError, "is B \\+ 1; only a dimension of 1", lambda: Tensor(shape=(PLAIN + 1,)).squeeze(0)),
   (AxisError, "given twice in \\(0, -2\\)", lambda: X.squeeze((0, -2))),
   (ArgumentError, "a dimension's number is an int, got N", lambda: X.squeeze(N)),  # type: ignore[arg-type]
-  (AxisError, "unsqueeze: dimension 3; there are 3", lambda: X.unsqueeze(3)), (AxisError, "permute: dimension 2", lambda: X.permute((0, 2))),
-  (AxisError, "given twice", lambda: X.permute((0, 0))), (AxisError, "permute: each of 2 dimensions once, got \\(1,\\)", lambda: X.permute((1,))),
-  (AxisError, "flatten: end_dim 3; there are 2", lambda: X.flatten(0, 3)), (AxisError, "no dimension from 1 to 1", lambda: X.flatten(1, 1)),
+  (AxisError, "unsqueeze: dimension 3; there are 3", lambda: X.unsqueeze(3)),
+  (AxisError, "permute: dimension 2", lambda: X.permute((0, 2))),
+  (AxisError, "given twice", lambda: X.permute((0, 0))),
+  (AxisError, "permute: each of 2 dimensions once, got \\(1,\\)", lambda: X.permute((1,))),
+  (AxisError, "flatten: end_dim 3; there are 2", lambda: X.flatten(0, 3)),
+  (AxisError, "no dimension from 1 to 1", lambda: X.flatten(1, 1)),
   (AxisError, "flatten: there are no dimensions", lambda: Tensor(0).flatten()),
   (ArgumentError, "start_dim is an int", lambda: X.flatten("0")),  # type: ignore[arg-type]
   (ShapeError, "unflatten: dimension 0 of \\(6, N\\) is 6, which is no \\(4, 2\\)", lambda: X.unflatten(0, (4, 2))),
   (ShapeError, "no \\(4, -1\\)", lambda: X.unflatten(0, (4, -1))),
-  (ArgumentError, "one may be -1", lambda: X.unflatten(0, (-1, -1))), (AxisError, "unflatten: dimension 2", lambda: X.unflatten(2, (1,))),
+  (ArgumentError, "one may be -1", lambda: X.unflatten(0, (-1, -1))),
+  (AxisError, "unflatten: dimension 2", lambda: X.unflatten(2, (1,))),
   (ShapeError, "unflatten: .* is no \\(N, 0\\)", lambda: Tensor(1, shape_options={"lower_bound": 1}).unflatten(0, (N, 0))),
   (ShapeError, "pad: a pair .before, behind. for each of 2", lambda: X.pad(((0, 1),))),
   (ShapeError, "pad: a pair", lambda: X.pad(((0, 1, 2), (0, 0)))),
   (ArgumentError, "pad: amounts are 0 or more, got \\(0, -1\\); slicing cuts off", lambda: X.pad(((0, -1), (0, 0)))),
   (AxisError, "flip: dimension 2", lambda: X.flip(2)),
-  (IndexOutOfRangeError, "index: 6 is outside dimension 0 of \\(6, N\\)", lambda: X[6]), (IndexOutOfRangeError, "-7 is outside", lambda: X[-7]),
-  (AxisError, "index: 3 indices for 2 dimensions", lambda: X[0, 0, 0]), (ArgumentError, "may stand once", lambda: X[..., ...]),
+  (IndexOutOfRangeError, "index: 6 is outside dimension 0 of \\(6, N\\)", lambda: X[6]),
+  (IndexOutOfRangeError, "-7 is outside", lambda: X[-7]),
+  (AxisError, "index: 3 indices for 2 dimensions", lambda: X[0, 0, 0]),
+  (ArgumentError, "may stand once", lambda: X[..., ...]),
   (ArgumentError, "a step of 0", lambda: X[::0]),
-  (ArgumentError, "an int for a step", lambda: X[::N]), (ArgumentError, "index: ints, Symbols, slices", lambda: X[1.5]),
+  (ArgumentError, "an int for a step", lambda: X[::N]),
+  (ArgumentError, "index: ints, Symbols, slices", lambda: X[1.5]),
   (ArgumentError, "index: ints", lambda: X[True]),
-  (ArgumentError, "a slice has ints and Symbols", lambda: X[1.5:]), (ArgumentError, "the number of dimensions, or a shape", lambda: Tensor()),
-  (ArgumentError, "Tensor: -1 dimensions", lambda: Tensor(-1)), (ArgumentError, "2 dimensions, but a shape of 1", lambda: Tensor(2, shape=(1,))),
+  (ArgumentError, "a slice has ints and Symbols", lambda: X[1.5:]),
+  (ArgumentError, "the number of dimensions, or a shape", lambda: Tensor()),
+  (ArgumentError, "Tensor: -1 dimensions", lambda: Tensor(-1)),
+  (ArgumentError, "2 dimensions, but a shape of 1", lambda: Tensor(2, shape=(1,))),
   (ArgumentError, "'a b' is no name", lambda: Tensor(2, name="a b")),
   (ArgumentError, "a dimension is an int, a Symbol", lambda: Tensor(shape=(1.5,))),
   (ArgumentError, "a dimension of -1; None is", lambda: Tensor(shape=(-1,))),
@@ -265,7 +314,8 @@ REFUSED: list[tuple[type[NtgradError], str, Callable[[], object]]] = [
   (ArgumentError, "this is its level 1", lambda: X.tile((2, 2)).dtype.eval({N: 1})),
   (ArgumentError, "names, Symbols and Tensors get values", lambda: X.subs({N + 1: 2})),
   (ShapeError, "subs: x has 2 dimensions, got a shape \\(1,\\)", lambda: X.subs({X: (1,)})),
-  (DTypeError, "no dtype", lambda: Tensor(1, dtype="float33"))]
+  (DTypeError, "no dtype", lambda: Tensor(1, dtype="float33")),
+]
 
 
 @pytest.mark.parametrize("error, text, use", REFUSED, ids=[t for _, t, _ in REFUSED])
@@ -283,11 +333,16 @@ def test_iterating_is_a_type_error() -> None:
 def test_what_numbers_show_is_refused_then() -> None:
   t = Tensor(shape=("M", "N"), name="x")
   cases: list[tuple[type[NtgradError], str, Tensor]] = [
-    (ShapeError, "x: squeeze: axes \\(1,\\) of a level \\(4, 6\\); only a dimension of 1 can go; in x.M, N..squeeze.1., with source.4, 6.",
-     t.squeeze(1)),
+    (
+      ShapeError,
+      "x: squeeze: axes \\(1,\\) of a level \\(4, 6\\); only a dimension of 1 can go; in x.M, N..squeeze.1., with source.4, 6.",
+      t.squeeze(1),
+    ),
     (ShapeError, "no window of 7", t.tile((1, 7), floor_mode=True)),
     (ShapeError, "dimension 0 of \\(4, 6\\) has 4 elements, which is no \\(3, 2\\)", t.unflatten(0, (3, 2))),
-    (IndexOutOfRangeError, "index: 5 is outside dimension 0", t[5]), (ArgumentError, "1 or more", t.tile((N - 6, 1)))]
+    (IndexOutOfRangeError, "index: 5 is outside dimension 0", t[5]),
+    (ArgumentError, "1 or more", t.tile((N - 6, 1))),
+  ]
   for error, text, use in cases:
     with pytest.raises(error, match=text): use.arrangement((4, 6), {})
 
@@ -295,13 +350,19 @@ def test_what_numbers_show_is_refused_then() -> None:
 def test_arrays_of_another_shape_are_refused() -> None:
   t = Tensor(shape=("M", 4, "M", "K"), name="x", shape_options=(None, None, None, {"upper_bound": 8}))
   assert t.sizes((2, 4, 2, 3)) == {"M": 2, "K": 3}
-  for shape, text in (((2, 4, 2), "x: 4 dimensions \\(M, 4, M, K\\), got an array of shape \\(2, 4, 2\\)"), ((2, 5, 2, 3), "dimension 1 is 4"),
-                      ((2, 4, 3, 3), "M is 2 and 3"), ((2, 4, 2, 9), "dimension 3 has 9 elements; K goes from 0 to 8")):
-    with pytest.raises(ShapeError, match=text): t.arrangement(shape, {})
+  for shape, text in (
+    ((2, 4, 2), "x: 4 dimensions \\(M, 4, M, K\\), got an array of shape \\(2, 4, 2\\)"),
+    ((2, 5, 2, 3), "dimension 1 is 4"),
+    ((2, 4, 3, 3), "M is 2 and 3"),
+    ((2, 4, 2, 9), "dimension 3 has 9 elements; K goes from 0 to 8"),
+  ):
+    with pytest.raises(ShapeError, match=text):
+      t.arrangement(shape, {})
   with pytest.raises(ShapeError, match="M is 5, got an array"): t.arrangement((2, 4, 2, 3), {"M": 5})
   double = Tensor(shape=(N, 2 * N), name="y")
   assert double.arrangement((3, 6), {}).source == (3, 6) and double.arrangement(None, {"N": 2}).source == (2, 4)
-  with pytest.raises(ShapeError, match="y: a shape of \\(3, 6\\), got an array of shape \\(3, 7\\)"): double.arrangement((3, 7), {})
+  with pytest.raises(ShapeError, match="y: a shape of \\(3, 6\\), got an array of shape \\(3, 7\\)"):
+    double.arrangement((3, 7), {})
   with pytest.raises(ArgumentError, match="BM: no value for BM"): t.tile((1, 1, BM, 1)).arrangement((2, 4, 2, 3), {})
 
 
@@ -321,7 +382,9 @@ def test_eval_masks_and_nests() -> None:
   picture = np.pad(numbered(5, 6), ((0, 1), (0, 0)), constant_values=-1).reshape(3, 2, 2, 3).transpose(0, 2, 1, 3)
   assert (tiled.eval(values) == picture).all()
   twice = tiled.tile((m, n))
-  full = np.pad(picture, ((0, 1), (0, 1), (0, 0), (0, 0)), constant_values=-1).reshape(2, 2, 1, 3, 2, 3).transpose(0, 2, 1, 3, 4, 5)
+  full = (
+    np.pad(picture, ((0, 1), (0, 1), (0, 0), (0, 0)), constant_values=-1).reshape(2, 2, 1, 3, 2, 3).transpose(0, 2, 1, 3, 4, 5)
+  )
   assert (twice.eval(values) == full).all() and (twice.subs(values).eval() == full).all()
   twice.dtype = twice.dtype.flatten()
   twice.dtype.dtype = twice.dtype.dtype.flatten()
@@ -363,7 +426,8 @@ def test_simulate() -> None:
   (one,), (picture,) = simulate_arrangement(lambda t: t, (Tensor(0),))
   assert one.tolist() == picture.tolist() == 0
   with pytest.raises(ArgumentError, match="no value for BK, BM"): simulate_arrangement(matmul, tensors)
-  with pytest.raises(ArgumentError, match="gives 1 arranged tensors for 2"): simulate_arrangement(lambda a, b: (a,), (Tensor(0), Tensor(0)))
+  with pytest.raises(ArgumentError, match="gives 1 arranged tensors for 2"):
+    simulate_arrangement(lambda a, b: (a,), (Tensor(0), Tensor(0)))
 
 
 # ---- pictures
@@ -385,7 +449,9 @@ def test_visualize(tmp_path: Path) -> None:
   root = xml.etree.ElementTree.fromstring((tmp_path / "matmul.svg").read_text())
   shown = ["".join(e.itertext()) for e in root.iter("{http://www.w3.org/2000/svg}text")]
   assert "output(3, 4).tile((2, 2))" in shown and shown.count("masked: no element of the source") == 3 and shown.count("3") == 2
-  assert "level 1: (3,), indexed or looped over" in shown and shown.count("0+1") == 10 + 10 and picture._repr_svg_() == picture.svg
+  assert (
+    "level 1: (3,), indexed or looped over" in shown and shown.count("0+1") == 10 + 10 and picture._repr_svg_() == picture.svg
+  )
   for t in (Tensor(shape=(2, 3, 4)).tile((1, 2, 2)), Tensor(0), Tensor(1).tile((BM,)).subs({BM: 4})):
     assert "<rect" in visualize(t, subs={t: (5,)} if t.source.ndim == 1 else None).svg
   picture.save(tmp_path / "matmul.png")
@@ -403,10 +469,20 @@ def test_visualize_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
   with pytest.raises(ArgumentError, match="matplotlib, which is not installed"): visualize(t).save(tmp_path / "x.png")
 
 
-@pytest.mark.parametrize("chain", [
-  lambda x: x.unsqueeze(0).tile((2, 4)), lambda x: x.unsqueeze(1).tile((4, 2)), lambda x: x.unsqueeze(0).unsqueeze(2).squeeze(0).tile((4, 1)),
-  lambda x: x.expand((-1,)).tile((4,)), lambda x: x[None].permute((1, 0)).tile((4, 1)), lambda x: x[::2].tile((4,)),
-  lambda x: x.tile((1,)).tile((4,)), lambda x: x.unsqueeze(0).tile((1, 1)).tile((1, 4)).ravel().squeeze(0), lambda x: x.pad(((1, 4),))])
+@pytest.mark.parametrize(
+  "chain",
+  [
+    lambda x: x.unsqueeze(0).tile((2, 4)),
+    lambda x: x.unsqueeze(1).tile((4, 2)),
+    lambda x: x.unsqueeze(0).unsqueeze(2).squeeze(0).tile((4, 1)),
+    lambda x: x.expand((-1,)).tile((4,)),
+    lambda x: x[None].permute((1, 0)).tile((4, 1)),
+    lambda x: x[::2].tile((4,)),
+    lambda x: x.tile((1,)).tile((4,)),
+    lambda x: x.unsqueeze(0).tile((1, 1)).tile((1, 4)).ravel().squeeze(0),
+    lambda x: x.pad(((1, 4),)),
+  ],
+)
 def test_offsets_behind_the_end_do_not_depend_on_the_size(chain: Any) -> None:
   one, more = (chain(Tensor(shape=(n,))) for n in (1, 5))
   assert one.eval().max() == 0 and (one.eval() == -1).any()
@@ -420,4 +496,8 @@ def test_offsets_of_a_dimension_of_one_among_others() -> None:
   rows, columns = Tensor(shape=(1, 1)).squeeze(1).tile((3,)).offsets()
   assert rows.tolist() == [[0, 1, 2]] and columns.tolist() == [[0, 0, 0]]
   batch, i, j = Tensor(shape=(1, 2, 3)).flatten(1, 3).tile((2, 6)).offsets()
-  assert batch.tolist() == [[[[0] * 6, [1] * 6]]] and i.tolist() == [[[[0, 0, 0, 1, 1, 1]] * 2]] and j.tolist() == [[[[0, 1, 2] * 2] * 2]]
+  assert (
+    batch.tolist() == [[[[0] * 6, [1] * 6]]]
+    and i.tolist() == [[[[0, 0, 0, 1, 1, 1]] * 2]]
+    and j.tolist() == [[[[0, 1, 2] * 2] * 2]]
+  )

@@ -1,4 +1,5 @@
-"""Rendered Triton becomes cubins for sm_80 and sm_90 with no GPU, and computes under the interpreter what the numpy backend does."""
+"""Rendered Triton becomes cubins for sm_80 and sm_90 with no GPU, and computes under the interpreter what the numpy backend
+does."""
 from __future__ import annotations
 
 from functools import cache
@@ -26,7 +27,8 @@ from support.kernels import contents
 from support.triton_kernels import GRAPHS, MORE, NAMES, STATEMENTS, kernels, lines, online_softmax
 
 pytestmark = triton.needs_triton
-ADDS = "import triton\nimport triton.language as tl\n\n\n# data0: *fp32\n@triton.jit\ndef add(data0):\n  tl.store(data0, tl.load(data0) + {})\n"
+ADDS = "import triton\nimport triton.language as tl\n\n\n# data0: *fp32\n@triton.jit\n"
+ADDS += "def add(data0):\n  tl.store(data0, tl.load(data0) + {})\n"
 
 
 @cache
@@ -68,7 +70,8 @@ def test_blocks_compute_what_loops_do(name: str) -> None:
     data = contents(k, rng, True)
     for p, d in zip(k.params, data):   # indices in range, divisors of both signs
       if p.dtype.kind in "iu" and name in ("gather", "embedding_gradient"): d[...] = np.abs(d)
-    for got, want in zip(run(interpreter(), tiled, lines(tiled), data), run(NumpyDevice(), k, linearize(k), data)): same(got, want)
+    for got, want in zip(run(interpreter(), tiled, lines(tiled), data), run(NumpyDevice(), k, linearize(k), data)):
+      same(got, want)
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -162,8 +165,16 @@ def test_only_sums_are_fused() -> None:
     assert ("fma" in compiler.build(compiler.Request(noted, "k")).ptx) is fused
 
 
-@pytest.mark.parametrize("n, dtype, block", [(4096, "bfloat16", (128, 256)), (2048, "float16", (128, 256)), (1024, "float16", (64, 128)),
-                                             (512, "bfloat16", (64, 64)), (4096, "float32", (64, 64))])
+@pytest.mark.parametrize(
+  "n, dtype, block",
+  [
+    (4096, "bfloat16", (128, 256)),
+    (2048, "float16", (128, 256)),
+    (1024, "float16", (64, 128)),
+    (512, "bfloat16", (64, 64)),
+    (4096, "float32", (64, 64)),
+  ],
+)
 def test_blocks_of_a_product(n: int, dtype: str, block: tuple[int, int]) -> None:
   """As large as leaves a program for each of 132 cores."""
   item, = [i for i in create_schedule([Tensor.empty(n, n, dtype=dtype) @ Tensor.empty(n, n, dtype=dtype)]) if i.ast is not None]
@@ -177,4 +188,6 @@ def test_a_number_alone_has_its_dtype() -> None:
   assert (Tensor.full((5,), 0.1, dtype="float64", device=triton.NAME).contiguous().numpy() == 0.1).all()
   x = np.array([1.0, -1.0])
   t = Tensor(x, device=triton.NAME)
-  np.testing.assert_array_equal((t > 0).where(Tensor.full((2,), 0.1, dtype="float64", device=triton.NAME), 0.3).numpy(), np.where(x > 0, 0.1, 0.3))
+  np.testing.assert_array_equal(
+    (t > 0).where(Tensor.full((2,), 0.1, dtype="float64", device=triton.NAME), 0.3).numpy(), np.where(x > 0, 0.1, 0.3)
+  )

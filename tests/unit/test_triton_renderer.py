@@ -61,19 +61,36 @@ def test_by_hand_as_the_design_has_it() -> None:
   assert "tl.store(data0, val0*val1 + val2*val3 + val4*val5 + val6*val7)" in render("triton", "dot", k.uops)
 
 
-@pytest.mark.parametrize("text, args", [
-  ("val0 + 1.5", (BinaryOps.ADD, F, F, 1.5)), ("val0 + (-1.5)", (BinaryOps.ADD, F, F, -1.5)), ("tl.div_rn(1.0, val0)", (UnaryOps.RECIP, F, F)),
-  ("val0*-1.0", (UnaryOps.NEG, F, F)), ("-val0", (UnaryOps.NEG, INT, INT)), ("_floor_div(val0, val1)", (BinaryOps.IDIV, INT, INT, INT)),
-  ("_floor_mod(val0, tl.full((), 3, tl.int32))", (BinaryOps.MOD, INT, INT, 3)), ("_unsigned_div(val0, val1)", (BinaryOps.IDIV, U8, U8, U8)),
-  ("tl.maximum(val0, val1, propagate_nan=tl.PropagateNan.ALL)", (BinaryOps.MAX, F, F, F)), ("tl.maximum(val0, 0)", (BinaryOps.MAX, INT, INT, 0)),
-  ("libdevice.exp(val0)", (UnaryOps.EXP, F, F)), ("tl.sqrt_rn(val0)", (UnaryOps.SQRT, F, F)),
-  ("tl.sqrt(val0)", (UnaryOps.SQRT, dtypes.float64, dtypes.float64)),
-  ("libdevice.pow(val0, tl.full((), 2.5, tl.float32))", (BinaryOps.POW, F, F, 2.5)), ("~val0", (UnaryOps.NOT, INT, INT)),
-  ("val0 << 2", (BinaryOps.SHL, INT, INT, 2)), ("_threefry(val0, val1)", (BinaryOps.THREEFRY, dtypes.uint64, dtypes.uint64, dtypes.uint64)),
-  ("(val0.to(tl.float32) + val1.to(tl.float32)).to(tl.float16)", (BinaryOps.ADD, dtypes.float16, dtypes.float16, dtypes.float16)),
-  ("_to_e4m3(_from_e4m3(val0)*2.0)", (BinaryOps.MUL, dtypes.float8_e4m3, dtypes.float8_e4m3, 2.0)),
-  ("(val0 | val1).to(tl.int8)", (BinaryOps.ADD, dtypes.bool, dtypes.bool, dtypes.bool)),
-  ("tl.where(val0, val1, 0.0)", (TernaryOps.WHERE, F, dtypes.bool, F, 0.0))], ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(
+  "text, args",
+  [
+    ("val0 + 1.5", (BinaryOps.ADD, F, F, 1.5)),
+    ("val0 + (-1.5)", (BinaryOps.ADD, F, F, -1.5)),
+    ("tl.div_rn(1.0, val0)", (UnaryOps.RECIP, F, F)),
+    ("val0*-1.0", (UnaryOps.NEG, F, F)),
+    ("-val0", (UnaryOps.NEG, INT, INT)),
+    ("_floor_div(val0, val1)", (BinaryOps.IDIV, INT, INT, INT)),
+    ("_floor_mod(val0, tl.full((), 3, tl.int32))", (BinaryOps.MOD, INT, INT, 3)),
+    ("_unsigned_div(val0, val1)", (BinaryOps.IDIV, U8, U8, U8)),
+    ("tl.maximum(val0, val1, propagate_nan=tl.PropagateNan.ALL)", (BinaryOps.MAX, F, F, F)),
+    ("tl.maximum(val0, 0)", (BinaryOps.MAX, INT, INT, 0)),
+    ("libdevice.exp(val0)", (UnaryOps.EXP, F, F)),
+    ("tl.sqrt_rn(val0)", (UnaryOps.SQRT, F, F)),
+    ("tl.sqrt(val0)", (UnaryOps.SQRT, dtypes.float64, dtypes.float64)),
+    ("libdevice.pow(val0, tl.full((), 2.5, tl.float32))", (BinaryOps.POW, F, F, 2.5)),
+    ("~val0", (UnaryOps.NOT, INT, INT)),
+    ("val0 << 2", (BinaryOps.SHL, INT, INT, 2)),
+    ("_threefry(val0, val1)", (BinaryOps.THREEFRY, dtypes.uint64, dtypes.uint64, dtypes.uint64)),
+    (
+      "(val0.to(tl.float32) + val1.to(tl.float32)).to(tl.float16)",
+      (BinaryOps.ADD, dtypes.float16, dtypes.float16, dtypes.float16),
+    ),
+    ("_to_e4m3(_from_e4m3(val0)*2.0)", (BinaryOps.MUL, dtypes.float8_e4m3, dtypes.float8_e4m3, 2.0)),
+    ("(val0 | val1).to(tl.int8)", (BinaryOps.ADD, dtypes.bool, dtypes.bool, dtypes.bool)),
+    ("tl.where(val0, val1, 0.0)", (TernaryOps.WHERE, F, dtypes.bool, F, 0.0)),
+  ],
+  ids=lambda x: x if isinstance(x, str) else "",
+)
 def test_values(text: str, args: tuple[object, ...]) -> None:
   fn, dtype, *sources = args
   assert value(fn, dtype, *sources) == text  # type: ignore[arg-type]
@@ -157,6 +174,9 @@ def test_helpers_bring_what_they_call() -> None:
 
 
 def test_rendering_imports_no_triton() -> None:
-  code = ("import sys, ntgrad; assert not any(m.startswith('ntgrad.backends.cuda') for m in sys.modules); from ntgrad.backends import renderer; "
-          "renderer('triton'); assert 'triton' not in sys.modules")
+  code = (
+    "import sys, ntgrad; assert not any(m.startswith('ntgrad.backends.cuda') for m in sys.modules); from ntgrad.backends import "
+    "renderer; "
+    "renderer('triton'); assert 'triton' not in sys.modules"
+  )
   subprocess.run([sys.executable, "-c", code], check=True)

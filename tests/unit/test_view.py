@@ -120,12 +120,18 @@ def test_arrangement_of_any_view(chain: tuple[View, np.ndarray], tiles: int) -> 
   want = at_points(store.src[3], points)
   assert (at_points(gate, points) == want).all(), access
   for x, y in zip(mine, store.src[1].src):
-    assert np.broadcast_to(at_points(x, points) == at_points(y, points), np.broadcast_shapes(want.shape, *(g.shape for g in points.values())))[
-      np.broadcast_to(want, np.broadcast_shapes(want.shape, *(g.shape for g in points.values())))].all(), access
+    assert np.broadcast_to(
+      at_points(x, points) == at_points(y, points), np.broadcast_shapes(want.shape, *(g.shape for g in points.values()))
+    )[np.broadcast_to(want, np.broadcast_shapes(want.shape, *(g.shape for g in points.values())))].all(), access
 
 
-ADJOINT: list[tuple[tuple[int, ...], Spec]] = [((7,), ((3, 1, 1),)), ((8,), ((3, 2, 1),)), ((9,), ((2, 3, 2),)), ((6, 7), ((2, 2, 1), (3, 1, 2))),
-                                               ((5, 5), ((1, 1, 1), (2, 2, 1)))]
+ADJOINT: list[tuple[tuple[int, ...], Spec]] = [
+  ((7,), ((3, 1, 1),)),
+  ((8,), ((3, 2, 1),)),
+  ((9,), ((2, 3, 2),)),
+  ((6, 7), ((2, 2, 1), (3, 1, 2))),
+  ((5, 5), ((1, 1, 1), (2, 2, 1))),
+]
 
 
 def matrix(view: View) -> np.ndarray:
@@ -133,7 +139,9 @@ def matrix(view: View) -> np.ndarray:
   axes = axes_of(view.shape)
   at, valid = view.pull([a.rng for a in axes])
   env = grid(axes)
-  where = np.broadcast_to(sum((at_points(i, env) * k for i, k in zip(at, strides_of(view.source))), np.zeros((), np.int64)), view.shape).ravel()
+  where = np.broadcast_to(
+    sum((at_points(i, env) * k for i, k in zip(at, strides_of(view.source))), np.zeros((), np.int64)), view.shape
+  ).ravel()
   ok = np.broadcast_to(at_points(valid, env), view.shape).ravel()
   out = np.zeros((where.size, int(np.prod(view.source))))
   out[np.arange(where.size)[ok], where[ok]] = 1
@@ -149,10 +157,16 @@ def test_untile_and_a_sum_is_the_adjoint_of_tile(shape: tuple[int, ...], spec: S
   assert (summed == matrix(tile).T).all()
 
 
-@pytest.mark.parametrize("op, arg, back", [(Ops.PERMUTE, (2, 0, 1), (Ops.PERMUTE, (1, 2, 0))), (Ops.FLIP, (0, 2), (Ops.FLIP, (0, 2))),
-                                           (Ops.RESHAPE, (6, 4), (Ops.RESHAPE, (2, 3, 4))),
-                                           (Ops.PAD, ((1, 0), (0, 2), (1, 1)), (Ops.SHRINK, ((1, 3), (0, 3), (1, 5)))),
-                                           (Ops.SHRINK, ((0, 1), (1, 3), (2, 4)), (Ops.PAD, ((0, 1), (1, 0), (2, 0))))])
+@pytest.mark.parametrize(
+  "op, arg, back",
+  [
+    (Ops.PERMUTE, (2, 0, 1), (Ops.PERMUTE, (1, 2, 0))),
+    (Ops.FLIP, (0, 2), (Ops.FLIP, (0, 2))),
+    (Ops.RESHAPE, (6, 4), (Ops.RESHAPE, (2, 3, 4))),
+    (Ops.PAD, ((1, 0), (0, 2), (1, 1)), (Ops.SHRINK, ((1, 3), (0, 3), (1, 5)))),
+    (Ops.SHRINK, ((0, 1), (1, 3), (2, 4)), (Ops.PAD, ((0, 1), (1, 0), (2, 0)))),
+  ],
+)
 def test_adjoint_pairs(op: Ops, arg: Any, back: tuple[Ops, Any]) -> None:
   there = View((2, 3, 4)).then(op, arg)
   assert (matrix(View(there.shape).then(*back)) == matrix(there).T).all()
