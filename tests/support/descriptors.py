@@ -7,7 +7,7 @@ import numpy as np
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda.descriptors import Box
-from ntgrad.backends.cuda.facts import Facts
+from ntgrad.backends.cuda.facts import TritonFacts
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
@@ -46,7 +46,7 @@ def source(kernel: Kernel, capability: int = 90) -> str: return rendered(kernel,
 
 def boxes(kernel: Kernel) -> dict[str, Any]:
   """For each param with a mark: its Box, or why it has none."""
-  facts = Facts("k", linear(kernel), True, True)
+  facts = TritonFacts("k", linear(kernel), True, True)
   return {**facts.pointers, **{u.src[0].arg[1]: u.arg for u in facts.uops if isinstance(u.arg, Box)}}
 
 
