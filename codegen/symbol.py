@@ -144,7 +144,7 @@ class Symbol:
                upper_bound: int | None = None, power_of_two: bool | None = None):
     if not isinstance(name, str | int | Symbol) or (isinstance(name, int) and not -2 ** 63 <= name < 2 ** 63):
       raise ArgumentError(f"Symbol: a name, an expression or an int of 64 bits, got {shown(name)}")
-    if not all([x is None or isinstance(x, bool) for x in (constexpr, meta, power_of_two)]):
+    if not all(x is None or isinstance(x, bool) for x in (constexpr, meta, power_of_two)):
       raise ArgumentError(
         f"Symbol {name}: constexpr, meta and power_of_two are True or False, got {shown((constexpr, meta, power_of_two))}"
       )
@@ -435,7 +435,7 @@ def _division(node: Any, a: Any, b: Any) -> int | Symbol:
 
 def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
   """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a. Raises ArgumentError."""
-  if not all([isinstance(x, Integral | Symbol) for x in (a, b)]):
+  if not all(isinstance(x, Integral | Symbol) for x in (a, b)):
     raise ArgumentError(f"cdiv of {shown(a)} and {shown(b)}; it takes whole numbers and Symbols")
   if isinstance(a, int) and isinstance(b, int):
     if b == 0: raise ArgumentError(f"cdiv({a}, 0): divided by 0")

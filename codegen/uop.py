@@ -215,10 +215,10 @@ class UOp:
     return next((s.device for s in self._after_sources("device").src if s.device is not None), None)
 
   # ---- walking
-  def _after_sources(self, kept: str) -> UOp:
-    """This node, once all beneath it have found a property that they keep: graphs are deeper than Python's stack."""
-    if any([kept not in s.__dict__ for s in self.src]):
-      for n in toposort(self.src, lambda n: kept in n.__dict__): getattr(n, kept)
+  def _after_sources(self, name: str) -> UOp:
+    """This node, once all beneath it have found a cached property: graphs are deeper than Python's stack."""
+    if any(name not in s.__dict__ for s in self.src):
+      for n in toposort(self.src, lambda n: name in n.__dict__): getattr(n, name)
     return self
 
   def toposort(self) -> list[UOp]: return toposort((self,))
@@ -245,7 +245,7 @@ def memoized(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
   def found(u: UOp) -> T:
     known = u.__dict__
     if name not in known:
-      if any([name not in s.__dict__ for s in u.src]):
+      if any(name not in s.__dict__ for s in u.src):
         for n in toposort(u.src, lambda n: name in n.__dict__):
           if name not in n.__dict__: n.__dict__[name] = fn(n)
       known[name] = fn(u)
