@@ -17,7 +17,7 @@ from .config import config
 from .errors import ConfigError
 from .expand import expand
 from .kernel import Kernel
-from .parts import Part, Parts
+from .parts import Parts
 from .place import place
 from .printing import form_text
 from .spec_forms import verify_form
@@ -97,6 +97,3 @@ def listing() -> str:
   """The passes as a table: number, name, form before and after, what it does."""
   def about(p: Pass) -> str: return " ".join((p.about.__doc__ or "").split("\n\n")[0].split())
   return "\n".join(f"{i} {p.name:11}{p.takes + ' -> ' + p.gives:22}{about(p)}" for i, p in enumerate(PASSES, 1))
-
-
-__all__ = ["PASSES", "Pass", "Part", "finish", "linearize", "listing", "prepare", "run"]

@@ -143,7 +143,7 @@ class Writer:
     self.again[depth][like] = new
     return self._place(new, depth)
 
-  def fresh(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+  def unique(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
     """A node that stands here and is no other's equal."""
     return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
@@ -169,10 +169,10 @@ class Writer:
         src = tuple([new[s] for s in u.src])
         if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
         elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-        elif u.op in EFFECTS or u.op in (Ops.DEFINE_ACC, Ops.PHI): new[u] = self.fresh(u, src)
+        elif u.op in EFFECTS or u.op in (Ops.DEFINE_ACC, Ops.PHI): new[u] = self.unique(u, src)
         elif u.op is Ops.LOAD:
           changes = u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL
-          new[u] = self.fresh(u, src) if changes else self.pure(u, src, False)
+          new[u] = self.unique(u, src) if changes else self.pure(u, src, False)
         else: new[u] = self.pure(u, src, self.depth == base)
     return new[low.out[-1]]
 
@@ -183,7 +183,7 @@ class Writer:
     if mark.op in (Ops.LOOP, Ops.WHILE, Ops.IF):
       opener = self.open(UOp.unique(mark.op, dtype, values))
       if mark.axis is not None: self.values[UOp(Ops.SPECIAL, dtypes.index, (), ("for", mark.axis.id, mark.axis.size))] = opener
-    elif mark.op is Ops.BREAK: self.fresh(UOp(Ops.BREAK, dtype), values)
+    elif mark.op is Ops.BREAK: self.unique(UOp(Ops.BREAK, dtype), values)
     elif mark.op is Ops.ELSE:
       self.blocks.pop()
       self.again.pop()
