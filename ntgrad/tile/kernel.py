@@ -340,10 +340,10 @@ class TileKernel:
       parameters.append(p)
       dim = self.tensors[i].jagged_dim
       if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
-        got = "a plain tensor; wrap its values and offsets in tile.Jagged"
-        if a.jagged is not None: got = f"one jagged in {a.jagged[0]}"
-        want = "not jagged" if dim is None else f"jagged in dimension {dim}"
-        raise ArgumentError(f"{self.name}: {p.name} is {want}, got {got}")
+        given = "a plain tensor; wrap its values and offsets in tile.Jagged"
+        if a.jagged is not None: given = f"one jagged in {a.jagged[0]}"
+        declared = "not jagged" if dim is None else f"jagged in dimension {dim}"
+        raise ArgumentError(f"{self.name}: {p.name} is {declared}, got {given}")
       if a.jagged is not None:
         p.jagged, p.memory, starts = a.jagged
         p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((shape[0] + 1,)), starts, of=p.name)
