@@ -18,7 +18,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.spec import verify_graph
+from ntgrad.codegen.spec_graph import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
 from ntgrad.lock import alone

@@ -13,26 +13,23 @@ import operator
 import types
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
+from ntgrad.codegen.errors import ApplicationError, NtgradError
 from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.symbol import Symbol, evaluate
-from ntgrad.codegen.uop import Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import Ops, UOp
 
-from .block import Block, block, broadcast_shapes, is_value, plain, to_axes, unary
+from .block import Block, block, broadcast_shapes, is_value, plain, to_axes
 from .control import (
   NATIVE,
   Counted,
   Range,
   accumulations,
   alike,
-  both,
   computed,
   each,
-  either,
   hashable,
   number,
   ours,
@@ -41,39 +38,13 @@ from .control import (
   together,
   truth,
 )
+from .expressions import Expressions
 from .place import Place, Reference, Source, Tile
 from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Tracer, Variable, values_in
 
 _MOST_CALLS = 64
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Add: operator.add,
-  ast.Sub: operator.sub,
-  ast.Mult: operator.mul,
-  ast.Div: operator.truediv,
-  ast.FloorDiv: operator.floordiv,
-  ast.Mod: operator.mod,
-  ast.Pow: operator.pow,
-  ast.BitAnd: operator.and_,
-  ast.BitOr: operator.or_,
-  ast.BitXor: operator.xor,
-  ast.LShift: operator.lshift,
-  ast.RShift: operator.rshift,
-  ast.MatMult: operator.matmul,
-}
-_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Eq: operator.eq,
-  ast.NotEq: operator.ne,
-  ast.Lt: operator.lt,
-  ast.LtE: operator.le,
-  ast.Gt: operator.gt,
-  ast.GtE: operator.ge,
-  ast.Is: operator.is_,
-  ast.IsNot: operator.is_not,
-  ast.In: lambda a, b: a in b,
-  ast.NotIn: lambda a, b: a not in b,
-}
 _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
   ast.Add: operator.iadd,
   ast.Sub: operator.isub,
@@ -89,7 +60,6 @@ _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
   ast.RShift: operator.irshift,
   ast.MatMult: operator.imatmul,
 }
-_UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 
 
 class Returned:
@@ -97,7 +67,7 @@ class Returned:
   def __init__(self, value: Any): self.value = value
 
 
-class Interpreter:
+class Interpreter(Expressions):
   """Reads functions into a kernel that a Tracer builds."""
 
   def __init__(self, tracer: Tracer, values: Mapping[str, int] | None = None):
@@ -530,111 +500,3 @@ class Interpreter:
       v = variables[n]
       self.tracer.assign(v, plain(to_axes(n, block(initial[n]), v.axes), v.uop.dtype))
     for n in carried: scope.names[n] = variables[n].block
-
-  # ---- expressions
-  def value(self, e: ast.expr, scope: Scope) -> Any:
-    held = self.tracer.held
-    mark = len(held)
-    try: got = self.evaluate(e, scope)
-    except NtgradError as x: raise self.located(x, e, scope) from None
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError, ZeroDivisionError) as x:
-      raise self.located(ApplicationError(f"{type(x).__name__}: {x}"), e, scope) from x
-    del held[mark:]
-    held.append(got)   # until what it is a part of has been read
-    return got
-
-  def evaluate(self, e: ast.expr, scope: Scope) -> Any:
-    match e:
-      case ast.Constant(): return e.value
-      case ast.Name():
-        x = scope.find(e.id)
-        return x.now() if isinstance(x, Tile) and x.level is None else self.with_number(x)
-      case ast.BinOp(): return _BINARY[type(e.op)](self.value(e.left, scope), self.value(e.right, scope))
-      case ast.UnaryOp():
-        x = self.value(e.operand, scope)
-        if isinstance(e.op, ast.Not): return unary(UnaryOps.NOT, truth(x)) if computed(x) else not x
-        return _UNARY[type(e.op)](x)
-      case ast.Compare():
-        left = self.value(e.left, scope)
-        out: Any = None
-        for op, right_node in zip(e.ops, e.comparators):
-          right = self.value(right_node, scope)
-          got = _COMPARE[type(op)](left, right)
-          out = got if out is None else both(out, got)
-          left = right
-        return out
-      case ast.BoolOp():
-        out = None
-        for node in e.values:
-          x = self.value(node, scope)
-          if out is None: out = x
-          elif computed(out) or computed(x): out = both(out, x) if isinstance(e.op, ast.And) else either(out, x)
-          else: out = x
-          if not computed(out) and bool(out) is isinstance(e.op, ast.Or): return out
-        return out
-      case ast.IfExp():
-        c = self.value(e.test, scope)
-        if not computed(c): return self.value(e.body if c else e.orelse, scope)
-        return select(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
-      case ast.Attribute():
-        x = self.value(e.value, scope)
-        try:
-          return self.with_number(getattr(x, e.attr))
-        except AttributeError:
-          what = getattr(x, "__name__", type(x).__name__)
-          names = [n for n in dir(x) if not n.startswith("_")]
-          import difflib
-
-          near = difflib.get_close_matches(e.attr, names, 3)
-          raise ApplicationError(
-            f"{what} has no {e.attr!r}{'; did you mean ' + ' or '.join(near) + '?' if near else ''}"
-          ) from None
-      case ast.Subscript(): return self.value(e.value, scope)[self.value(e.slice, scope)]
-      case ast.Slice(): return slice(*(None if x is None else self.value(x, scope) for x in (e.lower, e.upper, e.step)))
-      case ast.Tuple(): return tuple(self.items(e.elts, scope))
-      case ast.List(): return self.items(e.elts, scope)
-      case ast.Dict(): return {self.value(k, scope): self.value(v, scope) for k, v in zip(e.keys, e.values) if k is not None}
-      case ast.Call():
-        fn = self.value(e.func, scope)
-        kwargs: dict[str, Any] = {}
-        for k in e.keywords:
-          if k.arg is None: kwargs.update(self.value(k.value, scope))
-          else: kwargs[k.arg] = self.value(k.value, scope)
-        return self.call(fn, self.items(e.args, scope), kwargs)
-      case ast.Lambda(): return self.closure(e, scope)
-      case ast.JoinedStr(): return "".join(str(self.value(v, scope)) for v in e.values)
-      case ast.FormattedValue():
-        x = self.value(e.value, scope)
-        return format(x, "" if e.format_spec is None else self.value(e.format_spec, scope))
-      case ast.ListComp() | ast.GeneratorExp(): return list(self.comprehend(e.generators, e.elt, scope))
-    raise ApplicationError(f"an application has no {type(e).__name__} expressions")
-
-  def with_number(self, x: Any) -> Any:
-    """A Symbol that an application uses is the number it stands for here."""
-    if not isinstance(x, Symbol): return x
-    try:
-      return evaluate(x, self.values)
-    except ArgumentError:
-      raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
-
-  def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
-    out: list[Any] = []
-    for n in nodes:
-      if isinstance(n, ast.Starred): out.extend(self.value(n.value, scope))
-      else: out.append(self.value(n, scope))
-    return out
-
-  def comprehend(self, generators: Sequence[ast.comprehension], element: ast.expr, scope: Scope) -> Iterable[Any]:
-    if not generators:
-      yield self.value(element, scope)
-      return
-    g = generators[0]
-    for x in self.value(g.iter, scope):
-      inner = Scope({}, scope, scope.fn, scope.file, scope.name)
-      self.assign(g.target, x, inner)
-      if all(self.value(c, inner) for c in g.ifs): yield from self.comprehend(generators[1:], element, inner)
-
-  def closure(self, node: ast.FunctionDef | ast.Lambda, scope: Scope) -> Closure:
-    a = node.args
-    named = {k.arg: self.value(d, scope) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None}
-    return Closure(Code(node, scope.file), scope, ([self.value(d, scope) for d in a.defaults], named))

@@ -120,7 +120,7 @@ def test_workers_are_the_parents() -> None:
     threading.Thread(target=hold).start()
     held.wait()
     def here():
-      with q.turn(jobs[2]) as mine: return mine, pool.alive()
+      with q.claim(jobs[2]) as mine: return mine, pool.alive()
     child(here)
     let_go.set()
     while jobs[2].answer is None and not jobs[2].done and jobs[2].taken: time.sleep(0.01)

@@ -387,7 +387,8 @@ def test_four_times_the_graph_takes_four_times_the_memory(name: str) -> None:
   n, make = GROWING[name]
   scheduled(make, 4 * n)
   gc.collect()
-  one, four = (most_bytes(lambda m=m: scheduled(make, m)) for m in (n, 4 * n))   # type: ignore[misc]
+  # twice, for a table of all nodes that grows meanwhile is not the schedule's
+  one, four = (min(most_bytes(lambda m=m: scheduled(make, m)) for _ in range(2)) for m in (n, 4 * n))   # type: ignore[misc]
   assert four <= 5 * one, four / one   # 16 times for work that goes with the square
 
 

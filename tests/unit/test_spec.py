@@ -10,7 +10,8 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.kernel import Axis, AxisKind, Param
-from ntgrad.codegen.spec import GRAPH, INDEX, LINEAR, verify_graph, verify_index, verify_linear
+from ntgrad.codegen.spec import INDEX, LINEAR, verify_index, verify_linear
+from ntgrad.codegen.spec_graph import GRAPH, verify_graph
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from support.linear import INT, Lines, dot
 
