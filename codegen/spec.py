@@ -14,7 +14,6 @@ from .index import vmax
 from .kernel import EFFECTS, reads_its_place
 from .spec_rules import (
   BUFFERS,
-  NO_VALUE,
   access_rule,
   alu_rule,
   cast_rule,
@@ -24,7 +23,7 @@ from .spec_rules import (
   names,
   variable_rule,
 )
-from .uop import Ops, UOp, UOpList, step_of, toposort
+from .uop import NO_VALUE, Ops, UOp, UOpList, step_of, toposort
 
 # ---- the linear form
 

@@ -8,7 +8,6 @@ from .functions import FUNCTIONS, refusal
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
-NO_VALUE = (Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER)
 ATOMICS = ("add", "max", "min")
 
 

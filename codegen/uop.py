@@ -292,7 +292,7 @@ class UOpList(list[UOp]):
     print(self)
 
 
-_NO_VALUE = {
+NO_VALUE = {
   Ops.STORE,
   Ops.ATOMIC,
   Ops.ENDLOOP,
@@ -309,11 +309,11 @@ _NO_VALUE = {
 
 def step_of(loop: UOp) -> UOp | None:
   """What the index of a LOOP goes up by; None for 1. (A source without a value is something that the loop comes after.)"""
-  return loop.src[2] if len(loop.src) > 2 and loop.src[2].op not in _NO_VALUE else None
+  return loop.src[2] if len(loop.src) > 2 and loop.src[2].op not in NO_VALUE else None
 
 
 def _dtype_text(u: UOp) -> str:
-  if u.op in _NO_VALUE: return ""
+  if u.op in NO_VALUE: return ""
   return f"ptr.{u.dtype}" if u.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL) else str(u.dtype)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Sequence
 
-from ntgrad.backends.cuda.legalise import EFFECTS, MADE_FRESH, sources, terms
+from ntgrad.backends.cuda.legalise import EFFECTS, sources, terms
 from ntgrad.codegen.index import bounds, conjuncts
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
@@ -193,7 +193,7 @@ class Boxes:
       if u.op in (Ops.LOOP, Ops.WHILE): around.append(u)
       elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): around.pop()
       src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
-      n = u if src == u.src else (UOp.unique if u.is_unique or u.op in MADE_FRESH else UOp)(u.op, u.dtype, src, u.arg)
+      n = u.replace(src)
       if u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
         try:
           if u.src[0] in loaded and u.src[0] in stored: raise Pointers("it is read and written")

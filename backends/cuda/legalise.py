@@ -7,9 +7,9 @@ none in memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Sequence
+from typing import Iterable, Sequence
 
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import conjuncts
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
@@ -34,15 +34,7 @@ EFFECTS = frozenset(
     Ops.DEFINE_GLOBAL,
   )
 )
-MADE_FRESH = EFFECTS | {Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}
 DOT = "dot"   # a REDUCE with this in its arg: (a, b[, accumulator]), arg (DOT, axis id)
-
-
-def rebuilt(u: UOp, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
-  """``u`` with other sources."""
-  arg = u.arg if arg is None else arg
-  if dtype is u.dtype and src == u.src and arg == u.arg: return u
-  return (UOp.unique if u.op in MADE_FRESH else UOp)(u.op, dtype, src, arg)
 
 
 def widen(uops: Iterable[UOp]) -> list[UOp]:
@@ -75,21 +67,21 @@ def widen(uops: Iterable[UOp]) -> list[UOp]:
     if u.dtype.count > 1:
       new[u] = u
     elif u.op is Ops.CONST or not any(x.dtype in NARROW for x in (u, *u.src)):
-      new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
-    elif u.op is Ops.LOAD: new[u] = rebuilt(u, u.dtype, (*(new[s] for s in u.src[:3]), *(raw(s) for s in u.src[3:])))
+      new[u] = u.replace(tuple(new[s] for s in u.src))
+    elif u.op is Ops.LOAD: new[u] = u.replace((*(new[s] for s in u.src[:3]), *(raw(s) for s in u.src[3:])))
     elif u.op in (Ops.STORE, Ops.ATOMIC):
-      new[u] = rebuilt(u, u.dtype, (new[u.src[0]], new[u.src[1]], raw(u.src[2]), *(new[s] for s in u.src[3:])))
-    elif u.op is Ops.BITCAST: new[u] = rebuilt(u, u.dtype, (raw(u.src[0]),))
+      new[u] = u.replace((new[u.src[0]], new[u.src[1]], raw(u.src[2]), *(new[s] for s in u.src[3:])))
+    elif u.op is Ops.BITCAST: new[u] = u.replace((raw(u.src[0]),))
     elif u.op is Ops.CAST:
       x = wide(u.src[0])
       if u.dtype in NARROW and x.dtype.kind != "b" and x.dtype is not F32: x = new_cast(x, out)
-      new[u] = x if x.dtype is u.dtype else rebuilt(u, u.dtype, (x,))
+      new[u] = x if x.dtype is u.dtype else u.replace((x,))
     elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in u.src[1:]) and \
-        any(new[s].op is not Ops.CONST for s in u.src[1:]): new[u] = rebuilt(u, u.dtype, tuple(new[s] for s in u.src))
+        any(new[s].op is not Ops.CONST for s in u.src[1:]): new[u] = u.replace(tuple(new[s] for s in u.src))
     elif u.op is Ops.DEFINE_GLOBAL or u.op is Ops.DEFINE_LOCAL: new[u] = u
     else:
       d = u.dtype if u.dtype not in NARROW or u.arg in COMPARE or u.arg is UnaryOps.ISNAN else F32
-      new[u] = rebuilt(u, d, tuple(wide(s) for s in u.src))
+      new[u] = u.replace(tuple(wide(s) for s in u.src), dtype=d)
     n = new[u]
     if n not in seen:
       seen.add(n)
@@ -218,7 +210,7 @@ class Dots:
     out: list[UOp] = []
     for u in self.uops:
       src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
-      n = rebuilt(u, u.dtype, src)
+      n = u.replace(src)
       if u.op is Ops.REDUCE and (found := self.operands(u)) is not None:
         factors = []
         for x, where in found:
