@@ -1,13 +1,16 @@
 """Index arithmetic: integer UOps kept in one canonical form, with value ranges.
 
 Every sum is ``c0*a0 + c1*a1 + .. + c`` with each atom once and the larger factors first, so equal indices are the same node and
-a range proof is interval arithmetic. ``//`` and ``%`` floor. Build indices only with these functions.
+a range proof is interval arithmetic. An atom is an axis, a run-time size, a quotient, a remainder, the greater or lesser of two,
+or a product of these: products of sums are multiplied out, ``(i*16 + j) * N -> i*N*16 + j*N``. ``//`` and ``%`` floor, and what
+they divide by is 1 or more. Build indices only with these functions.
 """
 from __future__ import annotations
 
 import math
+from collections import Counter
 from hashlib import blake2b
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from .dtype import dtypes
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
@@ -15,6 +18,20 @@ from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
 TRUE, FALSE = UOp.const(dtypes.bool, True), UOp.const(dtypes.bool, False)
+ZERO, ONE = UOp.const(INT, 0), UOp.const(INT, 1)
+
+
+FAR = 1 << 63   # a bound that stands for: none is known
+
+
+class Size(NamedTuple):
+  """The ``arg`` of a SIZE, an integer that gets its value at the launch. Bounds are included, None where there is none."""
+  name: str
+  lower: int | None = None
+  upper: int | None = None
+  constexpr: bool = False      # its value is part of the kernel
+  meta: bool = False           # the tuner chooses it
+  power_of_two: bool = False
 
 
 def const(n: int) -> UOp: return UOp.const(INT, n)
@@ -31,13 +48,14 @@ def vmax(u: UOp) -> int: return bounds(u)[1]
 
 @memoized
 def bounds(u: UOp) -> tuple[int, int]:
-  """The least and greatest value that an integer or bool node can have."""
+  """The least and greatest value that an integer or bool node can have; -FAR and FAR where none is known."""
   if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
   if u.op is Ops.RANGE: return (0, u.arg[1] - 1)
   if u.op is Ops.SPECIAL: return (0, u.arg[2] - 1)
+  if u.op is Ops.SIZE: return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
   if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))
   d = u.dtype.scalar()
-  top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" else (-(1 << 63), 1 << 63)
+  top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)
   if u.op is Ops.CAST and u.src[0].dtype.kind in "iub":
     b = bounds(u.src[0])
     return b if top[0] <= b[0] and b[1] <= top[1] else top
@@ -45,26 +63,38 @@ def bounds(u: UOp) -> tuple[int, int]:
     bs = [bounds(s) for s in u.src]
     return (min(b[0] for b in bs), max(b[1] for b in bs))
   if u.op is not Ops.ALU or d.kind not in "iu": return top
-  fn = u.arg
-  if fn is TernaryOps.WHERE:
+  if u.arg is TernaryOps.WHERE:
     a, b = bounds(u.src[1]), bounds(u.src[2])
     return (min(a[0], b[0]), max(a[1], b[1]))
-  if not isinstance(fn, BinaryOps): return top
-  (al, ah), (bl, bh) = bounds(u.src[0]), bounds(u.src[1])
-  if fn is BinaryOps.ADD: out = (al + bl, ah + bh)
-  elif fn is BinaryOps.SUB: out = (al - bh, ah - bl)
-  elif fn is BinaryOps.MUL:
-    c = (al * bl, al * bh, ah * bl, ah * bh)
-    out = (min(c), max(c))
-  elif fn is BinaryOps.IDIV and bl == bh and bl > 0: out = (al // bl, ah // bl)
-  elif fn is BinaryOps.MOD and bl == bh and bl > 0:
-    out = (al % bl, ah % bl) if al // bl == ah // bl else (0, bl - 1)
-  elif fn is BinaryOps.MAX: out = (max(al, bl), max(ah, bh))
-  elif fn is BinaryOps.MIN: out = (min(al, bl), min(ah, bh))
-  elif fn is BinaryOps.AND and al >= 0 and bl >= 0: out = (0, min(ah, bh))
-  elif fn is BinaryOps.SHR and bl == bh and al >= 0: out = (al >> bl, ah >> bl)
-  else: return top
+  if not isinstance(u.arg, BinaryOps): return top
+  out = _between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
+  if out is None: return top
+  if d is INT: return max(out[0], -FAR), min(out[1], FAR)
   return out if top[0] <= out[0] and out[1] <= top[1] else top
+
+
+def _between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, int] | None:
+  """The bounds of a function of two values, the first in al..ah and the second in bl..bh; None where that says nothing."""
+  if fn is BinaryOps.ADD: return (al + bl, ah + bh)
+  if fn is BinaryOps.SUB: return (al - bh, ah - bl)
+  if fn is BinaryOps.MAX: return (max(al, bl), max(ah, bh))
+  if fn is BinaryOps.MIN: return (min(al, bl), min(ah, bh))
+  if fn is BinaryOps.AND and al >= 0 and bl >= 0: return (0, min(ah, bh))
+  if fn is BinaryOps.SHR and bl == bh and al >= 0: return (al >> bl, ah >> bl)
+  if fn is BinaryOps.POW and al >= 1 and bl >= 0: return (al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR)
+  if fn is BinaryOps.MOD and bl > 0:
+    if bl == bh and al // bl == ah // bl: return (al % bl, ah % bl)
+    return (al, ah) if al >= 0 and ah < bl else (0, bh - 1)
+  if fn is BinaryOps.MUL: corners = (al * bl, al * bh, ah * bl, ah * bh)
+  elif fn is BinaryOps.IDIV and bl > 0: corners = (al // bl, al // bh, ah // bl, ah // bh)
+  else: return None
+  return min(corners), max(corners)
+
+
+@memoized
+def of_sizes(u: UOp) -> bool:
+  """Whether an index is made of run-time sizes and numbers alone: known to the host at the launch."""
+  return u.op in (Ops.SIZE, Ops.CONST) or u.op is Ops.ALU and all(map(of_sizes, u.src))
 
 
 # ---- the canonical form
@@ -107,19 +137,37 @@ def _key(u: UOp) -> Any: return _keys(u)[-1]
 
 def _build(terms: Mapping[UOp, int], c: int) -> UOp:
   terms = {t: k for t, k in terms.items() if k}
-  for t in list(terms):  # (x//d)*(d*k) + (x%d)*k is x*k
-    if t.op is Ops.ALU and t.arg is BinaryOps.MOD and len(terms) > 1:
-      k, d = terms[t], t.src[1].arg
-      whole, wc = linear(fdiv(t.src[0], d))
-      if whole and all(terms.get(w) == f * k * d for w, f in whole):
-        for w in (t, *(w for w, _ in whole)): del terms[w]
-        return add(_build(terms, c - wc * k * d), mul(t.src[0], k))
+  if len(terms) > 1:
+    for t in terms:
+      if t.op is Ops.ALU and t.arg in _DIVISIONS and (joined := _joined(terms, c, t)) is not None: return joined
   out: UOp | None = None
   for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), _key(tk[0]))):
     term = t if k == 1 else UOp(Ops.ALU, INT, (t, const(k)), BinaryOps.MUL)
     out = term if out is None else UOp(Ops.ALU, INT, (out, term), BinaryOps.ADD)
   if out is None: return const(c)
   return out if c == 0 else UOp(Ops.ALU, INT, (out, const(c)), BinaryOps.ADD)
+
+
+_DIVISIONS = (BinaryOps.MOD, BinaryOps.IDIV, BinaryOps.MUL)
+
+
+def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
+  """(x//d)*(d*k) + (x%d)*k -> x*k, and x*k - (x//d)*(d*k) -> (x%d)*k, where ``t`` is a term with such a quotient or remainder."""
+  atoms = factors(t)
+  for n, f in enumerate(atoms):
+    if f.op is not Ops.ALU or f.arg not in _DIVISIONS[:2]: continue
+    x, d = f.src
+    times = _monomial((*atoms[:n], *atoms[n + 1:]), terms[t])
+    if f.arg is BinaryOps.MOD: other, gives = mul(mul(fdiv(x, d), d), times), mul(x, times)
+    else:
+      times, rest = _long_division(mul(times, -1), d)
+      if rest is not ZERO or times is ZERO: continue
+      other, gives = mul(x, times), mul(UOp(Ops.ALU, INT, (x, d), BinaryOps.MOD), times)
+    whole, wc = linear(other)
+    if whole and all(w is not t and terms.get(w) == k for w, k in whole):
+      gone = {t, *(w for w, _ in whole)}
+      return add(_build({w: k for w, k in terms.items() if w not in gone}, c - wc), gives)
+  return None
 
 
 def add(a: UOp, b: UOp | int) -> UOp:
@@ -139,24 +187,85 @@ def sub(a: UOp, b: UOp | int) -> UOp:
 
 
 def mul(a: UOp, b: UOp | int) -> UOp:
-  """a * b; stays a product when both are unknown."""
-  if isinstance(b, UOp):
-    if b.op is not Ops.CONST:
-      if a.op is not Ops.CONST:
-        x, y = sorted((a, b), key=_key)
-        return UOp(Ops.ALU, INT, (x, y), BinaryOps.MUL)
-      a, b = b, a
-    b = int(b.arg)
-  if b == 1: return a
+  """a * b, multiplied out."""
+  if isinstance(b, int): b = const(b)
+  if a.op is Ops.CONST: a, b = b, a
   terms, c = linear(a)
-  return _build({t: k * b for t, k in terms}, c * b)
+  if b.op is Ops.CONST: return a if b.arg == 1 else _build({t: k * b.arg for t, k in terms}, c * b.arg)
+  others, cb = linear(b)
+  out: dict[UOp, int] = {}
+  for t, k in (*terms, (None, c)):
+    for s, j in (*others, (None, cb)):
+      product = _monomial((*factors(t), *factors(s)))
+      out[product] = out.get(product, 0) + k * j
+  return _build(out, out.pop(ONE))
 
+
+def power(a: UOp, n: UOp) -> UOp:
+  """a**n, n 0 or more; multiplied out where n is a number and not great."""
+  if n.op is Ops.CONST and a.op is Ops.CONST: return const(a.arg ** n.arg)
+  if n.op is not Ops.CONST or n.arg > _MOST_FACTORS: return UOp(Ops.ALU, INT, (a, n), BinaryOps.POW)
+  out = ONE
+  for _ in range(n.arg): out = mul(out, a)
+  return out
+
+
+_MOST_FACTORS = 16
+
+
+# ---- products
+
+def factors(t: UOp | None) -> tuple[UOp, ...]:
+  """The atoms that a term without its number is a product of; None is the constant's."""
+  out: list[UOp] = []
+  while t is not None and t.op is Ops.ALU and t.arg is BinaryOps.MUL:
+    t, last = t.src
+    out.append(last)
+  return () if t is None else (t, *reversed(out))
+
+
+def _monomial(atoms: tuple[UOp, ...], k: int = 1) -> UOp:
+  """The product of atoms, in a fixed order, and a number."""
+  if not atoms: return const(k)
+  out: UOp | None = None
+  for f in sorted(atoms, key=_key): out = f if out is None else UOp(Ops.ALU, INT, (out, f), BinaryOps.MUL)
+  assert out is not None
+  return out if k == 1 else _build({out: k}, 0)
+
+
+def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
+  """The term with the most factors, and its number. Which of two is first stays so when both are multiplied by an atom."""
+  terms, c = linear(u)
+  if not terms: return (), c
+  found = ((factors(t), k) for t, k in terms)
+  return max(found, key=lambda fk: (len(fk[0]), [_key(f) for f in fk[0]]))
+
+
+def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
+  """a -> (whole, rest), a == whole * d + rest, as polynomials are divided: the first term of ``d`` divides none of the rest's."""
+  first, of = _leading(d)
+  whole = rest = ZERO
+  while a is not ZERO:
+    atoms, k = _leading(a)
+    over = Counter(atoms)
+    over.subtract(Counter(first))
+    times = 0 if min(over.values(), default=0) < 0 else abs(k) // abs(of) * (1 if (k < 0) == (of < 0) else -1)
+    if times == 0:
+      term = _monomial(atoms, k)
+      rest, a = add(rest, term), sub(a, term)
+    else:
+      part = _monomial(tuple(over.elements()), times)
+      whole, a = add(whole, part), sub(a, mul(part, d))
+  return whole, rest
+
+
+# ---- quotients and remainders
 
 def _split(a: UOp, d: int) -> tuple[dict[UOp, int], int, dict[UOp, int], int]:
   """a = d * (whole terms + whole constant) + (rest terms + rest constant), 0 <= rest constant < d."""
   terms, c = linear(a)
-  whole = {t: k // d for t, k in terms if k % d == 0}
-  return whole, c // d, {t: k for t, k in terms if k % d}, c % d
+  whole = {t: k // d if k > 0 else -(-k // d) for t, k in terms if not -d < k < d}
+  return whole, c // d, {t: r for t, k in terms if (r := k - d * whole.get(t, 0))}, c % d
 
 
 def _span(terms: Mapping[UOp, int], c: int) -> tuple[int, int]:
@@ -172,7 +281,7 @@ def _lift(lo: int, d: int) -> int:
   return -(lo // d) if -(1 << 24) < lo < 0 else 0
 
 
-def _factors(rest: Mapping[UOp, int], d: int) -> list[int]:
+def _divisors(rest: Mapping[UOp, int], d: int) -> list[int]:
   """Factors that ``d`` shares with some of the terms, the greatest first."""
   return sorted({g for k in rest.values() if (g := math.gcd(d, k)) > 1}, reverse=True)
 
@@ -182,46 +291,117 @@ def _part(rest: Mapping[UOp, int], c: int, g: int) -> tuple[dict[UOp, int], dict
   return {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}, c // g, c % g
 
 
-def least(a: UOp, b: int) -> UOp:
-  """min(a, b)"""
-  if vmax(a) <= b: return a
-  if vmin(a) >= b: return const(b)
-  return UOp(Ops.ALU, INT, (a, const(b)), BinaryOps.MIN)
+def _number(d: UOp | int) -> int:
+  """What is divided by, where it is a number; else 0."""
+  return d if isinstance(d, int) else d.arg if d.op is Ops.CONST else 0
 
 
-def fdiv(a: UOp, d: int) -> UOp:
-  """floor(a / d) for a positive int ``d``."""
+def fdiv(a: UOp, by: UOp | int) -> UOp:
+  """floor(a / by), ``by`` 1 or more."""
+  d = _number(by)
   if d == 1: return a
+  if not d: return _fdiv_size(a, by)  # type: ignore[arg-type]
   whole, wc, rest, rc = _split(a, d)
   lo, hi = _span(rest, rc)
   if lo // d == hi // d: return _build(whole, wc + lo // d)
+  if _leads_down(rest): return sub(_build(whole, wc), fdiv(_build({t: -k for t, k in rest.items()}, d - 1 - rc), d))
   up = _lift(lo, d)
   wc, rc = wc - up, rc + up * d
-  for g in _factors(rest, d):  # (g*A + B) // d == A // (d/g) where 0 <= B < g
+  for g in _divisors(rest, d):  # (g*A + B) // d == A // (d/g) where 0 <= B < g
     upper, low, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(low, rc_low)
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
   if rc == 0 and len(rest) == 1:
     (t, k), = rest.items()
-    if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV: return add(_build(whole, wc), fdiv(t.src[0], t.src[1].arg * d))
+    if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV: return add(_build(whole, wc), fdiv(t.src[0], mul(t.src[1], d)))
   q = UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.IDIV)
   return add(_build(whole, wc), q)
 
 
-def mod(a: UOp, d: int) -> UOp:
-  """a modulo d, 0 <= result < d, for a positive int ``d``."""
-  if d == 1: return const(0)
+def _leads_down(rest: Mapping[UOp, int]) -> bool:
+  """Whether the first term is negative: -a // d is written -((a + d - 1) // d), and -a % d is d - 1 - (a - 1) % d."""
+  if all(k > 0 for k in rest.values()): return False
+  return min(rest.items(), key=lambda tk: (-abs(tk[1]), _key(tk[0])))[1] < 0
+
+
+def _shared(a: UOp, d: UOp) -> tuple[UOp, UOp, UOp]:
+  """a, d -> (a / g, d / g, g): without the numbers and atoms that all terms of both have."""
+  found: list[tuple[UOp | None, int]] = []
+  for terms, c in (linear(a), linear(d)): found += [*terms, *([(None, c)] if c else [])]
+  number, atoms = math.gcd(*(k for _, k in found)), Counter(factors(found[0][0]))
+  for t, _ in found[1:]: atoms &= Counter(factors(t))
+  g = _monomial(tuple(atoms.elements()), number)
+  return (a, d, ONE) if g is ONE else (_long_division(a, g)[0], _long_division(d, g)[0], g)
+
+
+def _known_quotient(a: UOp, d: UOp) -> int | None:
+  """floor(a / d) where the bounds show it to be 0 or -1."""
+  (lo, hi), least_d = bounds(a), max(vmin(d), 1)
+  if 0 <= lo and (hi < least_d or vmax(sub(a, d)) < 0): return 0
+  if hi < 0 and (-least_d <= lo or vmin(add(a, d)) >= 0): return -1
+  return None
+
+
+def _fdiv_size(a: UOp, d: UOp) -> UOp:
+  """floor(a / d) for a ``d`` that is no number."""
+  whole, rest = _long_division(a, d)
+  if (known := _known_quotient(rest, d)) is not None: return add(whole, known)
+  rest, d, _ = _shared(rest, d)
+  if _number(d): return add(whole, fdiv(rest, d))
+  terms, c = linear(rest)
+  if terms and _leads_down(dict(terms)) or not terms and c < 0: return sub(whole, _fdiv_size(sub(sub(d, rest), 1), d))
+  if rest.op is Ops.ALU and rest.arg is BinaryOps.IDIV: return add(whole, fdiv(rest.src[0], mul(rest.src[1], d)))
+  return add(whole, UOp(Ops.ALU, INT, (rest, d), BinaryOps.IDIV))
+
+
+def mod(a: UOp, by: UOp | int) -> UOp:
+  """a modulo by, 0 <= result < by, ``by`` 1 or more."""
+  d = _number(by)
+  if d == 1: return ZERO
+  if not d: return _mod_size(a, by)  # type: ignore[arg-type]
   _, _, rest, rc = _split(a, d)
   lo, hi = _span(rest, rc)
   if lo // d == hi // d: return _build(rest, rc - lo // d * d)
+  if _leads_down(rest): return sub(const(d - 1), mod(_build({t: -k for t, k in rest.items()}, -1 - rc), d))
   rc += _lift(lo, d) * d
-  for g in _factors(rest, d):  # (g*A + B) % d == g * (A % (d/g)) + B where 0 <= B < g
+  for g in _divisors(rest, d):  # (g*A + B) % d == g * (A % (d/g)) + B where 0 <= B < g
     upper, lower, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(lower, rc_low)
     if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
   inner = _build(rest, rc)
-  if inner.op is Ops.ALU and inner.arg is BinaryOps.MOD and inner.src[1].arg % d == 0: return mod(inner.src[0], d)
+  if inner.op is Ops.ALU and inner.arg is BinaryOps.MOD and _number(inner.src[1]) and inner.src[1].arg % d == 0:
+    return mod(inner.src[0], d)
   return UOp(Ops.ALU, INT, (inner, const(d)), BinaryOps.MOD)
+
+
+def _mod_size(a: UOp, d: UOp) -> UOp:
+  """a modulo d for a ``d`` that is no number."""
+  rest = _long_division(a, d)[1]
+  if (known := _known_quotient(rest, d)) is not None: return sub(rest, mul(d, known))
+  rest, d, times = _shared(rest, d)
+  return mul(mod(rest, d) if _number(d) else UOp(Ops.ALU, INT, (rest, d), BinaryOps.MOD), times)
+
+
+def cdiv(a: UOp, by: UOp | int) -> UOp:
+  """a / by rounded up, ``by`` 1 or more."""
+  return fdiv(add(a, by - 1 if isinstance(by, int) else sub(by, 1)), by)
+
+
+def least(a: UOp, b: UOp | int) -> UOp:
+  """min(a, b)"""
+  return _chosen(BinaryOps.MIN, a, b)
+
+
+def greatest(a: UOp, b: UOp | int) -> UOp:
+  """max(a, b)"""
+  return _chosen(BinaryOps.MAX, a, b)
+
+
+def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
+  if isinstance(b, int): b = const(b)
+  lo, hi = bounds(a if b is ZERO else sub(a, b))
+  if lo >= 0 or hi <= 0: return a if (lo >= 0) == (fn is BinaryOps.MAX) else b
+  return UOp(Ops.ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is Ops.CONST, _key(u)))), fn)
 
 
 # ---- conditions
@@ -285,9 +465,11 @@ def fold(u: UOp) -> UOp | None:
     if u.arg is BinaryOps.ADD: return add(a, u.src[1])
     if u.arg is BinaryOps.SUB: return sub(a, u.src[1])
     if u.arg is BinaryOps.MUL: return mul(a, u.src[1])
-    if u.arg is BinaryOps.IDIV and u.src[1].op is Ops.CONST: return fdiv(a, u.src[1].arg)
-    if u.arg is BinaryOps.MOD and u.src[1].op is Ops.CONST: return mod(a, u.src[1].arg)
-    if u.arg is BinaryOps.MIN and u.src[1].op is Ops.CONST: return least(a, u.src[1].arg)
+    if u.arg is BinaryOps.POW: return power(a, u.src[1])
+    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and (vmin(u.src[1]) > 0 or of_sizes(u.src[1])):
+      return (fdiv if u.arg is BinaryOps.IDIV else mod)(a, u.src[1])
+    if u.arg is BinaryOps.MIN: return least(a, u.src[1])
+    if u.arg is BinaryOps.MAX: return greatest(a, u.src[1])
   elif u.dtype is dtypes.bool and a.dtype is INT:
     b = u.src[1]
     if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return lt(a, b.arg)

@@ -75,6 +75,7 @@ class Ops(Enum):
   CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
   RANGE = 40       # arg: (axis id, size)
+  SIZE = 45        # arg: index.Size; an integer that has a value at the launch
   INDEX = 41       # one index expression a source dimension
   REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
   STAGE = 43       # (load), arg: axis ids in layout order; the elements are first copied to local memory

@@ -1,11 +1,11 @@
 """The tile language: kernels as an arrangement (how the parameters are tiled) and an application (what one program does with its
 tiles).
 
-``tensor.py`` and ``codegen/symbol.py`` have the symbolic tensors and their meta-operations; ``interpret.py`` reads applications,
+``tensor.py`` and ``ntgrad/symbol.py`` have the symbolic tensors and their meta-operations; ``interpret.py`` reads applications,
 ``block.py`` and ``trace.py`` build the kernel meanwhile, ``language.py`` is what applications call; ``kernel.py`` specialises and
 ``launch.py`` runs.
 """
-from ntgrad.codegen.symbol import Symbol, block_size, cdiv
+from ntgrad.symbol import Symbol, block_size, cdiv
 
 from .apply import apply
 from .build import Config, Library, build, load

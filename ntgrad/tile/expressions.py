@@ -6,8 +6,8 @@ import operator
 from typing import Any, Callable, Iterable, Sequence
 
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
-from ntgrad.codegen.symbol import Symbol, evaluate
 from ntgrad.codegen.uop import UnaryOps
+from ntgrad.symbol import Symbol, evaluate
 
 from .block import unary
 from .control import both, computed, either, select, truth

@@ -24,13 +24,13 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.uop import UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
+from ntgrad.symbol import Symbol
 from ntgrad.tensor import Tensor as Lazy
 
 from .interpret import Interpreter

@@ -10,7 +10,7 @@ import operator
 from typing import Any, Sequence
 
 from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
+from ntgrad.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
 
 Shape = tuple[Expr, ...]
 

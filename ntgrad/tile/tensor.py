@@ -19,7 +19,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
-from ntgrad.codegen.symbol import Expr, Symbol, evaluate, names_of
+from ntgrad.symbol import Expr, Symbol, evaluate, names_of
 
 from . import shapes
 

@@ -21,9 +21,9 @@ from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, NtgradError
 from ntgrad.codegen.estimate import estimate
-from ntgrad.codegen.symbol import Symbol
 from ntgrad.codegen.tiles import lower_tiles
 from ntgrad.engine.trials import Bench, Memory, ready
+from ntgrad.symbol import Symbol
 
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.symbol import Symbol, evaluate
+from ntgrad.symbol import Symbol, evaluate
 from ntgrad.tile.tensor import Tensor
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

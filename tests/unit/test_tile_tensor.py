@@ -14,7 +14,7 @@ import pytest
 
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError
-from ntgrad.codegen.symbol import Symbol, block_size, cdiv
+from ntgrad.symbol import Symbol, block_size, cdiv
 from ntgrad.tile.simulate import simulate_arrangement
 from ntgrad.tile.tensor import Tensor, named
 from ntgrad.tile.visualize import Cell, cells, visualize
@@ -205,8 +205,8 @@ SHAPES: list[tuple[Callable[[Tensor], Tensor], str]] = [
   (lambda t: t.tile((3, -1, 2), (1, -1, 2), (1, 1, 1)), "max(M - 3, 0) + 1, 1, 3 of 3, N, 2"),
   (lambda t: t.tile((3, 1, 2), (2, 1, 1), (2, 1, 3)), "cdiv(max(M - 5, 0), 2) + 1, N, 3 of 3, 1, 2"),
   (lambda t: t.tile((2, BN, 4), floor_mode=True), "M // 2, N // BN, 1 of 2, BN, 4"),
-  (lambda t: t.tile((3, 1, 2), (2, 1, 2), floor_mode=True), "(M - 3) // 2 + 1, N, 3 of 3, 1, 2"),
-  (lambda t: t.tile((BM, BN, 6)).tile((-1, 2, 1)), "1, cdiv(cdiv(N, BN), 2), 1 of cdiv(M, BM), 2, 1 of BM, BN, 6"),
+  (lambda t: t.tile((3, 1, 2), (2, 1, 2), floor_mode=True), "cdiv(M, 2) - 1, N, 3 of 3, 1, 2"),
+  (lambda t: t.tile((BM, BN, 6)).tile((-1, 2, 1)), "1, cdiv(N, 2 * BN), 1 of cdiv(M, BM), 2, 1 of BM, BN, 6"),
   (lambda t: t.unsqueeze(0).expand((BM, -1, -1, 6)), "BM, M, N, 6"),
   (lambda t: t.unsqueeze(-1), "M, N, 6, 1"),
   (lambda t: t.squeeze(1), "M, 6"),
