@@ -25,6 +25,8 @@ class KernelSource:
   options: tuple[tuple[str, int], ...] = ()
   # declarations and functions that the kernel uses, each after those that it uses itself
   helpers: tuple[str, ...] = ()
+  # slot and alignment in bytes of each param that is a part of a memory; where it begins is known at the launch
+  parts: tuple[tuple[int, int], ...] = ()
   kernel: tuple[str, str] = ("", "")            # the text without them: what stands before the kernel's name, and what after it
   weight: float = 1.0                           # about how many small kernels it is worth to a compiler
 
@@ -117,6 +119,10 @@ class Device:
 
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""
+    raise NotImplementedError
+
+  def at(self, raw: Any, offset: int) -> Any:
+    """An argument of a launch: what lies in an allocation from byte ``offset`` on, for a param that has an ``align``."""
     raise NotImplementedError
 
   def reset_peak(self) -> None:

@@ -5,7 +5,7 @@ each program has for itself.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Iterable, Iterator
@@ -48,20 +48,27 @@ class Axis:
 
 @dataclass(frozen=True)
 class Param:
-  """A buffer parameter: its source shape (indices are one a source dimension), element type, and whether it is written."""
+  """A buffer parameter: its source shape (indices are one a source dimension), element type, and whether it is written.
+
+  ``align``: of a part of a memory, the bytes that the place where it begins is a multiple of. The place itself is an argument of
+  the launch; 0 is for what begins where the memory does.
+  """
   slot: int
   shape: tuple[int, ...]
   dtype: DType
   written: bool
+  align: int = 0
 
   @property
-  def uop(self) -> UOp: return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", self.written))
+  def uop(self) -> UOp:
+    part = (self.align,) if self.align else ()
+    return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", self.written, *part))
 
 
 @dataclass(frozen=True)
 class Variable(Param):
   """What a program keeps to itself between statements, in the place of a param; its slot is negative."""
-  node: UOp
+  node: UOp = field(kw_only=True)
 
   @property
   def uop(self) -> UOp: return self.node

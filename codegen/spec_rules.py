@@ -89,7 +89,7 @@ def global_rule(u: UOp) -> str | None:
   """``(slot, name, written)`` and a scalar dtype."""
   a = u.arg
   if not (
-    isinstance(a, tuple) and len(a) == 3 and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool
+    isinstance(a, tuple) and len(a) in (3, 4) and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool
   ):
     return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
   return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None

@@ -220,7 +220,7 @@ class _Statements:
     axes = tuple(a if self.keeps_blocks or a.kind in COPIED else Axis(a.id, a.size, AxisKind.LOOP) for a in own)
     params: list[Param] = list(self.kernel.params)
     for i, v in enumerate(u for u in toposort((root,)) if is_variable(u)):
-      params.append(Variable(-1 - i, v.arg[1], v.dtype, True, v))
+      params.append(Variable(-1 - i, v.arg[1], v.dtype, True, node=v))
     return Part(Kernel(tuple(params), axes, (root,)))
 
 

@@ -81,7 +81,7 @@ class Ops(Enum):
   STAGE = 43       # (load), arg: axis ids in layout order; the elements are first copied to local memory
   FOR = 44         # (end, statement..), arg: axis id; 0 <= axis < end
   # index and linear form
-  DEFINE_GLOBAL = 50  # arg: (slot, name, written)
+  DEFINE_GLOBAL = 50  # arg: (slot, name, written[, align]); with align (bytes) it begins somewhere in a memory
   LOAD = 51        # (buffer, index[, gate[, other]]), arg: None, "tma" (by a tensor descriptor where the target has them)
   # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
   STORE = 52

@@ -36,8 +36,8 @@ class Symbol:
 
   ``name`` is a name, an expression as text (``"2*K + 1"``), an int, a Symbol, or an expression of sympy. ``constexpr``: its value
   is part of the kernel. ``meta``: the tuner chooses it (so it is constexpr), by default a power of two from 16 to 1024.
-  ``lower_bound`` and ``upper_bound`` are included. Symbols of one name are equal, and have the same options where they meet. Raises
-  ArgumentError for a name that is none, options on an expression, bounds without a value between them.
+  ``lower_bound`` and ``upper_bound`` are included. Symbols of one name are equal, and have the same options where they meet.
+  Raises ArgumentError for a name that is none, options on an expression, bounds without a value between them.
   """
   __slots__ = ("node", "__weakref__")
   node: UOp

@@ -159,7 +159,10 @@ class CKernel:
   def node(self, u: UOp) -> None:
     op = u.op
     if op is Ops.CONST: self.text[u] = self.constant(u.dtype, u.arg)
-    elif op is Ops.DEFINE_GLOBAL: self.text[u] = (u.arg[1], ATOM)
+    elif op is Ops.DEFINE_GLOBAL:
+      slot, name = u.arg[:2]
+      if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
+      self.text[u] = (name, ATOM)
     elif op is Ops.DEFINE_LOCAL:
       name, size, where = u.arg
       self.top.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
@@ -294,7 +297,7 @@ class CKernel:
       return
     guard = f"if ({self.c(gate)}) " if gate is not None else ""
     streams = u.arg == "nt" and self.language.streams and n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
-    if streams and factor(index) % n == 0:  # such a store must be aligned
+    if streams and factor(index) % n == 0 and not (buffer.arg[3:] and buffer.arg[3] < n * t.size):  # such a store must be aligned
       self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
     else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
 
@@ -460,12 +463,14 @@ class CKernel:
     stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
     args: dict[str, str] = {}
     for u in params:
-      slot, name, written = u.arg
+      slot, name, written = u.arg[:3]
       while len(args) < slot:
         args[f"unused{len(args)}"] = self.language.param(self.type("uchar"), f"unused{len(args)}", False, False)
       args[name] = self.language.param(
         self.stored_type(u.dtype), name, written or u in stored, u not in loaded or u not in stored
       )
+    begun = tuple((u.arg[0], u.arg[3]) for u in params if u.arg[3:])
+    if self.language.offsets: args.update({f"at{slot}": f"{self.type('ulong')} at{slot}" for slot, _ in begun})
     size = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL and u.arg[0] == "l": size[u.arg[1]] = u.arg[2]
@@ -480,6 +485,7 @@ class CKernel:
       tuple(args.items()),
       (),
       (*self.typedefs.values(), *self.helpers.values()),
+      begun,
       (before, after),
       max(1.0, len(text) / 2000),
     )

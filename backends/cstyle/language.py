@@ -63,6 +63,7 @@ class Language:
   index = "i"                                             # names of loops' indices begin with it
   parenthesised = False                                   # every operation in parentheses, and no blanks
   streams = False                                         # has stores past the cache
+  offsets = False                                         # where a param begins in its memory is a parameter of its own, in bytes
 
   # ---- types and literals
   def value_type(self, dtype: DType) -> Type:

@@ -226,6 +226,10 @@ class CUDADevice(Pooled):
     """An address in it."""
     return raw + offset
 
+  def at(self, raw: int, offset: int) -> int:
+    """An address in it."""
+    return raw + offset
+
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
     if self.lost: return

@@ -84,6 +84,10 @@ class NumpyDevice(Device):
     """A slice."""
     return raw[offset:offset + nbytes]
 
+  def at(self, raw: Any, offset: int) -> Any:
+    """A slice."""
+    return raw[offset:]
+
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host bytes into an allocation that is at least as large."""
     raw[:data.nbytes] = data

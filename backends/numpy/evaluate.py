@@ -115,7 +115,7 @@ class Evaluator:
     params: dict[UOp, Memory] = {}
     same: dict[tuple[int, int], list[UOp]] = {}
     for u in self.params:
-      slot, name, _ = u.arg
+      slot, name = u.arg[:2]
       if slot >= len(buffers):
         raise VerifyError(f"kernel {self.name!r} has param {slot} {name!r}, but was launched with {len(buffers)} buffers")
       raw, size = buffers[slot], u.dtype.itemsize

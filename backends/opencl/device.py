@@ -12,7 +12,7 @@ import os
 import sys
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -107,6 +107,12 @@ def target_of(d: Any, vector_bits: int) -> Target:
   )
 
 
+class Part(NamedTuple):
+  """What lies in a cl.Buffer from byte ``offset`` on."""
+  raw: Any
+  offset: int
+
+
 class OpenCLProgram(Program):
   """A kernel on its device. It is built when it is first launched, or before, by a worker."""
 
@@ -150,8 +156,12 @@ class OpenCLProgram(Program):
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams:
       raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
+    given, parts = list(buffers), self.spec.source.parts
+    if parts:
+      starts = [buffers[slot].offset if type(buffers[slot]) is Part else 0 for slot, _ in parts]
+      given = [*[b.raw if type(b) is Part else b for b in buffers[:self._count - len(parts)]], *map(np.uint64, starts)]
     flat: list[Any] = []
-    for i in range(self._count): flat += (i, buffers[i])
+    for i in range(self._count): flat += (i, given[i])
     self._args = []
     self._kernel._set_arg_multi(tuple(flat))  # a tenth of what set_args takes
     self._args = list(buffers)
@@ -224,6 +234,10 @@ class OpenCLDevice(Pooled):
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A sub-buffer."""
     return raw.get_sub_region(offset, nbytes)
+
+  def at(self, raw: Any, offset: int) -> Any:
+    """The buffer and the offset, two arguments of a kernel."""
+    return Part(raw, offset)
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""

@@ -30,6 +30,7 @@ class OpenCLLanguage(Language):
   widths = (1, 2, 3, 4, 8, 16)
   spaces = {"global": "__global ", "local": "__local ", "private": ""}
   aligned = " __attribute__((aligned(64)))"
+  offsets = True
   barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
 
   def __init__(self, target: Target, bad: prelude.Bad = prelude.trusted):

@@ -4,6 +4,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Sequence
 
+import numpy as np
+
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.compiler import Unit
 from ntgrad.codegen.errors import CompileError
@@ -30,7 +32,8 @@ def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
   memory = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
   for spec, name in zip(specs, unit.names.values()):
     kernel = cl.Kernel(unit.program, name)
-    for i in range(int(kernel.num_args)): kernel.set_arg(i, memory)
+    count = int(kernel.num_args)
+    for i in range(count): kernel.set_arg(i, memory if i < count - len(spec.source.parts) else np.uint64(0))
     local = (*spec.local, 1, 1, 1)[:3]
     # one group makes the same code as many, unless the grid is wide
     grid = tuple((_SMALL_GRID + 1)//s + 1 if g*s > _SMALL_GRID else 1 for g, s in zip((*spec.grid, 1, 1, 1), local))

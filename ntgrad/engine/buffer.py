@@ -113,11 +113,14 @@ class Buffer:
     "node_ref",
     "known",
     "gone",
+    "offset",
+    "align",
     "__weakref__",
   )
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
+    self.offset = self.align = 0        # of a part of a storage that kernels read: its first byte, and the align of a Param
     self.storage = Storage(device, prod(shape) * dtype.itemsize) if storage is None else storage
     self.signature: tuple[Any, ...] = (shape, dtype, device)
     if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it

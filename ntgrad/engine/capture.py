@@ -5,6 +5,7 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Iterator, Sequence
 from weakref import ref
 
@@ -26,10 +27,12 @@ from .device import get_device
 
 @dataclass(frozen=True)
 class Launch:
-  """A recorded step: the program (None: a copy), the serial numbers of its storages, and those that it writes."""
+  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, and at which byte of
+  its storage each argument begins (() for all at 0)."""
   program: Any
   serials: tuple[int, ...]
   writes: tuple[int, ...]
+  offsets: tuple[int, ...]
 
 
 class Copy:
@@ -130,7 +133,8 @@ class Recorder(Watch):
         self.storages[s.serial], self.sizes[s.serial] = ref(s), (s.device, s.nbytes, f"{b.shape} {b.dtype}")
     self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
-    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes])))
+    offsets = tuple([b.offset + n for b, n in zip(buffers, step.offsets)])
+    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets))
 
   def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
@@ -262,11 +266,12 @@ class Replay:
     self.calls: list[Callable[[], None]] | None = None  # all steps, from the first replay on
     self._devices: list[Device | None] = []
     for x in recorder.launches:
+      (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[-1]]
       args = [raws.get(k) for k in x.serials]
       for i, k in enumerate(x.serials):
-        if k in moving:
-          moving[k].args.append((args, i))
-      (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[-1]]
+        at = partial(get_device(to).at, offset=x.offsets[i]) if x.offsets and x.offsets[i] else None
+        if k in moving: moving[k].args.append((args, i, at))
+        elif at is not None: args[i] = at(args[i])
       self._devices.append(None if x.program is None else get_device(to))
       self.steps.append((Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone(), args))
     # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here

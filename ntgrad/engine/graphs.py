@@ -1,30 +1,31 @@
 """Recorded launches as few things to call: runs of kernels that a device takes as one graph, and what has to change in them."""
 from __future__ import annotations
 
-from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence, Union
 
 from ntgrad.backends.base import Device, Node
 
 from . import memory
 
+At = Union[Callable[[Any], Any], None]
 Launched = tuple[Any, list[Any]]   # a program or a copy, and its arguments
 
 
 class Slot:
-  """An allocation that is another one at every replay, and the arguments that it is."""
+  """An allocation that is another one at every replay, and the arguments that it is, or that (``At``) are a part of it."""
   __slots__ = ("raw", "args", "nodes")
 
   def __init__(self) -> None:
     self.raw: Any = None
-    self.args: list[tuple[list[Any], int]] = []
-    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int]] = []   # how to change it in a graph, launch, argument
+    self.args: list[tuple[list[Any], int, At]] = []
+    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int, At]] = []   # how to change a graph, launch, argument
 
   def fill(self, raw: Any) -> None:
     """Make the arguments that allocation."""
     if raw is self.raw: return
     self.raw = raw
-    for args, i in self.args: args[i] = raw
-    for change, node, i in self.nodes: change(node, i, raw)
+    for args, i, at in self.args: args[i] = raw if at is None else at(raw)
+    for change, node, i, at in self.nodes: change(node, i, raw if at is None else at(raw))
 
 
 def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
@@ -58,8 +59,8 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
       for i, (_, args) in enumerate(steps[start:end]): places[id(args)] = (graph, i)
   if single: out.append(one_by_one(single))
   for s in slots:
-    found = [(places[id(args)], i) for args, i in s.args if id(args) in places]
-    s.nodes = [(graph.change, node, i) for (graph, node), i in found]
+    found = [(places[id(args)], i, at) for args, i, at in s.args if id(args) in places]
+    s.nodes = [(graph.change, node, i, at) for (graph, node), i, at in found]
   return out
 
 

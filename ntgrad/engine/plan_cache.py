@@ -68,15 +68,18 @@ def load(key: str) -> Plan | None:
   if raw is None: return None
   try:
     inputs, made, outputs, steps, specs = pickle.loads(raw)
-    steps = [(n, tuple(slots), tuple(writes), tuple(last_use), str(device)) for n, slots, writes, last_use, device in steps]
+    steps = [
+      (n, tuple(slots), tuple(writes), tuple(last_use), str(device), tuple(offsets))
+      for n, slots, writes, last_use, device, offsets in steps
+    ]
     kernels = {device: [ProgramSpec(*s) for s in found] for device, found in specs.items()}
   except Exception:   # whatever is in there, it is no plan
     cache.remove(TABLE, key)
     return None
   programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
   ready = [
-    Step(None if n is None else programs[device][n], slots, writes, last_use, device)
-    for n, slots, writes, last_use, device in steps
+    Step(None if n is None else programs[device][n], slots, writes, last_use, device, offsets)
+    for n, slots, writes, last_use, device, offsets in steps
   ]
   return Plan(inputs, made, tuple(ready), outputs)
 
@@ -92,5 +95,5 @@ def store(key: str, plan: Plan) -> None:
       mine = specs.setdefault(s.device, [])
       number = len(mine)
       mine.append((spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.flops, spec.bytes, spec.options))
-    steps.append((number, s.slots, s.writes, s.last_use, s.device))
+    steps.append((number, s.slots, s.writes, s.last_use, s.device, s.offsets))
   cache.store(TABLE, key, pickle.dumps((plan.inputs, plan.made, plan.outputs, steps, specs), pickle.HIGHEST_PROTOCOL))

@@ -23,6 +23,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
 from ntgrad.lock import alone
 from ntgrad.schedule import ScheduleItem, schedule_graph
+from ntgrad.schedule.parts import alignment, consecutive
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 
@@ -35,12 +36,13 @@ from .device import get_device
 @dataclass(frozen=True)
 class Step:
   """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
-  which slots are not needed after it."""
+  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
   last_use: tuple[int, ...]
   device: str = ""
+  offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,8 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
   )
   plan = _plans[full]
   hit = plan is not None
-  if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u)) is not None}):
+  written = {target.arg.storage for _, target in sinks if target is not None}
+  if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u, written)) is not None}):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
     general = (
       tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
@@ -324,8 +327,11 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     )
     if general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES:
       device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
-      stand_ins = {order[i]: number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
-                   for i, (_, dtype, value) in numbers.items()}
+      stand_ins = {
+        order[i]: value.node if isinstance(value, Buffer)
+        else number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
+        for i, (_, dtype, value) in numbers.items()
+      }
       inputs = [*inputs, *stand_ins.values()]
       plan = _general.get(general)
       hit = plan is not None
@@ -348,14 +354,36 @@ _COMMON = (0.0, 0.5, 1.0, 2.0)
 MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels at once
 
 
-def _parameter(u: UOp) -> tuple[Hashable, DType, Any] | None:
-  """A number in a node that another call may well have otherwise (a learning rate, not the 0 of a relu; the place of a write):
-  the node without it, its dtype, and the number."""
+def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
+  """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
+  the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
   if u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON:
     return ("number", u.dtype), u.dtype, u.arg
+  if u.op is Ops.SHRINK:
+    part = slice_of(u)
+    return None if part is None or part.storage in written else (("slice", u.dtype, u.shape, part.align), u.dtype, part)
   if u.op is not Ops.UPDATE: return None
   found = offset_of(u)
   return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
+
+
+def slice_of(u: UOp) -> Buffer | None:
+  """A slice of memory whose elements are consecutive as a Buffer of its own, for kernels to read; None for any other node."""
+  chain: list[UOp] = []
+  while (n := resolved(u)).op in (Ops.SHRINK, Ops.RESHAPE):
+    chain.append(n)
+    u = n.src[0]
+  if n.op is not Ops.BUFFER or not n.arg.size: return None
+  first = 0
+  for m in reversed(chain):
+    if m.op is Ops.RESHAPE: continue
+    begin = consecutive(m.src[0].shape, m.arg)
+    if begin is None: return None
+    first += begin
+  out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
+  out.offset = n.arg.offset + first * n.dtype.itemsize
+  out.align = alignment(out.offset, n.dtype.itemsize)
+  return out if out.size else None
 
 
 class _Nobody:
@@ -435,6 +463,7 @@ def make_plan(
       written(items[i]),
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
+      items[i].offsets,
     )
     for i, ss in enumerate(placed)
   )
@@ -501,7 +530,11 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     to, source = buffers
     to.take(source)
     return
-  seconds = step.program([b.raw for b in buffers], wait)
+  raws = [b.raw for b in buffers]
+  if step.offsets:   # some are parts of their memory
+    at = get_device(step.device).at
+    raws = [at(b.raw, b.offset + n) if b.offset + n else b.raw for b, n in zip(buffers, step.offsets)]
+  seconds = step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
 
 

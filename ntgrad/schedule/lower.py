@@ -12,6 +12,7 @@ from ntgrad.codegen.view import pull
 from .groups import Group
 from .padding import pad_inputs
 from .partition import Demand, Partition
+from .parts import parts_of
 from .storage import Idx, load, stand_in, storage, storage_index
 
 
@@ -23,6 +24,7 @@ class ScheduleItem:
   nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
   writes: tuple[UOp, ...]     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
+  offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
 
 
 class Lowering:
@@ -94,11 +96,17 @@ def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[U
   nodes = toposort(body)
   written = [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
-  params = tuple(Param(i, tuple(n.arg.shape) or (1,), n.dtype, n in written) for i, n in enumerate(slots))
-  zero = UOp(Ops.INDEX, ix.INT, (ix.const(0),))
-  out = rewrite(body, {Ops.INDEX: lambda old, new: new if new.src else zero}, {n: p.uop for n, p in zip(slots, params)})
+  parts = parts_of(slots, nodes)
+  params = tuple(Param(i, p.shape, n.dtype, n in written, p.align) for i, (n, p) in enumerate(zip(slots, parts)))
+  part = dict(zip(slots, parts))
+
+  def accessed(old: UOp, new: UOp) -> UOp:
+    at = part[old.src[0]].within(new.src[1].src)
+    return new.replace((new.src[0], UOp(Ops.INDEX, ix.INT, at), *new.src[2:]))
+
+  out = rewrite(body, {Ops.LOAD: accessed, Ops.STORE: accessed}, {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
-  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads)
-
+  offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
+  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets)

@@ -1,0 +1,73 @@
+"""Which part of each buffer a kernel touches.
+
+Where it is one piece, ``x[200:300]`` of 1000 rows, the kernel takes the piece as its param and its place as an argument of the
+launch: all slices of one shape have one kernel.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterable, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.uop import Ops, UOp
+
+from .storage import Idx
+
+ALIGN = 64   # bytes: a vector register, and what every allocation begins at a multiple of
+
+
+@dataclass(frozen=True)
+class Part:
+  """Consecutive elements of a buffer: the first one's number, ``shape``, and the least index in each dimension of the buffer, of
+  which the first ``gone`` have but one index. ``align`` as a Param has it."""
+  offset: int
+  shape: tuple[int, ...]
+  begin: Idx
+  gone: int
+  align: int
+
+  def within(self, index: Idx) -> Idx:
+    """An index of the buffer as one of the part."""
+    if not self.begin: return (ix.ZERO,)
+    return tuple(ix.sub(i, b) for i, b in zip(index[self.gone:], self.begin[self.gone:]))
+
+
+def parts_of(slots: Sequence[UOp], nodes: Iterable[UOp]) -> list[Part]:
+  """For each buffer (its stand-in) the part that the LOADs and STOREs among ``nodes`` touch."""
+  accesses: dict[UOp, list[Idx]] = {s: [] for s in slots}
+  for u in nodes:
+    if u.op in (Ops.LOAD, Ops.STORE): accesses[u.src[0]].append(u.src[1].src)
+  return [_part(s, accesses[s]) for s in slots]
+
+
+def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
+  """(10, 4, 8) of which 3, 1..2, 0..7 are touched -> (2, 8) from element 104 on."""
+  shape, itemsize = tuple(stand_in.arg.shape), stand_in.dtype.itemsize
+  given: int = stand_in.arg.arg.align if stand_in.arg.op is Ops.BUFFER else 0   # of a buffer that is a part itself
+  touched = [(0, n) for n in shape]
+  for d, n in enumerate(shape):
+    lo, hi = min(ix.vmin(i[d]) for i in accesses), max(ix.vmax(i[d]) for i in accesses) + 1
+    if lo < 0 or hi > n: break   # only a gate keeps it inside
+    touched[d] = (lo, hi)
+    if hi > lo + 1: break
+  sizes = tuple(e - b for b, e in touched)
+  first = consecutive(shape, touched)
+  if not shape or first is None or sizes == shape and not given: return Part(0, shape or (1,), (ix.ZERO,) * len(shape), 0, given)
+  gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
+  align = min(alignment(first * itemsize, itemsize), given or ALIGN)
+  return Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone, align)
+
+
+def consecutive(shape: Sequence[int], slices: Sequence[tuple[int, int]]) -> int | None:
+  """The number of the first element of ``slices`` (begin, end) of an array, where their elements are consecutive; else None."""
+  first, partial = 0, False
+  for n, (b, e) in zip(shape, slices):
+    if partial and (b, e) != (0, n): return None
+    first = first * n + b
+    partial = partial or e - b != 1
+  return first
+
+
+def alignment(offset: int, itemsize: int) -> int:
+  """The ``align`` of a part that begins at a byte."""
+  return ALIGN if offset % ALIGN == 0 else itemsize
