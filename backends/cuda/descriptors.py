@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Sequence
 
-from ntgrad.backends.cuda.legalise import EFFECTS, sources, terms
+from ntgrad.codegen.blocks import EFFECTS, sources, terms
 from ntgrad.codegen.index import bounds, conjuncts
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 

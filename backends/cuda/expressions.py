@@ -7,7 +7,7 @@ from typing import Any, Iterable
 import numpy as np
 
 from ntgrad.backends.cuda.facts import TritonFacts, triton_type
-from ntgrad.backends.cuda.legalise import FP8, NARROW
+from ntgrad.codegen.blocks import FP8, NARROW
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.functions import FUNCTIONS

@@ -6,7 +6,7 @@ import math
 from typing import Sequence
 
 from ntgrad.backends.cuda.descriptors import Box, Boxes
-from ntgrad.backends.cuda.legalise import (
+from ntgrad.codegen.blocks import (
   DOT,
   NARROW,
   Dots,

@@ -15,8 +15,8 @@ from ntgrad.backends.cuda import helpers
 from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
 from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, sizes
 from ntgrad.backends.cuda.facts import INLINE, NAMED, triton_type
-from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
 from ntgrad.backends.cuda.variables import Variables
+from ntgrad.codegen.blocks import DOT, FP8, accumulator
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.functions import FUNCTIONS, identity

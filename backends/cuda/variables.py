@@ -8,7 +8,7 @@ import re
 
 from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, MUL, Expressions, Text, constant
 from ntgrad.backends.cuda.facts import triton_type
-from ntgrad.backends.cuda.legalise import layout, terms
+from ntgrad.codegen.blocks import layout, terms
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import Ops, UOp
 

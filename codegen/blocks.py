@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Iterable, Sequence
 
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.index import conjuncts
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from .dtype import dtypes
+from .index import conjuncts
+from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 F32 = dtypes.float32
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
