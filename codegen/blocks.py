@@ -1,160 +1,224 @@
-"""Passes over linear UOps before they are written as Triton: narrow floats to float32, products to dots, what nobody reads away.
+"""Linear programs over blocks: the two passes of targets that have them, and what their renderers ask of such a program.
 
-Triton computes with float32 and float64; memory also has float16, bfloat16 and the fp8 dtypes. After ``widen`` those occur at
-LOAD, STORE, CAST and BITCAST only (and where values are merely chosen), and no rounding stands between two operations that had
-none in memory.
+    linear --floats, dots--> linear, with products of blocks
+
+Such a target computes with float32 and float64; its memory also has float16, bfloat16 and the fp8 dtypes.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Iterable, Sequence
+from collections import Counter, defaultdict
+from itertools import combinations
+from typing import Callable, Iterable, Sequence
 
-from .dtype import dtypes
-from .index import conjuncts
-from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from . import index as ix
+from .dtype import DType, dtypes
+from .uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, UOpList
 
 F32 = dtypes.float32
-NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
-EFFECTS = frozenset(
-  (
-    Ops.STORE,
-    Ops.ATOMIC,
-    Ops.LOOP,
-    Ops.ENDLOOP,
-    Ops.PHI,
-    Ops.IF,
-    Ops.ELSE,
-    Ops.ENDIF,
-    Ops.WHILE,
-    Ops.BREAK,
-    Ops.ENDWHILE,
-    Ops.SPECIAL,
-    Ops.BARRIER,
-    Ops.DEFINE_GLOBAL,
-  )
-)
-DOT = "dot"   # a REDUCE with this in its arg: (a, b[, accumulator]), arg (DOT, axis id)
+NARROW = FP8 | {dtypes.float16, dtypes.bfloat16}
+DOT = "dot"   # in the place of a REDUCE's combiner: (a, b[, accumulator]), arg (DOT, (axis id,)) is a product of two blocks
+_SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
+_EFFECTS = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.SPECIAL, Ops.DEFINE_GLOBAL}
+# these have the dtype of memory, or of bits; arithmetic has float32
+_EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))
 
 
-def widen(uops: Iterable[UOp]) -> list[UOp]:
-  """Arithmetic on narrow floats becomes arithmetic on float32 between casts."""
+# ---- passes
+
+def widen_floats(uops: Iterable[UOp]) -> UOpList:
+  """Arithmetic on narrow floats -> arithmetic on float32. Values are rounded where they are stored, cast or taken as bits, not
+  between two operations; a WHERE that merely chooses between narrow values stays.
+
+      x = LOAD(..) half; y = x * x half; STORE(.., y)   ->   x = LOAD(..) half; w = CAST(x) float; y = w * w float;
+                                                             STORE(.., CAST(y) half)
+  """
   new: dict[UOp, UOp] = {}
   out: list[UOp] = []
-  after: dict[UOp, list[UOp]] = {}
-  seen: set[UOp] = set()
+  constants: dict[UOp, None] = {}
+  widened: dict[UOp, UOp] = {}   # narrow value -> its CAST, which follows it
 
   def wide(u: UOp) -> UOp:
-    """The value of a source as float32 where its dtype is narrow, else as it is."""
+    """A source as float32 where it is narrow, else as it is."""
     n = new[u]
     if n.dtype not in NARROW: return n
-    if n.op is Ops.CONST: return UOp.const(F32, n.arg)
-    c = UOp(Ops.CAST, F32, (n,))
-    if c not in seen:
-      seen.add(c)
-      after.setdefault(n, []).append(c)
+    if n.op is not Ops.CONST: return widened.setdefault(n, n.cast(F32))
+    constants[c := UOp.const(F32, n.arg)] = None
     return c
 
-  def raw(u: UOp) -> UOp:
-    """The value of a source as memory of its dtype keeps it."""
-    n = new[u]
-    if n.dtype is u.dtype: return n
-    c = UOp.unique(Ops.CAST, u.dtype, (n,))
-    out.append(c)
-    return c
+  def cast(n: UOp, dtype: DType) -> UOp:
+    """A value in another dtype, by a CAST that stands here."""
+    if n.dtype is dtype: return n
+    out.append(UOp.unique(Ops.CAST, dtype, (n,)))
+    return out[-1]
 
   for u in uops:
-    if u.dtype.count > 1:
-      new[u] = u
-    elif u.op is Ops.CONST or not any(x.dtype in NARROW for x in (u, *u.src)):
-      new[u] = u.replace(tuple(new[s] for s in u.src))
-    elif u.op is Ops.LOAD: new[u] = u.replace((*(new[s] for s in u.src[:3]), *(raw(s) for s in u.src[3:])))
-    elif u.op in (Ops.STORE, Ops.ATOMIC):
-      new[u] = u.replace((new[u.src[0]], new[u.src[1]], raw(u.src[2]), *(new[s] for s in u.src[3:])))
-    elif u.op is Ops.BITCAST: new[u] = u.replace((raw(u.src[0]),))
+    if u.op in _EXACT or not any(x.dtype in NARROW for x in (u, *u.src)):
+      n = u.replace(tuple([cast(new[s], s.dtype) for s in u.src]))
     elif u.op is Ops.CAST:
-      x = wide(u.src[0])
-      if u.dtype in NARROW and x.dtype.kind != "b" and x.dtype is not F32: x = new_cast(x, out)
-      new[u] = x if x.dtype is u.dtype else u.replace((x,))
-    elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in u.src[1:]) and \
-        any(new[s].op is not Ops.CONST for s in u.src[1:]): new[u] = u.replace(tuple(new[s] for s in u.src))
-    elif u.op is Ops.DEFINE_GLOBAL or u.op is Ops.DEFINE_LOCAL: new[u] = u
-    else:
-      d = u.dtype if u.dtype not in NARROW or u.arg in COMPARE or u.arg is UnaryOps.ISNAN else F32
-      new[u] = u.replace(tuple(wide(s) for s in u.src), dtype=d)
-    n = new[u]
-    if n not in seen:
-      seen.add(n)
-      out.append(n)
-  return [x for n in out for x in (n, *after.get(n, ()))]
+      n = wide(u.src[0])
+      if n.dtype is not u.dtype:
+        if u.dtype in NARROW and n.dtype.kind != "b": n = cast(n, F32)   # by way of float32
+        n = u.replace((n,))
+    elif u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in u.src[1:]) and \
+        any(s.op is not Ops.CONST for s in u.src[1:]): n = u.replace(tuple([new[s] for s in u.src]))
+    else: n = u.replace(tuple([wide(s) for s in u.src]), dtype=F32 if u.dtype in NARROW else u.dtype)
+    new[u] = n
+    out.append(n)
+  return prune([*constants, *(x for n in out for x in (n, widened.get(n, n)))])
 
 
-def new_cast(x: UOp, out: list[UOp]) -> UOp:
-  """A number as float32, on its way to a narrower float."""
-  c = UOp.unique(Ops.CAST, F32, (x,))
-  out.append(c)
-  return c
+def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
+  """Sums of products -> products of blocks, where the target has one. ``fp8`` says that it multiplies fp8 values.
+
+      s = REDUCE(CAST(a) * CAST(b)), arg (ADD, (k,)); s + t   ->   REDUCE(a, b, t), arg (DOT, (k,))
+  """
+  sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+  if len(sizes) < 3: return UOpList(uops)
+  axes, order = block_axes(uops), axis_order(uops)
+  uses = Counter(s for u in uops for s in u.src)
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+
+  def factors(u: UOp) -> list[UOp] | None:
+    """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
+    if (found := _product(u, fp8)) is None: return None
+    (k,), (*both, where) = u.arg[1], found
+    free = [axes[x] - {k} for x in both if k in axes[x]]
+    if [len(f) for f in free] != [1, 1] or free[0] == free[1] or where is not None and axes[where] != {k}: return None
+    ids = [i for f in free for i in f]
+    if min(sizes[i] for i in (*ids, k)) < _SMALLEST_DOT: return None
+    return [masked(x, where) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
+
+  def masked(x: UOp, where: UOp | None) -> UOp:
+    """A factor that is zero where the condition is false."""
+    if where is None or _zero_outside(x, where): return new[x]
+    zero = UOp.const(x.dtype, 0)
+    out.extend((zero, UOp.unique(Ops.ALU, x.dtype, (new[where], new[x], zero), TernaryOps.WHERE)))
+    return out[-1]
+
+  for u in uops:
+    n = u.replace(tuple([new[s] for s in u.src]))
+    if u.op is Ops.REDUCE and (found := factors(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(found), (DOT, u.arg[1]))
+    elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+      for x, acc in (u.src, u.src[::-1]):
+        dot = new[x]
+        if is_dot(dot) and len(dot.src) == 2 and uses[x] == 1 and axes[acc] == axes[x]: n = dot.replace((*dot.src, new[acc]))
+    new[u] = n
+    out.append(n)
+  return prune(out)
 
 
-def sources(u: UOp) -> tuple[UOp, ...]:
-  """What the text of a node names: of the index into a variable only what it is made of, as its dimensions are told apart."""
-  if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL: return (u.src[0], *terms(u.src[1])[0], *u.src[2:])
-  return u.src
+def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, UOp | None] | None:
+  """The factors that a REDUCE adds products of, as they are in memory, and the condition outside which they count as zero. None
+  where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
+  value, where = u.src[0], None
+  if value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
+  if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
+  a, b = value.src
+  x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
+  if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
+    return x, y, where
+  return (a, b, where) if u.dtype is F32 else None
 
 
-# ---- which axes a value is a block over
+def _zero_outside(x: UOp, where: UOp) -> bool:
+  """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
+  while x.op is Ops.CAST: x = x.src[0]
+  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_of(x)))
 
-def block_axes(uops: Sequence[UOp]) -> dict[UOp, frozenset[int]]:
-  """The TILE axes that each value varies with. An accumulator or variable has those of what is assigned to it."""
-  dims: dict[UOp, frozenset[int]] = {}
-  none: frozenset[int] = frozenset()
-  while True:
-    before = dict(dims)
-    for u in uops:
-      d = none.union(*(dims.get(s, none) for s in sources(u))) if u.src else dims.get(u, none)
-      if u.op is Ops.RANGE: d = frozenset((u.arg[0],))
-      elif u.op is Ops.REDUCE: d = d.difference((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
-      elif u.op is Ops.DEFINE_LOCAL: d = none
-      elif u.op is Ops.PHI:
-        acc = accumulator(u)
-        d |= dims.get(acc, none)
-        dims[acc] = d
-      dims[u] = d
-    if dims == before: return dims
+
+def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda u: u.src) -> UOpList:
+  """Without the values that nothing reads, and each node once. ``sources`` tells what a node reads."""
+  used: set[UOp] = set()
+  for u in reversed(uops):
+    if u.op in _EFFECTS or u in used: used.update((u, *sources(u)))
+  return UOpList(u for u in dict.fromkeys(uops) if u in used)
+
+
+# ---- nodes
+
+def is_dot(u: UOp) -> bool: return u.op is Ops.REDUCE and u.arg[0] is DOT
+
+
+def gate_of(u: UOp) -> UOp | None:
+  """The condition under which a LOAD, STORE or ATOMIC accesses memory; None where it always does."""
+  gate = u.src[2 if u.op is Ops.LOAD else 3:][:1]
+  return gate[0] if gate else None
+
+
+def loads_zero(u: UOp) -> bool:
+  """Whether a LOAD gives 0 where its gate is false."""
+  return len(u.src) < 4 or u.src[3].op is Ops.CONST and u.src[3].arg == 0
 
 
 def accumulator(u: UOp) -> UOp:
-  """The DEFINE_ACC that a PHI assigns."""
+  """The DEFINE_ACC that a PHI assigns; any other node itself."""
   while u.op is Ops.PHI: u = u.src[0]
   return u
 
 
-def steps(u: UOp) -> dict[int, int]:
-  """What an index moves by along each TILE axis that it is linear in."""
-  return {x.arg[0]: k for x, k in terms(u)[0].items() if x.op is Ops.RANGE}
+def accesses_variable(u: UOp) -> bool:
+  """Whether a LOAD or STORE accesses a variable of the program, not memory."""
+  return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL
 
 
-def terms(u: UOp) -> tuple[dict[UOp, int], int]:
-  """An index as its atoms with their factors, and its constant."""
-  def whole(n: UOp) -> bool: return n.dtype.kind in "iu"
+def sources(u: UOp) -> tuple[UOp, ...]:
+  """What the text of a node names: not the index into a variable but its terms, as the variable's dimensions are told apart."""
+  return (u.src[0], *terms(u.src[1])[0], *u.src[2:]) if accesses_variable(u) else u.src
 
-  def joined(n: UOp) -> bool:
-    return n.op is Ops.CAST and whole(n.src[0]) or n.op is Ops.ALU and n.arg in (BinaryOps.ADD, BinaryOps.MUL)
 
-  found: dict[UOp, tuple[dict[UOp, int], int]] = {}
-  for n in toposort((u,), lambda n: not joined(n)):
-    found[n] = {n: 1}, 0
-    if n.op is Ops.CONST and whole(n): found[n] = {}, int(n.arg)
-    elif not joined(n): continue
-    elif n.op is Ops.CAST: found[n] = found[n.src[0]]
-    elif n.arg is BinaryOps.ADD:
-      (a, c), (b, d) = found[n.src[0]], found[n.src[1]]
-      found[n] = {x: a.get(x, 0) + b.get(x, 0) for x in {**a, **b}}, c + d
-    else:
-      for x, f in (n.src, n.src[::-1]):
-        if f.op is Ops.CONST and whole(f):
-          found[n] = {t: k * int(f.arg) for t, k in found[x][0].items()}, found[x][1] * int(f.arg)
-  return found[u]
+# ---- axes and indices
+
+def block_axes(uops: Sequence[UOp]) -> defaultdict[UOp, frozenset[int]]:
+  """The TILE axes that each value varies with. An accumulator has those of what is assigned to it; a variable has none, its
+  accesses have."""
+  axes: defaultdict[UOp, frozenset[int]] = defaultdict(frozenset)
+  grown = True
+  while grown:
+    grown = False
+    for u in uops:
+      along = axes[u].union(*[axes[s] for s in sources(u)])
+      if u.op is Ops.RANGE: along = frozenset((u.arg[0],))
+      elif u.op is Ops.REDUCE: along = along.difference(u.arg[1])
+      for x in (u, accumulator(u)):
+        grown |= axes[x] != along
+        axes[x] = along
+  return axes
+
+
+def axis_order(uops: Sequence[UOp]) -> list[int]:
+  """One order of the TILE axes for the whole program: STOREs, then LOADs, put what moves further through memory first."""
+  later: dict[int, set[int]] = {u.arg[0]: set() for u in uops if u.op is Ops.RANGE}   # axis -> those that come after it
+  for kind in (Ops.STORE, Ops.LOAD):
+    for u in uops:
+      if u.op is not kind: continue
+      steps = sorted(((abs(k), x.arg[0]) for x, k in terms(u.src[1])[0].items() if x.op is Ops.RANGE), key=lambda t: -t[0])
+      for (s, a), (t, b) in combinations(steps, 2):
+        if s == t or a == b or a in later[b]: continue
+        for i, after in later.items():
+          if i == a or a in after: after |= {b} | later[b]
+  out: list[int] = []
+  while later:
+    out.append(next(i for i in later if not any(i in after for after in later.values())))
+    del later[out[-1]]
+  return out
+
+
+def terms(index: UOp) -> tuple[dict[UOp, int], int]:
+  """An index of the linear form as its terms (atom, factor) and constant: ``ix.linear``, through CASTs of ints."""
+  found: dict[UOp, int] = {}
+  constant = 0
+  left = [(index, 1)]
+  while left:
+    u, factor = left.pop()
+    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    parts, c = ix.linear(u)
+    constant += factor * c
+    for x, k in reversed(parts):
+      if x is not u: left.append((x, factor * k))
+      else: found[x] = found.get(x, 0) + factor * k
+  return found, constant
 
 
 def layout(size: int, index: UOp) -> tuple[int, ...] | None:
@@ -169,112 +233,3 @@ def layout(size: int, index: UOp) -> tuple[int, ...] | None:
     shape.insert(0, x.arg[1])
     below *= x.arg[1]
   return tuple(shape) if below == size else None
-
-
-def axis_order(uops: Sequence[UOp]) -> list[int]:
-  """One order of the TILE axes for the whole kernel: STOREs, then LOADs, put what moves further through memory first."""
-  ids = list(dict.fromkeys(u.arg[0] for u in uops if u.op is Ops.RANGE))
-  later: dict[int, set[int]] = {i: set() for i in ids}
-  def reaches(a: int, b: int) -> bool: return b in later[a] or any(reaches(x, b) for x in later[a])
-  for kind in (Ops.STORE, Ops.LOAD):
-    for u in uops:
-      if u.op is not kind: continue
-      by = sorted(((i, abs(s)) for i, s in steps(u.src[1]).items() if s), key=lambda t: -t[1])
-      for j, (a, s) in enumerate(by):
-        for b, t in by[j + 1:]:
-          if s > t and a != b and not reaches(b, a): later[a].add(b)
-  out: list[int] = []
-  while len(out) < len(ids):
-    out.append(next(i for i in ids if i not in out and not any(i in later[x] for x in ids if x not in out)))
-  return out
-
-
-# ---- matrix products
-
-@dataclass
-class Dots:
-  """``find`` makes REDUCEs of products into dots where Triton has one: ``uops`` after it."""
-  uops: list[UOp]
-  fp8: bool = True                     # the chip multiplies fp8
-  sizes: dict[int, int] = field(default_factory=dict)
-  dims: dict[UOp, frozenset[int]] = field(default_factory=dict)
-
-  def find(self) -> list[UOp]:
-    self.sizes = {u.arg[0]: u.arg[1] for u in self.uops if u.op is Ops.RANGE}
-    if len(self.sizes) < 3 or not any(u.op is Ops.REDUCE for u in self.uops): return self.uops
-    self.dims = block_axes(self.uops)
-    uses: dict[UOp, int] = {}
-    for u in self.uops:
-      for s in u.src: uses[s] = uses.get(s, 0) + 1
-    new: dict[UOp, UOp] = {}
-    out: list[UOp] = []
-    for u in self.uops:
-      src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
-      n = u.replace(src)
-      if u.op is Ops.REDUCE and (found := self.operands(u)) is not None:
-        factors = []
-        for x, where in found:
-          f = new[x]
-          if where is not None:
-            out.append(f := UOp.unique(Ops.ALU, x.dtype, (new[where], f, UOp.const(x.dtype, 0)), TernaryOps.WHERE))
-          factors.append(f)
-        n = UOp(Ops.REDUCE, u.dtype, tuple(factors), (DOT, u.arg[1][0]))
-      elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:   # acc + dot(a, b) is dot(a, b, acc)
-        for x, acc in (u.src, u.src[::-1]):
-          d = new.get(x, x)
-          plain = d.op is Ops.REDUCE and d.arg[0] is DOT and len(d.src) == 2
-          if plain and uses[x] == 1 and self.dims.get(acc) == self.dims[x]:
-            n = UOp(Ops.REDUCE, u.dtype, (*d.src, new[acc]), d.arg)
-      new[u] = n
-      out.append(n)
-    return prune(out)
-
-  def operands(self, u: UOp) -> list[tuple[UOp, UOp | None]] | None:
-    """The factors of a REDUCE that is a matrix product, the one whose free axis comes first in front, and where each must be made
-    zero."""
-    fn, ids = u.arg
-    value = u.src[0]
-    where = None
-    if value.op is Ops.ALU and value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
-      where, value, _ = value.src
-    if fn is not BinaryOps.ADD or len(ids) != 1 or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
-    k, (a, b) = ids[0], value.src
-    if u.dtype is F32:
-      sa, sb = self.stored(a), self.stored(b)
-      if sa.dtype is sb.dtype and (sa.dtype in NARROW - FP8 or (self.fp8 and sa.dtype in FP8)): a, b = sa, sb
-    elif u.dtype is dtypes.int32:
-      a, b = self.stored(a), self.stored(b)
-      if a.dtype is not dtypes.int8 or b.dtype is not dtypes.int8: return None
-    else: return None
-    none: frozenset[int] = frozenset()
-    da, db = self.dims.get(a, none), self.dims.get(b, none)
-    free_a, free_b = da - {k}, db - {k}
-    if k not in da or k not in db or len(free_a) != 1 or len(free_b) != 1 or free_a == free_b: return None
-    (m,), (n,) = free_a, free_b
-    if min(self.sizes[x] for x in (m, n, k)) < 9: return None   # a dot of 16 would be padding, mostly
-    if where is not None and self.dims[where] != {k}: return None
-    order = axis_order(self.uops)
-    factors = (a, b) if order.index(m) < order.index(n) else (b, a)
-    return [(x, None if where is None or gated(x, where) else where) for x in factors]
-
-  def stored(self, u: UOp) -> UOp:
-    """What a CAST widened."""
-    widens = u.op is Ops.CAST and (u.src[0].dtype in NARROW if u.dtype is F32 else u.src[0].dtype is dtypes.int8)
-    return u.src[0] if widens else u
-
-
-def gated(x: UOp, where: UOp) -> bool:
-  """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
-  while x.op is Ops.CAST: x = x.src[0]
-  if x.op is not Ops.LOAD or len(x.src) < 3 or (len(x.src) > 3 and x.src[3].arg != 0): return False
-  return set(conjuncts(where)) <= set(conjuncts(x.src[2]))
-
-
-def prune(uops: Sequence[UOp]) -> list[UOp]:
-  """Without the values that nothing reads."""
-  used: set[UOp] = set()
-  for u in reversed(uops):
-    if u.op in EFFECTS or u in used:
-      used.add(u)
-      used.update(sources(u))
-  return [u for u in uops if u in used]

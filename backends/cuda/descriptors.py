@@ -7,12 +7,14 @@ pointers, and says why.
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Mapping, Sequence
 
-from ntgrad.codegen.blocks import EFFECTS, sources, terms
+from ntgrad.codegen.blocks import gate_of, loads_zero, terms
 from ntgrad.codegen.index import bounds, conjuncts
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
@@ -29,23 +31,18 @@ class Pointers(Exception):
 @dataclass(frozen=True)
 class Dimension:
   """One dimension of a box: elements, how far they are apart, how many a block has and the TILE axis that goes through it, if
-  any.
-
-  The block begins at ``start`` and so many times each atom; ``terms`` names an atom by its number among the access's last
-  sources.
-  """
+  any. The block begins at ``start`` and so many times each atom of ``terms``."""
   size: int
   stride: int
   block: int
   axis: int | None
-  terms: tuple[tuple[int, int], ...]
+  terms: Mapping[UOp, int]
   start: int
 
 
 @dataclass(frozen=True)
 class Box:
-  """The arg of an access by descriptor, LOAD(buffer, atom..) or STORE(buffer, value, atom..). The outermost dimension comes
-  first."""
+  """What a LOAD or STORE by descriptor is a block of. The outermost dimension comes first."""
   dims: tuple[Dimension, ...]
 
   @property
@@ -54,7 +51,9 @@ class Box:
     return [d.axis for d in self.dims if d.axis is not None]
 
   @property
-  def blocks(self) -> tuple[int, ...]: return tuple(d.block for d in self.dims)
+  def atoms(self) -> list[UOp]:
+    """The values that say where the block begins."""
+    return [x for d in self.dims for x in d.terms]
 
   @property
   def layout(self) -> tuple[tuple[int, int, int], ...]:
@@ -66,66 +65,57 @@ class Box:
 class _Slot:
   """A dimension while it is found."""
   stride: int
-  axis: UOp | None
-  block: int = 1                                   # elements of the access, which may be fewer than the block's
+  axis: int | None = None
+  elements: int = 1                                # of the access, which may be fewer than the block's
   bound: int | None = None                         # offset without constant + element < bound
   offset: dict[UOp, int] = field(default_factory=dict)
 
 
-def find(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) -> tuple[Box, tuple[UOp, ...]]:
-  """The box of a LOAD or STORE, and the atoms of its offsets. Raises Pointers, saying why, where there is none."""
-  buffer, index = u.src[:2]
-  load, itemsize = u.op is Ops.LOAD, buffer.dtype.itemsize
-  if load and len(u.src) > 3 and not (u.src[3].op is Ops.CONST and u.src[3].arg == 0):
-    raise Pointers("outside it, something else than 0 is read")
-  none: frozenset[int] = frozenset()
-  rest, c = terms(index)
+def find(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) -> Box:
+  """The box of a LOAD or STORE. Raises Pointers, saying why, where there is none."""
+  load, itemsize = u.op is Ops.LOAD, u.src[0].dtype.itemsize
+  if load and not loads_zero(u): raise Pointers("outside it, something else than 0 is read")
+  rest, c = terms(u.src[1])
   rest = {x: k for x, k in rest.items() if k}
-  if any(x.op is not Ops.RANGE and dims.get(x, none) for x in rest): raise Pointers("its index is not linear in the block's axes")
-  tiles = sorted(((x, k) for x, k in rest.items() if x.op is Ops.RANGE), key=lambda t: -t[1])
-  if not tiles: raise Pointers("it is one element")
-  if tiles[-1][1] < 1: raise Pointers("it goes backwards through memory")
-  if tiles[-1][1] != 1: raise Pointers(f"neighbours in the block are {tiles[-1][1]} elements apart")
-  if len({k for _, k in tiles}) < len(tiles): raise Pointers("its windows overlap")
-  slots = {x: _Slot(k, x, x.arg[1]) for x, k in tiles}
-  if not load and not dims.get(u.src[2], none) <= {x.arg[0] for x in slots}:
-    raise Pointers("its value has other axes than its place")
-  for x, _ in tiles: del rest[x]
-  gate = u.src[2] if load and len(u.src) > 2 else u.src[3] if not load and len(u.src) > 3 else None
-  for condition in [] if gate is None else conjuncts(gate): _bounded(condition, slots, dims)
-  for s in slots.values():
+  if any(x.op is not Ops.RANGE and dims[x] for x in rest): raise Pointers("its index is not linear in the block's axes")
+  slots = {x: _Slot(k, *x.arg) for x, k in sorted(rest.items(), key=lambda t: -t[1]) if x.op is Ops.RANGE}
+  strides = [s.stride for s in slots.values()]
+  if not slots: raise Pointers("it is one element")
+  if strides[-1] < 1: raise Pointers("it goes backwards through memory")
+  if strides[-1] != 1: raise Pointers(f"neighbours in the block are {strides[-1]} elements apart")
+  if len(set(strides)) < len(slots): raise Pointers("its windows overlap")
+  if not load and not dims[u.src[2]] <= {x.arg[0] for x in slots}: raise Pointers("its value has other axes than its place")
+  for condition in conjuncts(gate_of(u)): _bounded(condition, slots, dims)
+  for x, s in slots.items():
+    del rest[x]
     # TILE sizes are rounded up: the elements added must lie outside
-    if s.bound is None and s.axis is not None and padded[s.axis.arg[0]] != s.block: s.bound = s.block
-    for x, k in s.offset.items(): rest[x] = rest.get(x, 0) - k * s.stride
-  order = _spread({x: k for x, k in rest.items() if k}, sorted(slots.values(), key=lambda s: -s.stride))
-  atoms = tuple(dict.fromkeys(x for s in order for x in s.offset))
+    if s.bound is None and padded[x.arg[0]] != s.elements: s.bound = s.elements
+    for atom, k in s.offset.items(): rest[atom] = rest.get(atom, 0) - k * s.stride
   out = []
-  for s in order:
+  for s in _spread({x: k for x, k in rest.items() if k}, list(slots.values())):
     start, c = divmod(c, s.stride)
     low, high = _span(s.offset, start)
     if low < 0: raise Pointers("a block may begin before the first element")
-    size = high + s.block if s.bound is None else s.bound + start
-    block = 1 if s.axis is None else padded[s.axis.arg[0]]
-    if block != s.block and low + s.block < size:
-      raise Pointers(f"a block has {s.block} elements along a dimension, no power of two")
+    size = high + s.elements if s.bound is None else s.bound + start
+    block = 1 if s.axis is None else padded[s.axis]
+    if block != s.elements and low + s.elements < size:
+      raise Pointers(f"a block has {s.elements} elements along a dimension, no power of two")
     if block > MOST_ELEMENTS: raise Pointers(f"a block has {block} elements along a dimension, more than {MOST_ELEMENTS}")
     if not 0 < size < 1 << 31 or high >= 1 << 31: raise Pointers(f"a dimension has {size} elements")
-    axis = None if s.axis is None else s.axis.arg[0]
-    out.append(Dimension(size, s.stride, block, axis, tuple((atoms.index(x), k) for x, k in s.offset.items()), start))
+    out.append(Dimension(size, s.stride, block, s.axis, s.offset, start))
   _check(out, itemsize, not load)
-  return Box(tuple(out)), atoms
+  return Box(tuple(out))
 
 
 def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, frozenset[int]]) -> None:
   """Note a condition ``offset + element < bound`` with its dimension, whose offset it also tells."""
   if condition.op is Ops.CONST and condition.arg: return
-  if condition.op is not Ops.ALU or condition.arg is not BinaryOps.CMPLT:
-    raise Pointers("its condition is no bound of a dimension")
+  unlike = Pointers("its condition is no bound of a dimension")
+  if condition.arg is not BinaryOps.CMPLT: raise unlike
   (left, a), (right, b) = terms(condition.src[0]), terms(condition.src[1])
   offset = {x: k for x in {**left, **right} if (k := left.get(x, 0) - right.get(x, 0))}
-  varying = [x for x in offset if dims.get(x)]
-  if len(varying) != 1 or varying[0] not in slots or offset.pop(varying[0]) != 1:
-    raise Pointers("its condition is no bound of a dimension")
+  varying = [x for x in offset if dims[x]]
+  if len(varying) != 1 or varying[0] not in slots or offset.pop(varying[0]) != 1: raise unlike
   s, bound = slots[varying[0]], b - a
   if s.bound is not None and s.offset != offset: raise Pointers("two conditions bound one dimension in two ways")
   s.bound, s.offset = bound if s.bound is None else min(bound, s.bound), offset
@@ -139,7 +129,7 @@ def _spread(rest: dict[UOp, int], order: list[_Slot]) -> list[_Slot]:
     host = next(s for s in order if s.stride <= k)
     if k % host.stride: raise Pointers(f"its blocks are {k} elements apart, which is no multiple of {host.stride}")
     if host.bound is None: host.offset[x] = host.offset.get(x, 0) + k // host.stride
-    elif k > host.stride: order.insert(order.index(host), _Slot(k, None, 1, None, {x: 1}))
+    elif k > host.stride: order.insert(order.index(host), _Slot(k, offset={x: 1}))
     else: raise Pointers("its condition and its index disagree")
   return order
 
@@ -159,9 +149,9 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
   if len(dims) > MOST_DIMENSIONS: raise Pointers(f"it has {len(dims)} dimensions, a descriptor {MOST_DIMENSIONS} at most")
   inner = dims[-1]
   if inner.block * itemsize < UNIT: raise Pointers(f"a block is {inner.block * itemsize} bytes wide, less than {UNIT}")
-  if any(n * itemsize % UNIT for n in (inner.start, *(k for _, k in inner.terms))):
+  if any(n * itemsize % UNIT for n in (inner.start, *inner.terms.values())):
     raise Pointers(f"blocks begin at other than multiples of {UNIT} bytes")
-  for outer, below in zip(dims, dims[1:]):
+  for outer, below in pairwise(dims):
     apart = outer.stride * itemsize
     if apart % UNIT: raise Pointers(f"its rows are {apart} bytes apart, no multiple of {UNIT}")
     if apart >= _FAR: raise Pointers(f"its rows are {apart} bytes apart")
@@ -170,50 +160,27 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
     raise Pointers(f"its rows end at {inner.size * itemsize} bytes, no multiple of the {UNIT} that are written at once")
 
 
-# ---- the pass
+# ---- the program
 
-@dataclass
-class Boxes:
-  """``find`` makes the marked accesses that are boxes into accesses by descriptor. ``pointers`` has the others' params, and
-  why."""
-  uops: list[UOp]
-  dims: dict[UOp, frozenset[int]]
-  padded: Mapping[int, int]
-  pointers: dict[str, str] = field(default_factory=dict)
-
-  def find(self) -> list[UOp]:
-    """The program with them, and without what only their indices needed; ``dims`` then knows its values."""
-    if not any(u.arg == MARK for u in self.uops if u.op in (Ops.LOAD, Ops.STORE)): return self.uops
-    loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
-    stored = [u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)]
-    new: dict[UOp, UOp] = {}
-    out: list[UOp] = []
-    around: list[UOp] = []   # LOOPs and WHILEs
-    for u in self.uops:
-      if u.op in (Ops.LOOP, Ops.WHILE): around.append(u)
-      elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): around.pop()
-      src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
-      n = u.replace(src)
-      if u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
-        try:
-          if u.src[0] in loaded and u.src[0] in stored: raise Pointers("it is read and written")
-          box, atoms = find(u, self.dims, self.padded)
-          if u.op is Ops.STORE: _in_order(atoms, stored.count(u.src[0]), around)
-          n = UOp.unique(u.op, u.dtype, (src[0], *(src[2:3] if u.op is Ops.STORE else ()), *(new.get(x, x) for x in atoms)), box)
-        except Pointers as e: self.pointers.setdefault(u.src[0].arg[1], str(e))
-      new[u] = n
-      if u in self.dims: self.dims[n] = self.dims[u]
-      out.append(n)
-    used: set[UOp] = set()
-    for u in reversed(out):
-      # masks for the elements added to an axis are made from its RANGE
-      if u.op in EFFECTS or u in used or u.op is Ops.RANGE and self.padded[u.arg[0]] != u.arg[1]: used.update((u, *sources(u)))
-    return [u for u in out if u in used]
-
-
-def _in_order(atoms: Sequence[UOp], count: int, around: Sequence[UOp]) -> None:
-  """Stores by descriptor are not ordered among each other: no element may be stored twice. Raises Pointers."""
-  if count > 1: raise Pointers("it is written in several places")
-  beneath = {n for x in atoms for n in x.toposort()}
-  if any(loop not in beneath for loop in around): raise Pointers("a loop writes the same elements again")
-
+def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
+               padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
+  """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
+  boxes: dict[UOp, Box] = {}
+  pointers: dict[str, str] = {}
+  loaded = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
+  loops: list[UOp] = []   # the LOOPs and WHILEs that are open
+  for u in uops:
+    if u.op in (Ops.LOOP, Ops.WHILE): loops.append(u)
+    elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()
+    elif u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
+      try:
+        if u.src[0] in loaded and u.src[0] in stored: raise Pointers("it is read and written")
+        box = find(u, dims, padded)
+        if u.op is Ops.STORE:   # those by descriptor are not ordered among each other: no element may be stored twice
+          if stored[u.src[0]] > 1: raise Pointers("it is written in several places")
+          beneath = toposort(box.atoms)
+          if any(loop not in beneath for loop in loops): raise Pointers("a loop writes the same elements again")
+        boxes[u] = box
+      except Pointers as e: pointers.setdefault(u.src[0].arg[1], str(e))
+  return boxes, pointers
