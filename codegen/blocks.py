@@ -27,15 +27,16 @@ _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Op
 # ---- passes
 
 def widen_floats(uops: Iterable[UOp]) -> UOpList:
-  """Arithmetic on narrow floats -> arithmetic on float32. Values are rounded where they are stored, cast or taken as bits, not
-  between two operations; a WHERE that merely chooses between narrow values stays.
+  """For targets with blocks: arithmetic on float16, bfloat16 and fp8 -> arithmetic on float32 between CASTs.
 
-      x = LOAD(..) half; y = x * x half; STORE(.., y)   ->   x = LOAD(..) half; w = CAST(x) float; y = w * w float;
-                                                             STORE(.., CAST(y) half)
+  Values are rounded where they are stored, cast or taken as bits, not between two operations. A WHERE that chooses between narrow
+  values stays narrow.
+
+      x:half = LOAD(..); y:half = x * x; STORE(.., y)   ->   x:half = LOAD(..); w:float = CAST(x); y:float = w * w;
+                                                             z:half = CAST(y); STORE(.., z)
   """
   new: dict[UOp, UOp] = {}
   out: list[UOp] = []
-  constants: dict[UOp, None] = {}
   widened: dict[UOp, UOp] = {}   # narrow value -> its CAST, which follows it
 
   def wide(u: UOp) -> UOp:
@@ -43,8 +44,8 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
     n = new[u]
     if n.dtype not in NARROW: return n
     if n.op is not Ops.CONST: return widened.setdefault(n, n.cast(F32))
-    constants[c := UOp.const(F32, n.arg)] = None
-    return c
+    out.append(UOp.const(F32, n.arg))
+    return out[-1]
 
   def cast(n: UOp, dtype: DType) -> UOp:
     """A value in another dtype, by a CAST that stands here."""
@@ -65,13 +66,17 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
     else: n = u.replace(tuple([wide(s) for s in u.src]), dtype=F32 if u.dtype in NARROW else u.dtype)
     new[u] = n
     out.append(n)
-  return prune([*constants, *(x for n in out for x in (n, widened.get(n, n)))])
+  return prune([x for n in out for x in (n, widened.get(n, n))])
 
 
 def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
-  """Sums of products -> products of blocks, where the target has one. ``fp8`` says that it multiplies fp8 values.
+  """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
 
-      s = REDUCE(CAST(a) * CAST(b)), arg (ADD, (k,)); s + t   ->   REDUCE(a, b, t), arg (DOT, (k,))
+  ``fp8`` says that the target multiplies fp8 values. The factors are those in memory, narrow ones too, and each varies with ``k``
+  and one other axis. A condition of the sum stays where memory does not give 0 outside it anyway.
+
+      s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
+      ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
   """
   sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
   if len(sizes) < 3: return UOpList(uops)
@@ -129,11 +134,11 @@ def _zero_outside(x: UOp, where: UOp) -> bool:
 
 
 def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda u: u.src) -> UOpList:
-  """Without the values that nothing reads, and each node once. ``sources`` tells what a node reads."""
+  """Without the values that nothing reads, each node once, constants in front. ``sources`` tells what a node reads."""
   used: set[UOp] = set()
   for u in reversed(uops):
     if u.op in _EFFECTS or u in used: used.update((u, *sources(u)))
-  return UOpList(u for u in dict.fromkeys(uops) if u in used)
+  return UOpList(u for u in sorted(dict.fromkeys(uops), key=lambda u: u.op is not Ops.CONST) if u in used)
 
 
 # ---- nodes

@@ -3,8 +3,9 @@
     kernel (index form) --tiles, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
     --widths--> linear --floats, dots--> linear
 
-A renderer of a target with blocks runs the last two before it writes. After ``opts`` nothing chooses. ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after
-these, ``python -m ntgrad passes`` prints the list.
+The last two are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
+``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
+passes`` prints the list.
 """
 from __future__ import annotations
 

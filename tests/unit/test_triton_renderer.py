@@ -54,6 +54,18 @@ for i0 in range(0, 4):
 tl.store(data0, acc0)"""
 
 
+def test_element_numbers_of_two_dtypes() -> None:
+  """An axis has one name; what is of another dtype is made of it."""
+  p = Lines()
+  out = p.buf(0, dtypes.int64, True)
+  narrow, wide = (p.add(Ops.RANGE, d, (), (0, 12)) for d in (INT, dtypes.int64))
+  p.store(out, narrow, p.alu(BinaryOps.MUL, wide, wide))
+  assert body(p) == """\
+r0 = tl.arange(0, 16)
+m0 = r0 < 12
+tl.store(data0 + r0, r0.to(tl.int64)*r0.to(tl.int64), mask=m0)"""
+
+
 def test_by_hand_as_the_design_has_it() -> None:
   a, b = Tensor([1, 2, 3, 4]).realize(), Tensor([5, 6, 7, 8]).realize()
   k = Linearizer(create_schedule([a.dot(b)])[-1].ast)
