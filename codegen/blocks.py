@@ -30,7 +30,7 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
   """For targets with blocks: arithmetic on float16, bfloat16 and fp8 -> arithmetic on float32 between CASTs.
 
   Values are rounded where they are stored, cast or taken as bits, not between two operations. A WHERE that chooses between narrow
-  values stays narrow.
+  values is one of narrow values still.
 
       x:half = LOAD(..); y:half = x * x; STORE(.., y)   ->   x:half = LOAD(..); w:float = CAST(x); y:float = w * w;
                                                              z:half = CAST(y); STORE(.., z)
@@ -73,7 +73,7 @@ def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
   """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
 
   ``fp8`` says that the target multiplies fp8 values. The factors are those in memory, narrow ones too, and each varies with ``k``
-  and one other axis. A condition of the sum stays where memory does not give 0 outside it anyway.
+  and one other axis. A condition of the sum becomes one of each factor that is not 0 outside it anyway.
 
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
       ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))

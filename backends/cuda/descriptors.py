@@ -48,17 +48,17 @@ class Box:
   @property
   def axes(self) -> list[int]:
     """The TILE axes of the block, as memory has them."""
-    return [d.axis for d in self.dims if d.axis is not None]
+    return [dim.axis for dim in self.dims if dim.axis is not None]
 
   @property
   def atoms(self) -> list[UOp]:
     """The values that say where the block begins."""
-    return [x for d in self.dims for x in d.terms]
+    return [x for dim in self.dims for x in dim.terms]
 
   @property
   def layout(self) -> tuple[tuple[int, int, int], ...]:
     """What the descriptor itself says; accesses that agree in it share one."""
-    return tuple((d.size, d.stride, d.block) for d in self.dims)
+    return tuple((dim.size, dim.stride, dim.block) for dim in self.dims)
 
 
 @dataclass

@@ -35,7 +35,7 @@ _INFIX = {
 }
 _ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD))
 _TRITON = {UnaryOps.FLOOR: "tl.floor", UnaryOps.CEIL: "tl.ceil", UnaryOps.SQRT: "tl.sqrt", UnaryOps.ABS: "tl.abs"}
-_LIBDEVICE = {UnaryOps.ROUND: "libdevice.rint"}   # others have their own names
+_LIBDEVICE = {UnaryOps.ROUND: "libdevice.rint"}   # others are called as here
 # what the chip has instructions for, to some bits less; for values that are rounded to 16 bits or fewer in the end
 _ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "tl.rsqrt"}
 _WHOLE = (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)   # an int is that already; ABS: unsigned
@@ -48,7 +48,7 @@ def operand(text: Text, prec: int = ATOM) -> str:
 
 
 def constant(dtype: DType, value: float) -> Text:
-  """A literal. Triton gives it the dtype of what it meets."""
+  """A literal. Triton gives it the dtype of the other operand."""
   if dtype.kind == "b": return (str(bool(value)), ATOM)
   if dtype in FP8:
     with np.errstate(over="ignore"): return (str(int(np.array(value).astype(dtype.np).view(np.uint8))), ATOM)
@@ -100,11 +100,12 @@ class Expressions(Facts):
   def shape(self, dims: frozenset[int]) -> str: return sizes(self.padded[i] for i in self.axes(dims))
 
   def expand(self, text: Text, dims: frozenset[int], to: frozenset[int]) -> Text:
-    """A block over ``dims`` with dimensions of one for the other axes of ``to``. Scalars meet every block."""
+    """A block over ``dims`` with dimensions of one for the other axes of ``to``. A scalar broadcasts without."""
     if not dims or dims == to: return text
     return (f"{operand(text)}[{', '.join(':' if i in dims else 'None' for i in self.axes(to))}]", ATOM)
 
   def value(self, u: UOp) -> Text:
+    """How a value reads; element numbers of an axis are int32 unless its RANGE says otherwise."""
     if u.op is Ops.CONST: return constant(u.dtype, u.arg)
     if u.op is not Ops.RANGE: return self.text[u]
     name = self.use(f"r{u.arg[0]}")
@@ -120,13 +121,13 @@ class Expressions(Facts):
     return f"tl.full((), {self.x(u)}, {triton_type(u.dtype)})" if u.op is Ops.CONST else self.x(u, prec, to)
 
   def whole(self, u: UOp, to: frozenset[int]) -> str:
-    """A value as a block over all of ``to``."""
+    """A value broadcast to a block over all of ``to``."""
     if self.dims[u] == to: return self.typed(u)
     if u.op is Ops.CONST: return f"tl.full({self.shape(to)}, {self.x(u)}, {triton_type(u.dtype)})"
     return f"tl.broadcast_to({self.x(u, ANY, to)}, {self.shape(to)})"
 
   def sum(self, terms: Mapping[UOp, int], start: int, to: frozenset[int] | None = None, narrow: bool = False) -> str:
-    """``a*4 + b + 1``; ``narrow``: as ints of 32 bits."""
+    """A sum of terms (value, factor) and a constant: ``a*4 + b + 1``. ``narrow`` makes its values int32."""
     def term(x: UOp, k: int) -> str:
       text = f"{self.x(x, ATOM)}.to(tl.int32)" if narrow and x.dtype.itemsize > 4 else self.x(x, MUL, to)
       return text if k == 1 else f"{text}*{k}"
@@ -145,28 +146,29 @@ class Expressions(Facts):
   # ---- values
 
   def cast(self, u: UOp) -> Text:
-    v, d = u.src[0], u.dtype
-    s = v.dtype
-    if v.op is Ops.CONST: return (f"tl.full((), {constant(d, cast_number(v.arg, s, d))[0]}, {triton_type(d)})", ATOM)
+    v, dtype = u.src[0], u.dtype
+    s = v.dtype   # of the source
+    if v.op is Ops.CONST: return (f"tl.full((), {constant(dtype, cast_number(v.arg, s, dtype))[0]}, {triton_type(dtype)})", ATOM)
     text = self.x(v, ATOM)
-    if s is d: return (text, ATOM)
+    if s is dtype: return (text, ATOM)
     if s in FP8: return (f"{self.use('_from_' + s.name.removeprefix('float8_'))}({self.x(v)})", ATOM)
-    if d in FP8:
+    if dtype in FP8:
       text = self.x(v) if s is dtypes.float32 else f"{text}.to(tl.float32)"
-      return (f"{self.use('_to_' + d.name.removeprefix('float8_'))}({text})", ATOM)
-    if d.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
+      return (f"{self.use('_to_' + dtype.name.removeprefix('float8_'))}({text})", ATOM)
+    if dtype.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
-    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: text += ".to(tl.int32)"
-    elif s.kind == "f" and d is dtypes.uint32: text += ".to(tl.int64)"
-    elif s.kind == "b" and d in NARROW: text += ".to(tl.float32)"
-    return (f"{text}.to({triton_type(d)})", ATOM)
+    if s.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 4: text += ".to(tl.int32)"
+    elif s.kind == "f" and dtype is dtypes.uint32: text += ".to(tl.int64)"
+    elif s.kind == "b" and dtype in NARROW: text += ".to(tl.float32)"
+    return (f"{text}.to({triton_type(dtype)})", ATOM)
 
   def bitcast(self, u: UOp) -> Text:
-    v, d = u.src[0], u.dtype
-    if v.dtype.itemsize != d.itemsize: raise CompileError(f"kernel {self.name}: BITCAST from {v.dtype} to {d}: item sizes differ")
-    text, (s, t) = self.typed(v, None, ATOM), (triton_type(v.dtype), triton_type(d))
+    v, dtype = u.src[0], u.dtype
+    if v.dtype.itemsize != dtype.itemsize:
+      raise CompileError(f"kernel {self.name}: BITCAST from {v.dtype} to {dtype}: item sizes differ")
+    text, (s, t) = self.typed(v, None, ATOM), (triton_type(v.dtype), triton_type(dtype))
     if v.dtype.kind == "b": text, s = f"{text}.to(tl.int8)", "tl.int8"
-    if d.kind == "b": return (f"{text} != 0", CMP)
+    if dtype.kind == "b": return (f"{text} != 0", CMP)
     return (text if s == t else f"{text}.to({t}, bitcast=True)", ATOM)
 
   def alu(self, u: UOp) -> Text:
@@ -177,20 +179,20 @@ class Expressions(Facts):
     return (f"tl.where({self.x(c, ANY, to)}, {self.typed(yes) if both else self.x(yes, ANY, to)}, {self.x(no, ANY, to)})", ATOM)
 
   def unary(self, u: UOp) -> Text:
-    fn, v, d = u.arg, u.src[0], u.dtype
+    fn, v, dtype = u.arg, u.src[0], u.dtype
     x, bare = self.typed(v, None, ATOM), self.typed(v)
     if fn is UnaryOps.ISNAN: return (f"{x} != {x}", CMP)
     if fn is UnaryOps.NOT: return (f"~{x}", UNARY)
     if fn is UnaryOps.NEG:
-      if d.kind == "b": return (self.x(v, ATOM), ATOM)
+      if dtype.kind == "b": return (self.x(v, ATOM), ATOM)
       # Triton's -x is 0 - x, which makes 0.0 of -0.0's opposite
-      return (f"{x}*-1.0", MUL) if d.kind == "f" else (f"-{x}", UNARY)
-    if d.kind != "f" and not (fn is UnaryOps.ABS and d.kind == "i"):
+      return (f"{x}*-1.0", MUL) if dtype.kind == "f" else (f"-{x}", UNARY)
+    if dtype.kind != "f" and not (fn is UnaryOps.ABS and dtype.kind == "i"):
       if fn in _WHOLE: return (bare, ANY)
-      raise self.refuse(u, f"{fn} of {d}: takes floats")
-    single = d is dtypes.float32
+      raise self.refuse(u, f"{fn} of {dtype}: takes floats")
+    single = dtype is dtypes.float32
     if fn is UnaryOps.RECIP:
-      one = constant(d, 1.0)[0]
+      one = constant(dtype, 1.0)[0]
       return (f"tl.div_rn({one}, {bare})", ATOM) if single and not self.rounded else (f"{one}/{x}", MUL)
     if single and self.rounded and fn in _ROUNDED: name = _ROUNDED[fn]
     elif single and not self.rounded and fn is UnaryOps.SQRT: name = "tl.sqrt_rn"
@@ -198,7 +200,7 @@ class Expressions(Facts):
     return (f"{name}({bare})", ATOM)
 
   def binary(self, u: UOp) -> Text:
-    fn, (a, b), d = u.arg, u.src, u.dtype
+    fn, (a, b), dtype = u.arg, u.src, u.dtype
     to = self.dims[u]
     kind = a.dtype.kind
     if kind == "b":
@@ -209,13 +211,13 @@ class Expressions(Facts):
     both = a.op is Ops.CONST and b.op is Ops.CONST
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and not both:
-        bound = self.typed(a) if d is dtypes.float64 else self.x(a)
+        bound = self.typed(a) if dtype is dtypes.float64 else self.x(a)
         return (f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, to)})", ATOM)
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
       return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
-    if fn is BinaryOps.DIV and d is dtypes.float32 and not self.rounded:
+    if fn is BinaryOps.DIV and dtype is dtypes.float32 and not self.rounded:
       return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
     if fn in (BinaryOps.IDIV, BinaryOps.MOD):
       name = "div" if fn is BinaryOps.IDIV else "mod"

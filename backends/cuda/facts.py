@@ -45,7 +45,11 @@ def power_of_two(n: int) -> int:
 
 
 class Facts:
-  """A linear program after its passes, and what is true of it. ``descriptors`` says that the chip has tensor descriptors."""
+  """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
+
+  ``dims`` are the TILE axes of every value, ``order`` their order in every block, ``sizes`` and ``padded`` their elements as they
+  are and rounded up.
+  """
 
   def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool):
     self.name = name
@@ -58,7 +62,7 @@ class Facts:
     through = self._through()
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
-      v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, d])]) for d, n in enumerate(shape)])
+      v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
       for v, shape in self.shapes.items()
     }
     self.boxes: dict[UOp, Box] = {}
@@ -90,7 +94,7 @@ class Facts:
     return (u.src[0], *u.src[2:3], *self.boxes[u].atoms) if u.op is Ops.STORE else (u.src[0], *self.boxes[u].atoms)
 
   def target(self, u: UOp) -> frozenset[int]:
-    """The axes that the sources of ``u`` are brought to."""
+    """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""
     if u in self.boxes: return frozenset(self.boxes[u].axes)
     if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in sources(u)))
     return self.dims[u.src[0]] if u.op is Ops.REDUCE else self.dims[u]
@@ -125,8 +129,8 @@ class Facts:
     """The axes that go through each dimension of each variable."""
     out: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)
     for u, places in self.places.items():
-      for d, (axis, _, _) in enumerate(places):
-        if axis is not None: out[u.src[0], d].add(axis)
+      for dim, (axis, _, _) in enumerate(places):
+        if axis is not None: out[u.src[0], dim].add(axis)
     return out
 
   def _padded(self, uops: Sequence[UOp], through: dict[tuple[UOp, int], set[int]]) -> dict[int, int]:
@@ -149,7 +153,7 @@ class Facts:
     decides = any(u.src[0].dtype.kind == "f" and (u.op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
                                                   u.op is Ops.CAST and u.dtype.kind != "f" or u.op is Ops.BITCAST)
                   for u in self.uops if u.src)
-    return bool(stored) and all(d in NARROW for d in stored) and not decides
+    return bool(stored) and all(dtype in NARROW for dtype in stored) and not decides
 
   def _analyse(self) -> None:
     """``inline``: values used once, in the block where they stand, by something over the same axes, with nothing that they read
@@ -175,8 +179,8 @@ class Facts:
     for at, u in enumerate(self.uops):
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
       elif u.op is Ops.LOAD and accesses_variable(u):
-        # as long as nothing is stored to it, a variable's own name will do; what a loop after this reads it may write in a later
-        # iteration
+        # while nothing is stored to a variable, its name stands for the value; a loop that begins after this and reads the value
+        # may store in one iteration and read in the next
         self.reads[u] = frozenset(u.src[:1])
         last = max([at, *users[u], *(self.ends[b] for p in users[u] for b in blocks[p] if b in self.ends and self.at[b] > at)])
         if written(u, at, last): self.reads[u] = frozenset()

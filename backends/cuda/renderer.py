@@ -2,8 +2,8 @@
 inline.
 
 A value that varies with TILE axes is a block: it has a dimension for each of those axes, in one order for the whole kernel, and
-no others; ``[:, None]`` brings blocks to a common rank where they meet. TILE sizes that are no power of two are rounded up; the
-lanes added are masked at every LOAD and STORE, and take the combiner's identity in a REDUCE.
+no others; ``[:, None]`` brings the operands of an operation to a common rank. TILE sizes that are no power of two are rounded up;
+the lanes added are masked at every LOAD and STORE, and are the combiner's identity in a REDUCE.
 """
 from __future__ import annotations
 
@@ -79,14 +79,19 @@ def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   return warps, 3
 
 
+def to_int32(text: str) -> str:
+  """An int or bool as int32."""
+  return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
+
+
 def launch_grid(grid: Sequence[int]) -> tuple[int, int, int]:
-  """How many programs to launch in each dimension: one dimension has all where CUDA has not as many in the others."""
+  """How many programs to launch in each dimension. All are in the first where a launch cannot have as many in the others."""
   x, y, z = (*grid, 1, 1, 1)[:3]
   return (x, y, z) if y <= GRID_LIMIT and z <= GRID_LIMIT else (x * y * z, 1, 1)
 
 
 class _TritonKernel(Variables):
-  """One rendering."""
+  """One rendering: each node is written by the method that ``_STATEMENTS`` or ``_VALUES`` has for its op."""
 
   def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool, tf32: bool):
     super().__init__(name, uops, descriptors)
@@ -98,9 +103,9 @@ class _TritonKernel(Variables):
     self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
     self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
     self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
-    # of each param that is read and written: the indices of its LOADs since the last barrier, None for a STORE or ATOMIC
+    # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
     self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
-    self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same as it was there
+    self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
     loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
     self.ordered = {p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
@@ -134,7 +139,7 @@ class _TritonKernel(Variables):
     return KernelSource(text, tuple(typed.items()), options, (imports, *functions), weight=1 + dots + len(text)/2000)
 
   def largest(self) -> int:
-    """Elements of the largest accumulator, or variable that is one."""
+    """Elements of the largest accumulator, or variable with a start value."""
     accumulators = [[self.padded[i] for i in self.dims[u]] for u in self.uops if u.op is Ops.DEFINE_ACC]
     variables = [self.padded_shapes[u] for u in self.uops if u.op is Ops.DEFINE_LOCAL and not self.assigned_first(u)]
     return max([1, *map(math.prod, accumulators), *map(math.prod, variables)])
@@ -150,7 +155,7 @@ class _TritonKernel(Variables):
       if len(text[0]) <= self.inline.get(u, -1): self.text[u] = text
       else: self.define(u, "dot" if is_dot(u) else prefix, text[0])
     elif u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
-      raise self.refuse(u, "work-items are Triton's own" if u.op is Ops.BARRIER else "")
+      raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
 
   def param(self, u: UOp) -> None: self.text[u] = (u.arg[1], ATOM)
 
@@ -174,7 +179,7 @@ class _TritonKernel(Variables):
 
   def special(self, u: UOp) -> None:
     kind, dim, size = u.arg
-    if kind != "g": raise self.refuse(u, "work-items are Triton's own")
+    if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
     text: Text = (f"tl.program_id({dim})", ATOM)
     if launch_grid(self.grid) != tuple(self.grid):   # all programs are in one dimension
       text = ("tl.program_id(0)", ATOM)
@@ -199,7 +204,8 @@ class _TritonKernel(Variables):
     self.text[u] = (name, ATOM)
 
   def flattens(self, loop: UOp) -> bool:
-    """Whether the loops in it read by descriptor only: with pointers one pipeline through all of them takes twice the time."""
+    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all of them takes twice the
+    time."""
     inner = (u for loop in self.body(loop) if loop.op is Ops.LOOP for u in self.body(loop))
     return not any(u.op is Ops.LOAD and u not in self.boxes for u in inner)
 
@@ -208,7 +214,8 @@ class _TritonKernel(Variables):
     self.phis.append(u)
 
   def endloop(self, u: UOp) -> None:
-    """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is named first."""
+    """The loop's PHIs, then its end. They are one parallel assignment: a value that reads an accumulator which another of them
+    assigns before it gets a name first."""
     values: dict[UOp, str] = {}
     for phi in self.phis:
       acc = accumulator(phi)
@@ -233,7 +240,7 @@ class _TritonKernel(Variables):
   def while_(self, u: UOp) -> None: self.begins.append(len(self.lines))
 
   def break_(self, u: UOp) -> None:
-    """The condition's lines stand before the loop and again at its end."""
+    """The start of a ``while`` loop. The lines of its condition stand before it and again at its end."""
     name = self.fresh("go")
     self.emit(f"{name} = {self.typed(u.src[0])}")
     self.conditions.append(["  " + line for line in self.lines[self.begins.pop():]])
@@ -260,34 +267,34 @@ class _TritonKernel(Variables):
       self.note(u)
 
   def note(self, u: UOp) -> None:
-    """An access of memory that is not known to be over."""
+    """Note an access of memory, which may be under way until the next barrier."""
     if u.op in _ACCESSES and u.src[0] in self.ordered: self.accessed[u.src[0]].add(u.src[1] if u.op is Ops.LOAD else None)
 
   # ---- memory
 
   def pointer(self, u: UOp, to: frozenset[int]) -> str:
-    """Addresses over all of ``to``, where a block is accessed."""
+    """The addresses of an access: a block over all of ``to``."""
     buffer, index = self.x(u.src[0]), u.src[1]
     if self.dims[index] != to: return f"{buffer} + {self.whole(index, to)}"
     return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, ADD)}"
 
   def mask(self, u: UOp, to: frozenset[int]) -> str:
-    """The argument of an access over axes ``to`` that says where there are elements; empty where there are all."""
+    """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_of(u)
     parts = [*([] if gate is None else [self.x(gate, AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
   def load(self, u: UOp) -> Text:
     if accesses_variable(u): return self.read(u)
-    d, to = u.dtype, self.target(u)
+    dtype, to = u.dtype, self.target(u)
     if u in self.boxes: text = self.load_box(u, self.boxes[u])
     else:
       if mask := self.mask(u, to):
-        other = u.src[3] if len(u.src) > 3 else UOp.const(d, 0)
-        if d.kind != "b": mask += f", other={self.x(other, ANY, to)}"
+        other = u.src[3] if len(u.src) > 3 else UOp.const(dtype, 0)
+        if dtype.kind != "b": mask += f", other={self.x(other, ANY, to)}"
         else: mask += f", other={int(other.arg)}" if other.op is Ops.CONST else f", other={self.x(other, ANY, to)}.to(tl.int8)"
       text = f"tl.load({self.pointer(u, to)}{mask})"
-    return (f"{text} != 0", CMP) if d.kind == "b" else (text, ATOM)
+    return (f"{text} != 0", CMP) if dtype.kind == "b" else (text, ATOM)
 
   def store(self, u: UOp) -> None:
     if accesses_variable(u): return self.assign(u)
@@ -299,9 +306,9 @@ class _TritonKernel(Variables):
     self.emit(f"tl.store({self.pointer(u, to)}, {text}{self.mask(u, to)})")
 
   def atomic(self, u: UOp) -> None:
-    d, to = u.src[0].dtype, self.target(u)
-    if d.itemsize < 4 and not (u.arg == "add" and d in (dtypes.float16, dtypes.bfloat16)):
-      raise self.refuse(u, f"CUDA has no atomic {u.arg} of {d}; a wider dtype has")
+    dtype, to = u.src[0].dtype, self.target(u)
+    if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
+      raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
     self.emit(f"tl.atomic_{u.arg}({self.pointer(u, to)}, {self.whole(u.src[2], to)}{self.mask(u, to)}, sem=\"relaxed\")")
 
   # ---- memory by descriptor
@@ -317,7 +324,8 @@ class _TritonKernel(Variables):
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""
-    return self.descriptors[u.src[0], box.layout], f"[{', '.join(self.sum(d.terms, d.start, None, True) for d in box.dims)}]"
+    parts = ", ".join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)
+    return self.descriptors[u.src[0], box.layout], f"[{parts}]"
 
   def load_box(self, u: UOp, box: Box) -> str:
     name, corner = self.corner(u, box)
@@ -329,80 +337,76 @@ class _TritonKernel(Variables):
     name, corner = self.corner(u, box)
     axes = self.axes(self.target(u))
     text = permuted(self.whole(u.src[2], self.target(u)), [axes.index(i) for i in box.axes])
-    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(d.block for d in box.dims)})"
+    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(dim.block for dim in box.dims)})"
     if u.src[0].dtype.kind == "b": text = f"({text}).to(tl.int8)"
     self.emit(f"{name}.store({corner}, {text})")
 
   # ---- scans, sorts and reductions
 
-  def combiner(self, fn: BinaryOps, d: DType) -> str:
+  def combiner(self, fn: BinaryOps, dtype: DType) -> str:
     """A helper that combines two values."""
-    return self.use(f"_{fn.name.lower()}{'_nan' if d.kind == 'f' and fn in (BinaryOps.MAX, BinaryOps.MIN) else ''}")
+    return self.use(f"_{fn.name.lower()}{'_nan' if dtype.kind == 'f' and fn in (BinaryOps.MAX, BinaryOps.MIN) else ''}")
 
   def scan(self, u: UOp) -> Text:
     fn, axis, reverse = u.arg
-    d, to = u.dtype, self.dims[u]
+    dtype, to = u.dtype, self.dims[u]
     text = self.whole(u.src[0], to)
-    if reverse: text = self.filled(text, (axis,), to, constant(d, identity(fn, d))[0])   # the lanes added come first
-    rest = f"{self.axes(to).index(axis)}{', reverse=True' if reverse else ''}"
-    if fn is BinaryOps.ADD and d.itemsize >= 4: return (f"tl.cumsum({text}, {rest})", ATOM)
-    at, *more = rest.split(", ")
-    return (f"tl.associative_scan({', '.join([text, at, self.combiner(fn, d), *more])})", ATOM)
+    if reverse: text = self.filled(text, (axis,), to, constant(dtype, identity(fn, dtype))[0])   # the lanes added come first
+    dim, back = self.axes(to).index(axis), ", reverse=True" if reverse else ""
+    if fn is BinaryOps.ADD and dtype.itemsize >= 4: return (f"tl.cumsum({text}, {dim}{back})", ATOM)
+    return (f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM)
 
   def sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order. Triton sorts along the last dimension."""
     axis, descending = u.arg
-    d, to = u.dtype, self.dims[u]
-    keys = d if d.kind != "f" and d.itemsize >= 4 else dtypes.int64 if d.itemsize > 4 else dtypes.int32
+    dtype, to = u.dtype, self.dims[u]
+    keys = dtype if dtype.kind != "f" and dtype.itemsize >= 4 else dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
     text = self.whole(u.src[0], to)
-    if d.kind == "f": text = f"{self.use(f'_sort_key_{keys.name}')}({text}, {descending})"
-    elif keys is not d: text = f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
+    if dtype.kind == "f": text = f"{self.use(f'_sort_key_{keys.name}')}({text}, {descending})"
+    elif keys is not dtype: text = to_int32(text)
     text = self.filled(text, (axis,), to, str(dtypes.min(keys) if descending else dtypes.max(keys)))
     axes = self.axes(to)
     order = sorted(range(len(axes)), key=lambda i: axes[i] == axis)
     text = f"tl.sort({permuted(text, order)}, {len(axes) - 1}, {descending})"
     text = permuted(text, [order.index(i) for i in range(len(axes))])
-    if d.kind == "b": return (f"{text} != 0", CMP)
-    if d.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
-    return (text if keys is d else f"{text}.to({triton_type(d)})", ATOM)
+    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
+    return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
-    """Whether a value is certainly zero in the lanes added to an axis."""
+    """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""
     while u.op is Ops.CAST: u = u.src[0]
     return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and loads_zero(u)
 
   def reduce(self, u: UOp) -> Text:
     if is_dot(u): return self.dot(u)
     fn, ids = u.arg
-    value, d, to = u.src[0], u.dtype, self.target(u)
+    value, dtype, to = u.src[0], u.dtype, self.target(u)
     text = self.whole(value, to)
-    plain = text == self.x(value) and self.value(value)[1] == ATOM and value.op is not Ops.CONST
     added = [i for i in ids if self.ragged(i) and not (fn is BinaryOps.ADD and self.zero_outside(value, i))]
-    if added: text, plain = self.filled(text, added, to, constant(d, identity(fn, d))[0]), True
-    if d.kind == "b":   # as ints
-      fn = FUNCTIONS[fn].boolean or fn
-      text = f"{text if plain else f'({text})'}.to(tl.int32)"
+    text = self.filled(text, added, to, constant(dtype, identity(fn, dtype))[0])
+    if dtype.kind == "b": fn, text = FUNCTIONS[fn].boolean or fn, f"{text}.to(tl.int32)" if added else to_int32(text)
     axes = self.axes(to)
-    for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, d, text, axes.index(i))
-    if d.kind == "b": return (f"{text} != 0", CMP)
-    return (f"{text}.to({triton_type(d)})" if d.kind in "iu" and d.itemsize < 4 else text, ATOM)
+    for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
+    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM)
 
-  def reduced(self, fn: BinaryOps, d: DType, text: str, axis: int) -> str:
+  def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"
-    if fn is BinaryOps.XOR and d.kind != "b": return f"tl.xor_sum({text}, {axis})"
-    if fn in (BinaryOps.MAX, BinaryOps.MIN) and d.kind != "f": return f"tl.{fn.name.lower()}({text}, {axis})"
-    return f"tl.reduce({text}, {axis}, {self.combiner(fn, d)})"   # tl.max leaves NaN out
+    if fn is BinaryOps.XOR and dtype.kind != "b": return f"tl.xor_sum({text}, {axis})"
+    if fn in (BinaryOps.MAX, BinaryOps.MIN) and dtype.kind != "f": return f"tl.{fn.name.lower()}({text}, {axis})"
+    return f"tl.reduce({text}, {axis}, {self.combiner(fn, dtype)})"   # tl.max leaves NaN out
 
   def dot(self, u: UOp) -> Text:
     (a, b), (k,) = u.src[:2], u.arg[1]
     parts = [self.factor(a, k, 1), self.factor(b, k, 0), *(self.x(s) for s in u.src[2:])]
     if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
-    if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # the chip's own sums have 14 bits
+    if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
     if u.dtype is dtypes.int32: parts.append("out_dtype=tl.int32")
     return (f"tl.dot({', '.join(parts)})", ATOM)
 
   def factor(self, u: UOp, k: int, at: int) -> str:
-    """One side of a dot, axis ``k`` its dimension number ``at``, with zeros in the lanes added to that."""
+    """A factor of a dot, whose axis ``k`` is dimension ``at`` and has zeros in the lanes added to it."""
     text, dims = self.x(u), self.dims[u]
     if not self.zero_outside(u, k): text = self.filled(text, (k,), dims, zero(u.dtype))
     if self.axes(dims)[at] != k: text = f"tl.trans({text})"

@@ -34,11 +34,11 @@ class Variables(Expressions):
         return u.op is Ops.STORE and gate_of(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
     return False
 
-  def here(self, u: UOp, d: int) -> str:
-    """Which elements of a variable an access means along a dimension that it goes through by an index, beside its others."""
+  def here(self, u: UOp, dim: int) -> str:
+    """A condition: the elements that an access takes along a dimension with an index; broadcast along the other dimensions."""
     places = self.places[u]
-    text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][d]}) == {self.sum(*places[d][1:])})"
-    return text if len(places) == 1 else f"{text}[{', '.join(':' if e == d else 'None' for e in range(len(places)))}]"
+    text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][dim]}) == {self.sum(*places[dim][1:])})"
+    return text if len(places) == 1 else f"{text}[{', '.join(':' if e == dim else 'None' for e in range(len(places)))}]"
 
   def read(self, u: UOp) -> Text:
     """A variable, its dimensions in the kernel's order."""
@@ -48,12 +48,12 @@ class Variables(Expressions):
       if len(places) > 1 or len(along[0]) > 1: return self.gathered(u)
       return (f"tl.gather({text}, {self.sum(*places[0][1:])}, 0)", ATOM)
     order = [axis for axis, _, _ in places]
-    for d in reversed(range(len(places))):   # one element: the others are masked away
-      if order[d] is not None: continue
-      text = f"tl.sum(tl.where({self.here(u, d)}, {text}, {zero(u.dtype)}), {d})"
+    for dim in reversed(range(len(places))):   # one element: the others are masked away
+      if order[dim] is not None: continue
+      text = f"tl.sum(tl.where({self.here(u, dim)}, {text}, {zero(u.dtype)}), {dim})"
       if u.dtype.kind == "b": text = f"({text} != 0)"
       elif u.dtype.itemsize < 4: text += f".to({triton_type(u.dtype)})"
-      del order[d]
+      del order[dim]
     return (permuted(text, [order.index(i) for i in self.axes(frozenset(i for i in order if i is not None))]), ATOM)
 
   def gathered(self, u: UOp) -> Text:
@@ -73,7 +73,7 @@ class Variables(Expressions):
     return (f"tl.reshape(tl.gather(tl.reshape({self.text[u.src[0]][0]}, ({wide},)), {places}, 0), {block})", ATOM)
 
   def assign(self, u: UOp) -> None:
-    """STORE to a variable: where all of it is stored, the value takes its place. Raises CompileError for a scatter."""
+    """STORE to a variable: to all of it, or the elements chosen by ``tl.where``. Raises CompileError for a scatter."""
     buffer, _, value = u.src[:3]
     name, gate, places = self.text[buffer][0], gate_of(u), self.places[u]
     order = [axis for axis, _, _ in places if axis is not None]
@@ -86,12 +86,13 @@ class Variables(Expressions):
     at = ", ".join("None" if axis is None else ":" for axis, _, _ in places)
 
     def placed(v: UOp, text: str) -> str:
-      """A value over the variable's own dimensions."""
+      """A value with its dimensions as the variable has them."""
       if moves: text = permuted(self.whole(v, to), [self.axes(to).index(i) for i in order])
       return f"({text})[{at}]" if not all_of and order and self.dims[v] else text
 
     text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
     masks = [] if gate is None else [placed(gate, self.x(gate, AND, to))]
-    masks += [self.here(u, d) for d, (axis, _, _) in enumerate(places) if axis is None]   # some element, or row: the rest stays
+    # of an element or row, the others do not change
+    masks += [self.here(u, dim) for dim, (axis, _, _) in enumerate(places) if axis is None]
     if masks: text = f"tl.where({' & '.join(masks)}, {text}, {name})"
     if text != name: self.emit(f"{name} = {text}")
