@@ -44,7 +44,7 @@ class TritonRenderer(Renderer):
 
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
     self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY)
-    self.capability, self.allow_tf32 = capability, allow_tf32
+    self.allow_tf32 = allow_tf32
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
