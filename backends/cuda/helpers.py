@@ -21,7 +21,7 @@ def _min(a, b):
   return tl.minimum(a, b)
 
 def _at_least(bound, x):
-  # of two zeros x, with its sign; of NaN NaN
+  # of equal zeros x: its sign stays; NaN stays too
   return tl.where(x < bound, bound, x)
 
 def _at_most(bound, x):

@@ -206,8 +206,8 @@ class _TritonKernel(Variables):
   def flattens(self, loop: UOp) -> bool:
     """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all of them takes twice the
     time."""
-    inner = (u for loop in self.body(loop) if loop.op is Ops.LOOP for u in self.body(loop))
-    return not any(u.op is Ops.LOAD and u not in self.boxes for u in inner)
+    inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
+    return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
   def phi(self, u: UOp) -> None:
     self.text[u] = self.text[u.src[0]]
