@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from sys import maxsize
-from typing import Sequence
+from typing import NamedTuple, Sequence
 
 from ntgrad.backends.cuda.descriptors import Box, find_boxes
 from ntgrad.codegen.blocks import (
@@ -28,8 +28,14 @@ from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
 _LONGEST, _LONGEST_READ = 90, 59   # characters of a value, and of an access of a variable, where they stand inline
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
-# how an access of a variable goes through one of its dimensions: by all of a TILE axis, or by an index, its terms and constant
-Place = tuple[int | None, dict[UOp, int], int]
+
+
+class Place(NamedTuple):
+  """How an access of a variable goes through one of its dimensions: by all of a TILE axis, or by an index, ``terms`` (value,
+  factor) and a constant."""
+  axis: int | None
+  terms: dict[UOp, int]
+  start: int
 
 
 def triton_type(dtype: DType) -> str:
@@ -121,7 +127,7 @@ class Facts:
       for x in here: del atoms[x]
       start, c = divmod(c, stride)
       axis = next((x.arg[0] for x, k in here.items() if k == 1 and x.op is Ops.RANGE and x.arg[1] == n), None)
-      out.append((axis, {}, 0) if axis is not None and len(here) == 1 and not start else (None, here, start))
+      out.append(Place(axis, {}, 0) if axis is not None and len(here) == 1 and not start else Place(None, here, start))
     if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
     return out
 
@@ -129,8 +135,8 @@ class Facts:
     """The axes that go through each dimension of each variable."""
     out: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)
     for u, places in self.places.items():
-      for dim, (axis, _, _) in enumerate(places):
-        if axis is not None: out[u.src[0], dim].add(axis)
+      for dim, place in enumerate(places):
+        if place.axis is not None: out[u.src[0], dim].add(place.axis)
     return out
 
   def _padded(self, uops: Sequence[UOp], through: dict[tuple[UOp, int], set[int]]) -> dict[int, int]:

@@ -34,23 +34,23 @@ class Variables(Expressions):
         return u.op is Ops.STORE and gate_of(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
     return False
 
-  def here(self, u: UOp, dim: int) -> str:
+  def chosen(self, u: UOp, dim: int) -> str:
     """A condition: the elements that an access takes along a dimension with an index; broadcast along the other dimensions."""
     places = self.places[u]
-    text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][dim]}) == {self.sum(*places[dim][1:])})"
+    text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][dim]}) == {self.sum(places[dim].terms, places[dim].start)})"
     return text if len(places) == 1 else f"{text}[{', '.join(':' if e == dim else 'None' for e in range(len(places)))}]"
 
   def read(self, u: UOp) -> Text:
     """A variable, its dimensions in the kernel's order."""
     text, places = self.text[u.src[0]][0], self.places[u]
-    along = [frozenset[int]().union(*[self.dims[x] for x in index]) for _, index, _ in places]
+    along = [frozenset[int]().union(*[self.dims[x] for x in place.terms]) for place in places]
     if any(along):
       if len(places) > 1 or len(along[0]) > 1: return self.gathered(u)
-      return (f"tl.gather({text}, {self.sum(*places[0][1:])}, 0)", ATOM)
-    order = [axis for axis, _, _ in places]
+      return (f"tl.gather({text}, {self.sum(places[0].terms, places[0].start)}, 0)", ATOM)
+    order = [place.axis for place in places]
     for dim in reversed(range(len(places))):   # one element: the others are masked away
       if order[dim] is not None: continue
-      text = f"tl.sum(tl.where({self.here(u, dim)}, {text}, {zero(u.dtype)}), {dim})"
+      text = f"tl.sum(tl.where({self.chosen(u, dim)}, {text}, {zero(u.dtype)}), {dim})"
       if u.dtype.kind == "b": text = f"({text} != 0)"
       elif u.dtype.itemsize < 4: text += f".to({triton_type(u.dtype)})"
       del order[dim]
@@ -76,14 +76,14 @@ class Variables(Expressions):
     """STORE to a variable: to all of it, or the elements chosen by ``tl.where``. Raises CompileError for a scatter."""
     buffer, _, value = u.src[:3]
     name, gate, places = self.text[buffer][0], gate_of(u), self.places[u]
-    order = [axis for axis, _, _ in places if axis is not None]
+    order = [place.axis for place in places if place.axis is not None]
     to = frozenset(order)
-    if any(self.dims[x] for _, index, _ in places for x in index): raise self.refuse(u, "a scatter into a variable")
+    if any(self.dims[x] for place in places for x in place.terms): raise self.refuse(u, "a scatter into a variable")
     if not self.dims[value] <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place")
     if gate is not None and not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
     all_of = len(order) == len(places)
     moves = self.axes(to) != order and bool(self.dims[value])
-    at = ", ".join("None" if axis is None else ":" for axis, _, _ in places)
+    at = ", ".join("None" if place.axis is None else ":" for place in places)
 
     def placed(v: UOp, text: str) -> str:
       """A value with its dimensions as the variable has them."""
@@ -93,6 +93,6 @@ class Variables(Expressions):
     text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
     masks = [] if gate is None else [placed(gate, self.x(gate, AND, to))]
     # of an element or row, the others do not change
-    masks += [self.here(u, dim) for dim, (axis, _, _) in enumerate(places) if axis is None]
+    masks += [self.chosen(u, dim) for dim, place in enumerate(places) if place.axis is None]
     if masks: text = f"tl.where({' & '.join(masks)}, {text}, {name})"
     if text != name: self.emit(f"{name} = {text}")
