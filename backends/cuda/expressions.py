@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Iterable, Mapping, Sequence
+from typing import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Expressions(Facts):
     text = self.value(u)
     return operand(text if to is None else self.expand(text, self.dims[u], to), prec)
 
-  def typed(self, u: UOp, to: frozenset[int] | None = None, prec: int = ANY) -> str:
+  def typed(self, u: UOp, prec: int = ANY, to: frozenset[int] | None = None) -> str:
     """Like ``x``, a constant as a tensor of its dtype."""
     return f"tl.full((), {self.x(u)}, {triton_type(u.dtype)})" if u.op is Ops.CONST else self.x(u, prec, to)
 
@@ -166,7 +166,7 @@ class Expressions(Facts):
     v, dtype = u.src[0], u.dtype
     if v.dtype.itemsize != dtype.itemsize:
       raise CompileError(f"kernel {self.name}: BITCAST from {v.dtype} to {dtype}: item sizes differ")
-    text, (s, t) = self.typed(v, None, ATOM), (triton_type(v.dtype), triton_type(dtype))
+    text, (s, t) = self.typed(v, ATOM), (triton_type(v.dtype), triton_type(dtype))
     if v.dtype.kind == "b": text, s = f"{text}.to(tl.int8)", "tl.int8"
     if dtype.kind == "b": return (f"{text} != 0", CMP)
     return (text if s == t else f"{text}.to({t}, bitcast=True)", ATOM)
@@ -175,12 +175,15 @@ class Expressions(Facts):
     if isinstance(u.arg, UnaryOps): return self.unary(u)
     if u.arg is not TernaryOps.WHERE: return self.binary(u)
     (c, yes, no), to = u.src, self.dims[u]
-    both = yes.op is Ops.CONST and no.op is Ops.CONST
-    return (f"tl.where({self.x(c, ANY, to)}, {self.typed(yes) if both else self.x(yes, ANY, to)}, {self.x(no, ANY, to)})", ATOM)
+    return (f"tl.where({self.x(c, ANY, to)}, {self.first(yes, no)(yes, ANY, to)}, {self.x(no, ANY, to)})", ATOM)
+
+  def first(self, a: UOp, b: UOp) -> Callable[[UOp, int, frozenset[int]], str]:
+    """What writes the first of two operands: one of two constants needs a dtype."""
+    return self.typed if a.op is Ops.CONST and b.op is Ops.CONST else self.x
 
   def unary(self, u: UOp) -> Text:
     fn, v, dtype = u.arg, u.src[0], u.dtype
-    x, bare = self.typed(v, None, ATOM), self.typed(v)
+    x, bare = self.typed(v, ATOM), self.typed(v)
     if fn is UnaryOps.ISNAN: return (f"{x} != {x}", CMP)
     if fn is UnaryOps.NOT: return (f"~{x}", UNARY)
     if fn is UnaryOps.NEG:
@@ -202,19 +205,18 @@ class Expressions(Facts):
   def binary(self, u: UOp) -> Text:
     fn, (a, b), dtype = u.arg, u.src, u.dtype
     to = self.dims[u]
-    kind = a.dtype.kind
+    kind, first = a.dtype.kind, self.first(a, b)
     if kind == "b":
       fn = FUNCTIONS[fn].boolean or fn
       if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
         sign, prec = _INFIX[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
-        return (f"~{self.typed(a, to, ATOM)}{sign}{self.x(b, prec - 1, to)}", prec)
-    both = a.op is Ops.CONST and b.op is Ops.CONST
+        return (f"~{self.typed(a, ATOM, to)}{sign}{self.x(b, prec - 1, to)}", prec)
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
-      if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and not both:
+      if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and b.op is not Ops.CONST:
         bound = self.typed(a) if dtype is dtypes.float64 else self.x(a)
-        return (f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, to)})", ATOM)
+        return (f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, ANY, to)})", ATOM)
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
-      return (f"tl.{fn.name.lower()}imum({self.typed(a, to) if both else self.x(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
+      return (f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
     if fn is BinaryOps.DIV and dtype is dtypes.float32 and not self.rounded:
@@ -228,9 +230,9 @@ class Expressions(Facts):
     # bit operations beside arithmetic read better in parentheses, and comparisons do not chain
     most, least = (prec, prec - 1) if fn in _ARITHMETIC else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
     if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and a.op is Ops.ALU and a.arg is fn: most = prec
-    left, right = self.typed(a, to, most) if both else self.x(a, most, to), self.x(b, least, to)
+    left, right = first(a, most, to), self.x(b, least, to)
     return (f"{left}{sign}{f'({right})' if right.startswith('-') else right}", prec)
 
   def call(self, name: str, u: UOp) -> Text:
     """A helper or library function of typed operands."""
-    return (f"{self.use(name)}({', '.join(self.typed(s, self.dims[u]) for s in u.src)})", ATOM)
+    return (f"{self.use(name)}({', '.join(self.typed(s, ANY, self.dims[u]) for s in u.src)})", ATOM)
