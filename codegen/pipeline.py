@@ -1,10 +1,11 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
     kernel (index form) --tiles, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
-    --widths--> linear
+    --widths--> linear --floats, dots--> linear
 
-After ``opts`` nothing chooses. ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after
-these, ``python -m ntgrad passes`` prints the list.
+The last two are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
+``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
+passes`` prints the list.
 """
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .additions import limit_additions
+from .blocks import find_dots, widen_floats
 from .choose import choose, choose_statements
 from .config import config
 from .errors import ConfigError
@@ -49,6 +51,9 @@ def _additions(parts: Parts, target: Target | None) -> Parts:
 def _expand(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
 
 
+def _dots(uops: UOpList, target: Target | None) -> UOpList: return find_dots(uops, target is not None and target.fp8_dots)
+
+
 PASSES = (
   Pass("tiles", "index", "index", _tiles, lower_tiles),
   Pass("statements", "index", "parts", cut, cut),
@@ -57,6 +62,9 @@ PASSES = (
   Pass("expand", "parts", "expanded", _expand, expand),
   Pass("place", "expanded", "ordered", place, place),
   Pass("widths", "ordered", "linear", lambda uops, target: lower_index(uops), lower_index),
+  # where blocks are written
+  Pass("floats", "linear", "linear", lambda uops, target: widen_floats(uops), widen_floats),
+  Pass("dots", "linear", "linear", _dots, find_dots),
 )
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
 
+from .blocks import DOT
 from .dtype import DType, dtypes
 from .errors import VerifyError
 from .functions import COMBINERS, refusal
@@ -180,6 +181,17 @@ def _lin_gep(u: UOp, at: _Scope) -> str | None:
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
+def _lin_reduce(u: UOp, at: _Scope) -> str | None:
+  if not isinstance(u.arg, tuple) or u.arg[0] is not DOT: return _reduce_rule(u)
+  if len(u.src) not in (2, 3): return f"a product of blocks has two factors and maybe an accumulator, got {len(u.src)} sources"
+  a, b, *acc = (s.dtype for s in u.src)
+  if a is not b or any(d is not u.dtype for d in acc):
+    return f"a product of blocks has factors of one dtype and an accumulator of {u.dtype}, got {names((a, b, *acc))}"
+  return None if len(u.arg) == 2 and isinstance(u.arg[1], tuple) and len(u.arg[1]) == 1 else (
+    f"the arg of a product of blocks is ({DOT!r}, (axis id,)), got {u.arg!r}"
+  )
+
+
 LINEAR: dict[Ops, Callable[[UOp, _Scope], str | None]] = {
   Ops.CONST: lambda u, at: const_rule(u),
   Ops.ALU: lambda u, at: alu_rule(u),
@@ -199,7 +211,7 @@ LINEAR: dict[Ops, Callable[[UOp, _Scope], str | None]] = {
   Ops.ENDWHILE: _lin_end,
   Ops.PHI: _lin_phi,
   Ops.RANGE: lambda u, at: _range_rule(u),
-  Ops.REDUCE: lambda u, at: _reduce_rule(u),
+  Ops.REDUCE: _lin_reduce,
   Ops.SCAN: lambda u, at: _scan_rule(u),
   Ops.SORT: lambda u, at: _scan_rule(u),
   Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index", at)),

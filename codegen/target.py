@@ -37,6 +37,7 @@ class Target:
   # ---- blocks: TILE axes that the target's own compiler makes all at once
   blocks: bool = False
   descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
+  fp8_dots: bool = False                 # blocks of fp8 can be multiplied
   # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
   accumulators: int = 128 << 10
   mapped: int = 1024                     # elements of a program that only maps elements

@@ -1,18 +1,22 @@
-"""Accesses by tensor descriptor (TMA): which block of which box of memory an access is.
+"""Accesses by tensor descriptor (TMA): the box of memory that a LOAD or STORE which an Opt has marked takes a block of.
 
-A LOAD or STORE that an Opt has marked says where each element lies, and under which condition there is one. A descriptor says
-that of a whole box: sizes, strides, and the sizes of the blocks that are read or written; an access then names the corner of one.
-What lies outside the box is read as 0 and not written, which is what the conditions mean. An access of another form keeps its
-pointers, and says why.
+    LOAD(x, (gidx0*64 + r0)*100 + r1, gidx0*64 + r0 < 250), axes r0:64, r1:32
+    ->   sizes (250, 100), strides (100, 1), blocks (64, 32); the block at [gidx0*64, 0]
+
+An access says where each of its elements lies, and under which condition there is one. A descriptor says that of a whole box, and
+an access names the corner of a block of it; what lies outside the box is read as 0 and not written, as the condition has it. An
+access of another form goes by pointers, and the kernel's source says why.
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Mapping, Sequence
 
-from ntgrad.backends.cuda.legalise import EFFECTS, sources, terms
+from ntgrad.codegen.blocks import gate_of, loads_zero, terms
 from ntgrad.codegen.index import bounds, conjuncts
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
@@ -22,130 +26,118 @@ UNIT = 16             # bytes: strides and the corners of blocks are multiples o
 _FAR = 1 << 40        # bytes: no stride is as long
 
 
-class Pointers(Exception):
-  """Why an access is none of a block of a box; the sentence goes on after "by pointers: "."""
+class NoBox(Exception):
+  """Why an access does not take a block of a box; the sentence goes on after "by pointers: "."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-  """One dimension of a box: elements, how far they are apart, how many a block has and the TILE axis that goes through it, if
-  any.
-
-  The block begins at ``start`` and so many times each atom; ``terms`` names an atom by its number among the access's last
-  sources.
-  """
+  """One dimension of a box: its elements, how many elements of memory they are apart, how many a block has, and the TILE axis
+  that goes through the block, if any. The block begins at ``start`` and the sum of ``terms`` (value, factor)."""
   size: int
   stride: int
   block: int
   axis: int | None
-  terms: tuple[tuple[int, int], ...]
+  terms: Mapping[UOp, int]
   start: int
 
 
 @dataclass(frozen=True)
 class Box:
-  """The arg of an access by descriptor, LOAD(buffer, atom..) or STORE(buffer, value, atom..). The outermost dimension comes
-  first."""
+  """What a LOAD or STORE by descriptor is a block of. The outermost dimension comes first."""
   dims: tuple[Dimension, ...]
 
   @property
   def axes(self) -> list[int]:
-    """The TILE axes of the block, as memory has them."""
-    return [d.axis for d in self.dims if d.axis is not None]
+    """The TILE axes of the block, outermost in memory first."""
+    return [dim.axis for dim in self.dims if dim.axis is not None]
 
   @property
-  def blocks(self) -> tuple[int, ...]: return tuple(d.block for d in self.dims)
+  def atoms(self) -> list[UOp]:
+    """The values that say where the block begins."""
+    return [x for dim in self.dims for x in dim.terms]
 
   @property
   def layout(self) -> tuple[tuple[int, int, int], ...]:
     """What the descriptor itself says; accesses that agree in it share one."""
-    return tuple((d.size, d.stride, d.block) for d in self.dims)
+    return tuple((dim.size, dim.stride, dim.block) for dim in self.dims)
 
 
 @dataclass
 class _Slot:
-  """A dimension while it is found."""
+  """A dimension of which not everything is known yet."""
   stride: int
-  axis: UOp | None
-  block: int = 1                                   # elements of the access, which may be fewer than the block's
-  bound: int | None = None                         # offset without constant + element < bound
+  axis: int | None = None
+  elements: int = 1                                # of the access, which may be fewer than the block has
+  bound: int | None = None                         # offset + element < bound, by the condition; the offset without its constant
   offset: dict[UOp, int] = field(default_factory=dict)
 
 
-def find(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) -> tuple[Box, tuple[UOp, ...]]:
-  """The box of a LOAD or STORE, and the atoms of its offsets. Raises Pointers, saying why, where there is none."""
-  buffer, index = u.src[:2]
-  load, itemsize = u.op is Ops.LOAD, buffer.dtype.itemsize
-  if load and len(u.src) > 3 and not (u.src[3].op is Ops.CONST and u.src[3].arg == 0):
-    raise Pointers("outside it, something else than 0 is read")
-  none: frozenset[int] = frozenset()
-  rest, c = terms(index)
+def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) -> Box:
+  """The box of a LOAD or STORE. Raises NoBox, saying why, where there is none."""
+  load, itemsize = u.op is Ops.LOAD, u.src[0].dtype.itemsize
+  if load and not loads_zero(u): raise NoBox("outside it, something else than 0 is read")
+  rest, c = terms(u.src[1])
   rest = {x: k for x, k in rest.items() if k}
-  if any(x.op is not Ops.RANGE and dims.get(x, none) for x in rest): raise Pointers("its index is not linear in the block's axes")
-  tiles = sorted(((x, k) for x, k in rest.items() if x.op is Ops.RANGE), key=lambda t: -t[1])
-  if not tiles: raise Pointers("it is one element")
-  if tiles[-1][1] < 1: raise Pointers("it goes backwards through memory")
-  if tiles[-1][1] != 1: raise Pointers(f"neighbours in the block are {tiles[-1][1]} elements apart")
-  if len({k for _, k in tiles}) < len(tiles): raise Pointers("its windows overlap")
-  slots = {x: _Slot(k, x, x.arg[1]) for x, k in tiles}
-  if not load and not dims.get(u.src[2], none) <= {x.arg[0] for x in slots}:
-    raise Pointers("its value has other axes than its place")
-  for x, _ in tiles: del rest[x]
-  gate = u.src[2] if load and len(u.src) > 2 else u.src[3] if not load and len(u.src) > 3 else None
-  for condition in [] if gate is None else conjuncts(gate): _bounded(condition, slots, dims)
-  for s in slots.values():
+  if any(x.op is not Ops.RANGE and dims[x] for x in rest): raise NoBox("its index is not linear in the block's axes")
+  slots = {x: _Slot(k, *x.arg) for x, k in sorted(rest.items(), key=lambda t: -t[1]) if x.op is Ops.RANGE}
+  strides = [s.stride for s in slots.values()]
+  if not slots: raise NoBox("it is one element")
+  if strides[-1] < 1: raise NoBox("it goes backwards through memory")
+  if strides[-1] != 1: raise NoBox(f"neighbours in the block are {strides[-1]} elements apart")
+  if len(set(strides)) < len(slots): raise NoBox("its windows overlap")
+  if not load and not dims[u.src[2]] <= {x.arg[0] for x in slots}: raise NoBox("its value has other axes than its place")
+  for condition in conjuncts(gate_of(u)): _bounded(condition, slots, dims)
+  for x, s in slots.items():
+    del rest[x]
     # TILE sizes are rounded up: the elements added must lie outside
-    if s.bound is None and s.axis is not None and padded[s.axis.arg[0]] != s.block: s.bound = s.block
-    for x, k in s.offset.items(): rest[x] = rest.get(x, 0) - k * s.stride
-  order = _spread({x: k for x, k in rest.items() if k}, sorted(slots.values(), key=lambda s: -s.stride))
-  atoms = tuple(dict.fromkeys(x for s in order for x in s.offset))
+    if s.bound is None and padded[x.arg[0]] != s.elements: s.bound = s.elements
+    for atom, k in s.offset.items(): rest[atom] = rest.get(atom, 0) - k * s.stride
   out = []
-  for s in order:
+  for s in _spread({x: k for x, k in rest.items() if k}, list(slots.values())):
     start, c = divmod(c, s.stride)
     low, high = _span(s.offset, start)
-    if low < 0: raise Pointers("a block may begin before the first element")
-    size = high + s.block if s.bound is None else s.bound + start
-    block = 1 if s.axis is None else padded[s.axis.arg[0]]
-    if block != s.block and low + s.block < size:
-      raise Pointers(f"a block has {s.block} elements along a dimension, no power of two")
-    if block > MOST_ELEMENTS: raise Pointers(f"a block has {block} elements along a dimension, more than {MOST_ELEMENTS}")
-    if not 0 < size < 1 << 31 or high >= 1 << 31: raise Pointers(f"a dimension has {size} elements")
-    axis = None if s.axis is None else s.axis.arg[0]
-    out.append(Dimension(size, s.stride, block, axis, tuple((atoms.index(x), k) for x, k in s.offset.items()), start))
+    if low < 0: raise NoBox("a block may begin before the first element")
+    size = high + s.elements if s.bound is None else s.bound + start
+    block = 1 if s.axis is None else padded[s.axis]
+    if block != s.elements and low + s.elements < size:
+      raise NoBox(f"a block has {s.elements} elements along a dimension, no power of two")
+    if block > MOST_ELEMENTS: raise NoBox(f"a block has {block} elements along a dimension, more than {MOST_ELEMENTS}")
+    if not 0 < size < 1 << 31 or high >= 1 << 31: raise NoBox(f"a dimension has {size} elements")
+    out.append(Dimension(size, s.stride, block, s.axis, s.offset, start))
   _check(out, itemsize, not load)
-  return Box(tuple(out)), atoms
+  return Box(tuple(out))
 
 
 def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, frozenset[int]]) -> None:
-  """Note a condition ``offset + element < bound`` with its dimension, whose offset it also tells."""
+  """A condition ``offset + element < bound`` gives its dimension a bound and an offset. Raises NoBox for another condition."""
   if condition.op is Ops.CONST and condition.arg: return
-  if condition.op is not Ops.ALU or condition.arg is not BinaryOps.CMPLT:
-    raise Pointers("its condition is no bound of a dimension")
+  unlike = NoBox("its condition is no bound of a dimension")
+  if condition.arg is not BinaryOps.CMPLT: raise unlike
   (left, a), (right, b) = terms(condition.src[0]), terms(condition.src[1])
   offset = {x: k for x in {**left, **right} if (k := left.get(x, 0) - right.get(x, 0))}
-  varying = [x for x in offset if dims.get(x)]
-  if len(varying) != 1 or varying[0] not in slots or offset.pop(varying[0]) != 1:
-    raise Pointers("its condition is no bound of a dimension")
+  varying = [x for x in offset if dims[x]]
+  if len(varying) != 1 or varying[0] not in slots or offset.pop(varying[0]) != 1: raise unlike
   s, bound = slots[varying[0]], b - a
-  if s.bound is not None and s.offset != offset: raise Pointers("two conditions bound one dimension in two ways")
+  if s.bound is not None and s.offset != offset: raise NoBox("two conditions bound one dimension in two ways")
   s.bound, s.offset = bound if s.bound is None else min(bound, s.bound), offset
 
 
 def _spread(rest: dict[UOp, int], order: list[_Slot]) -> list[_Slot]:
-  """The dimensions with the atoms that are left, each in the outermost that it moves by whole elements. Where that one has a
-  bound, and so knows its offset, the atom gets a new dimension, of which a block has one element."""
+  """The dimensions with the terms that no condition names, each in the outermost dimension that it moves by whole elements. Where
+  a condition has given that one its offset, the term gets a new dimension, of which a block has one element. Raises NoBox."""
   for x, k in sorted(rest.items(), key=lambda t: t[1]):
-    if k < 0: raise Pointers("its condition and its index disagree, or it goes backwards through memory")
+    if k < 0: raise NoBox("its condition and its index disagree, or it goes backwards through memory")
     host = next(s for s in order if s.stride <= k)
-    if k % host.stride: raise Pointers(f"its blocks are {k} elements apart, which is no multiple of {host.stride}")
+    if k % host.stride: raise NoBox(f"its blocks are {k} elements apart, which is no multiple of {host.stride}")
     if host.bound is None: host.offset[x] = host.offset.get(x, 0) + k // host.stride
-    elif k > host.stride: order.insert(order.index(host), _Slot(k, None, 1, None, {x: 1}))
-    else: raise Pointers("its condition and its index disagree")
+    elif k > host.stride: order.insert(order.index(host), _Slot(k, offset={x: 1}))
+    else: raise NoBox("its condition and its index disagree")
   return order
 
 
 def _span(offset: Mapping[UOp, int], start: int) -> tuple[int, int]:
-  """The least and the greatest value."""
+  """The least and the greatest value of a sum of terms and a constant."""
   low = high = start
   for x, k in offset.items():
     a, b = sorted(k * n for n in bounds(x))
@@ -154,66 +146,43 @@ def _span(offset: Mapping[UOp, int], start: int) -> tuple[int, int]:
 
 
 def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
-  """What the hardware asks for. It reads rows to the element, and writes them in units: what lies behind a row's end in its last
-  unit would be overwritten. Raises Pointers."""
-  if len(dims) > MOST_DIMENSIONS: raise Pointers(f"it has {len(dims)} dimensions, a descriptor {MOST_DIMENSIONS} at most")
+  """What the hardware asks for. It reads rows to the element but writes them in units: it would overwrite what follows the end of
+  a row in its last unit. Raises NoBox."""
+  if len(dims) > MOST_DIMENSIONS: raise NoBox(f"it has {len(dims)} dimensions, a descriptor {MOST_DIMENSIONS} at most")
   inner = dims[-1]
-  if inner.block * itemsize < UNIT: raise Pointers(f"a block is {inner.block * itemsize} bytes wide, less than {UNIT}")
-  if any(n * itemsize % UNIT for n in (inner.start, *(k for _, k in inner.terms))):
-    raise Pointers(f"blocks begin at other than multiples of {UNIT} bytes")
-  for outer, below in zip(dims, dims[1:]):
+  if inner.block * itemsize < UNIT: raise NoBox(f"a block is {inner.block * itemsize} bytes wide, less than {UNIT}")
+  if any(n * itemsize % UNIT for n in (inner.start, *inner.terms.values())):
+    raise NoBox(f"blocks begin at other than multiples of {UNIT} bytes")
+  for outer, below in pairwise(dims):
     apart = outer.stride * itemsize
-    if apart % UNIT: raise Pointers(f"its rows are {apart} bytes apart, no multiple of {UNIT}")
-    if apart >= _FAR: raise Pointers(f"its rows are {apart} bytes apart")
-    if outer.stride % below.stride or below.size * below.stride > outer.stride: raise Pointers("its windows overlap")
+    if apart % UNIT: raise NoBox(f"its rows are {apart} bytes apart, no multiple of {UNIT}")
+    if apart >= _FAR: raise NoBox(f"its rows are {apart} bytes apart")
+    if outer.stride % below.stride or below.size * below.stride > outer.stride: raise NoBox("its windows overlap")
   if written and inner.size * itemsize % UNIT:
-    raise Pointers(f"its rows end at {inner.size * itemsize} bytes, no multiple of the {UNIT} that are written at once")
+    raise NoBox(f"its rows end at {inner.size * itemsize} bytes, no multiple of the {UNIT} that are written at once")
 
 
-# ---- the pass
+# ---- the program
 
-@dataclass
-class Boxes:
-  """``find`` makes the marked accesses that are boxes into accesses by descriptor. ``pointers`` has the others' params, and
-  why."""
-  uops: list[UOp]
-  dims: dict[UOp, frozenset[int]]
-  padded: Mapping[int, int]
-  pointers: dict[str, str] = field(default_factory=dict)
-
-  def find(self) -> list[UOp]:
-    """The program with them, and without what only their indices needed; ``dims`` then knows its values."""
-    if not any(u.arg == MARK for u in self.uops if u.op in (Ops.LOAD, Ops.STORE)): return self.uops
-    loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
-    stored = [u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)]
-    new: dict[UOp, UOp] = {}
-    out: list[UOp] = []
-    around: list[UOp] = []   # LOOPs and WHILEs
-    for u in self.uops:
-      if u.op in (Ops.LOOP, Ops.WHILE): around.append(u)
-      elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): around.pop()
-      src = tuple(new.get(s, s) for s in u.src)   # constants made on the way stand in no list
-      n = u.replace(src)
-      if u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
-        try:
-          if u.src[0] in loaded and u.src[0] in stored: raise Pointers("it is read and written")
-          box, atoms = find(u, self.dims, self.padded)
-          if u.op is Ops.STORE: _in_order(atoms, stored.count(u.src[0]), around)
-          n = UOp.unique(u.op, u.dtype, (src[0], *(src[2:3] if u.op is Ops.STORE else ()), *(new.get(x, x) for x in atoms)), box)
-        except Pointers as e: self.pointers.setdefault(u.src[0].arg[1], str(e))
-      new[u] = n
-      if u in self.dims: self.dims[n] = self.dims[u]
-      out.append(n)
-    used: set[UOp] = set()
-    for u in reversed(out):
-      # masks for the elements added to an axis are made from its RANGE
-      if u.op in EFFECTS or u in used or u.op is Ops.RANGE and self.padded[u.arg[0]] != u.arg[1]: used.update((u, *sources(u)))
-    return [u for u in out if u in used]
-
-
-def _in_order(atoms: Sequence[UOp], count: int, around: Sequence[UOp]) -> None:
-  """Stores by descriptor are not ordered among each other: no element may be stored twice. Raises Pointers."""
-  if count > 1: raise Pointers("it is written in several places")
-  beneath = {n for x in atoms for n in x.toposort()}
-  if any(loop not in beneath for loop in around): raise Pointers("a loop writes the same elements again")
-
+def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
+               padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
+  """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
+  boxes: dict[UOp, Box] = {}
+  pointers: dict[str, str] = {}
+  loaded = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
+  loops: list[UOp] = []   # the LOOPs and WHILEs that are open
+  for u in uops:
+    if u.op in (Ops.LOOP, Ops.WHILE): loops.append(u)
+    elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()
+    elif u.op in (Ops.LOAD, Ops.STORE) and u.arg == MARK:
+      try:
+        if u.src[0] in loaded and u.src[0] in stored: raise NoBox("it is read and written")
+        box = _box(u, dims, padded)
+        if u.op is Ops.STORE:   # those by descriptor are not ordered among each other: no element may be stored twice
+          if stored[u.src[0]] > 1: raise NoBox("it is written in several places")
+          beneath = toposort(box.atoms)
+          if any(loop not in beneath for loop in loops): raise NoBox("a loop writes the same elements again")
+        boxes[u] = box
+      except NoBox as e: pointers.setdefault(u.src[0].arg[1], str(e))
+  return boxes, pointers

@@ -22,7 +22,6 @@ import numpy as np
 from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
-from ntgrad.backends.cuda.descriptors import CAPABILITY
 from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
 from ntgrad.backends.cuda.graph import CUDAGraph
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
@@ -160,7 +159,6 @@ class CUDADevice(Pooled):
       local_memory=self.shared,
       cache=int(p.l2_cache_size),
       bandwidth=bandwidth or TARGET.bandwidth,
-      descriptors=self.capability >= CAPABILITY,
     )
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))

@@ -1,113 +1,157 @@
-"""What the renderer asks of a program before it writes: the axes of every value, sizes as Triton wants them, what stands
-inline."""
+"""What the renderer asks of a program before it writes: the axes of every value, sizes as Triton wants them, the dimensions of
+variables, which accesses go by descriptor, what stands inline."""
 from __future__ import annotations
 
 import math
-from typing import Sequence
+from collections import Counter, defaultdict
+from sys import maxsize
+from typing import NamedTuple, Sequence
 
-from ntgrad.backends.cuda.descriptors import Box, Boxes
-from ntgrad.backends.cuda.legalise import (
-  DOT,
+from ntgrad.backends.cuda.descriptors import Box, find_boxes
+from ntgrad.codegen.blocks import (
   NARROW,
-  Dots,
+  accesses_variable,
   accumulator,
   axis_order,
   block_axes,
+  is_dot,
   layout,
   prune,
   sources,
   terms,
-  widen,
 )
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp
 
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
-INLINE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST))
-NAMED = frozenset((Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT))
+_LONGEST, _LONGEST_READ = 90, 59   # characters of a value, and of an access of a variable, where they stand inline
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
 
 
+class Place(NamedTuple):
+  """How an access of a variable goes through one of its dimensions: by all of a TILE axis, or by an index, ``terms`` (value,
+  factor) and a constant."""
+  axis: int | None
+  terms: dict[UOp, int]
+  start: int
+
+
 def triton_type(dtype: DType) -> str:
-  """What a value of ``dtype`` is called: ``tl.float32``."""
+  """What a value of ``dtype`` is called: ``tl.float32``. Raises CompileError for a vector."""
   if dtype.count > 1:
     raise CompileError(f"Triton has no vectors ({dtype}): blocks are TILE axes; render the kernel without LANE axes")
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
-class TritonFacts:
-  """A program after its passes, and what is true of it."""
+def power_of_two(n: int) -> int:
+  """The least power of two that is at least ``n``."""
+  return 1 << (n - 1).bit_length()
 
-  def __init__(self, name: str, uops: Sequence[UOp], fp8_products: bool, descriptors: bool = False):
+
+class Facts:
+  """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
+
+  ``dims`` are the TILE axes of every value, ``order`` their order in every block, ``sizes`` and ``padded`` their elements as they
+  are and rounded up.
+  """
+
+  def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool):
     self.name = name
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
-    for u in uops:
-      if u.dtype.count > 1: triton_type(u.dtype)
-    self.uops = Dots(prune(widen(uops)), fp8_products).find()
-    self.dims = block_axes(self.uops)
-    self.order = axis_order(self.uops)
-    self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in self.uops if u.op is Ops.RANGE}
-    self.shapes = self._variables()
-    self.padded = self._padded()
-    boxes = Boxes(self.uops, self.dims, self.padded)
-    if descriptors: self.uops = boxes.find()
-    self.pointers = boxes.pointers                      # params whose marked accesses are no boxes, and why
+    self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+    self.dims = block_axes(uops)
+    self.order = axis_order(uops)
+    self.shapes = self._shapes(uops)                    # of each variable
+    self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
+    through = self._through()
+    self.padded = self._padded(uops, through)
+    self.padded_shapes = {
+      v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
+      for v, shape in self.shapes.items()
+    }
+    self.boxes: dict[UOp, Box] = {}
+    self.pointers: dict[str, str] = {}                  # params whose marked accesses are no boxes, and why
+    if descriptors: self.boxes, self.pointers = find_boxes(uops, self.dims, self.padded)
+    self.uops = prune(uops, self.sources)               # without what only indices of boxes and variables needed
+    self.at = {u: i for i, u in enumerate(self.uops)}
+    self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
     self.rounded = self._rounded()
-    self.ordered = self._ordered()                      # params that are read and written
-    self.inline: set[UOp] = set()
-    self.reads: dict[UOp, frozenset[UOp]] = {}          # accumulators and variables that a value's text names
+    self.inline: dict[UOp, int] = {}                    # value that may stand where it is used -> how long its text may be
+    self.reads: defaultdict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
     self._analyse()
 
   def refuse(self, u: UOp, why: str = "") -> CompileError:
     return CompileError(f"kernel {self.name}: Triton cannot express {u!r}{why and f': {why}'}")
 
-  def _grid(self) -> tuple[int, int, int]:
-    size = [1, 1, 1]
-    for u in self.uops:
-      if u.op is Ops.SPECIAL and u.arg[0] == "g": size[u.arg[1]] = u.arg[2]
-    return (size[0], size[1], size[2])
+  def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
+  def ragged(self, axis: int) -> bool:
+    """Whether lanes have been added to an axis."""
+    return self.padded[axis] != self.sizes[axis]
 
-  def _padded(self) -> dict[int, int]:
-    """The size of each TILE axis as Triton wants it: a power of two, for a dot at least 16 (its inner one 32 for a byte)."""
-    least: dict[int, int] = {}
-    for u in self.uops:
-      if u.op is Ops.REDUCE and u.arg[0] is DOT:
-        for i in self.dims[u.src[0]] | self.dims[u.src[1]]:
-          least[i] = max(least.get(i, 0), 32 if i == u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
-    out = {i: max(1 << (n - 1).bit_length(), least.get(i, 1)) for i, n in self.sizes.items()}
-    same = list(self.through().values())   # those that go through one dimension of a variable have its size
-    while any(len({out[i] for i in axes}) > 1 for axes in same):
-      for axes in same: out.update(dict.fromkeys(axes, max(out[i] for i in axes)))
-    return out
+  def body(self, loop: UOp) -> list[UOp]:
+    """What stands in a LOOP or WHILE."""
+    return self.uops[self.at[loop] + 1:self.ends[loop]]
 
-  def through(self) -> dict[tuple[UOp, int], set[int]]:
-    """The axes that go through each dimension of each variable."""
-    out: dict[tuple[UOp, int], set[int]] = {}
-    for u in self.uops:
-      if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL:
-        for d, (axis, _) in enumerate(self.places(u)):
-          if axis is not None: out.setdefault((u.src[0], d), set()).add(axis)
-    return out
+  def sources(self, u: UOp) -> Sequence[UOp]:
+    """What the text of a node names."""
+    if u not in self.boxes: return sources(u)
+    return (u.src[0], *u.src[2:3], *self.boxes[u].atoms) if u.op is Ops.STORE else (u.src[0], *self.boxes[u].atoms)
 
-  def places(self, u: UOp) -> list[tuple[int | None, list[tuple[UOp, int]]]]:
-    """How an access of a variable goes through each dimension: by an axis of its size, or by an index, here as terms (the
-    constant's UOp last)."""
-    shape = self.shapes[u.src[0]]
-    atoms, c = terms(u.src[1])
-    out: list[tuple[int | None, list[tuple[UOp, int]]]] = []
+  def target(self, u: UOp) -> frozenset[int]:
+    """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""
+    if u in self.boxes: return frozenset(self.boxes[u].axes)
+    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in sources(u)))
+    return self.dims[u.src[0]] if u.op is Ops.REDUCE else self.dims[u]
+
+  # ---- variables
+
+  def _shapes(self, uops: Sequence[UOp]) -> dict[UOp, tuple[int, ...]]:
+    """The shape of each variable: that of an access which takes all of it, else one dimension."""
+    out: dict[UOp, tuple[int, ...]] = {}
+    for u in uops:
+      if not accesses_variable(u): continue
+      found = layout(u.src[0].arg[1], u.src[1])
+      if found is not None and len(found) > len(out.get(u.src[0], ())): out[u.src[0]] = found
+    return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in uops if u.op is Ops.DEFINE_LOCAL}
+
+  def _places(self, u: UOp) -> list[Place]:
+    """How an access of a variable goes through each dimension. Raises CompileError where its index cannot be told apart."""
+    shape, (atoms, c) = self.shapes[u.src[0]], terms(u.src[1])
+    out: list[Place] = []
     stride = math.prod(shape)
     for n in shape:
       stride //= n
-      own = [(x, k // stride) for x, k in atoms.items() if abs(k) >= stride and k % stride == 0]
-      for x, _ in own: del atoms[x]
-      whole, c = divmod(c, stride)
-      if len(own) == 1 and own[0][1] == 1 and own[0][0].op is Ops.RANGE and own[0][0].arg[1] == n and not whole:
-        out.append((own[0][0].arg[0], []))
-      else: out.append((None, [*own, (UOp.const(dtypes.int32, whole), 1)]))
+      here = {x: k // stride for x, k in atoms.items() if abs(k) >= stride and k % stride == 0}
+      for x in here: del atoms[x]
+      start, c = divmod(c, stride)
+      axis = next((x.arg[0] for x, k in here.items() if k == 1 and x.op is Ops.RANGE and x.arg[1] == n), None)
+      out.append(Place(axis, {}, 0) if axis is not None and len(here) == 1 and not start else Place(None, here, start))
     if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
     return out
+
+  def _through(self) -> defaultdict[tuple[UOp, int], set[int]]:
+    """The axes that go through each dimension of each variable."""
+    out: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)
+    for u, places in self.places.items():
+      for dim, place in enumerate(places):
+        if place.axis is not None: out[u.src[0], dim].add(place.axis)
+    return out
+
+  def _padded(self, uops: Sequence[UOp], through: dict[tuple[UOp, int], set[int]]) -> dict[int, int]:
+    """The size of each TILE axis as Triton wants it: a power of two; for a dot at least 16 (its inner one 32 for a byte); the
+    same for all axes that go through one dimension of a variable."""
+    out = {i: power_of_two(n) for i, n in self.sizes.items()}
+    for u in uops:
+      if not is_dot(u): continue
+      for i in self.dims[u.src[0]] | self.dims[u.src[1]]:
+        out[i] = max(out[i], 32 if i in u.arg[1] and u.src[0].dtype.itemsize == 1 else 16)
+    while any(len({out[i] for i in axes}) > 1 for axes in through.values()):
+      for axes in through.values(): out.update(dict.fromkeys(axes, max(out[i] for i in axes)))
+    return out
+
+  # ---- the text
 
   def _rounded(self) -> bool:
     """Whether float32 is only on its way to narrower floats, and nothing is decided by it: its last bits are not seen then."""
@@ -115,71 +159,46 @@ class TritonFacts:
     decides = any(u.src[0].dtype.kind == "f" and (u.op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
                                                   u.op is Ops.CAST and u.dtype.kind != "f" or u.op is Ops.BITCAST)
                   for u in self.uops if u.src)
-    return bool(stored) and all(d in NARROW for d in stored) and not decides
-
-  def _ordered(self) -> frozenset[UOp]:
-    loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
-    return frozenset(p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL)
-
-  def _variables(self) -> dict[UOp, tuple[int, ...]]:
-    """The shape of each variable: that of an access which takes all of it, else one dimension."""
-    out: dict[UOp, tuple[int, ...]] = {}
-    for u in self.uops:
-      if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_LOCAL: continue
-      size = u.src[0].arg[1]
-      found = layout(size, u.src[1])
-      if found is not None and (u.src[0] not in out or len(found) > len(out[u.src[0]])): out[u.src[0]] = found
-    return {u: out.get(u, () if u.arg[1] == 1 else (u.arg[1],)) for u in self.uops if u.op is Ops.DEFINE_LOCAL}
-
-  def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
-
-  def target(self, u: UOp) -> frozenset[int]:
-    """The axes that the sources of ``u`` are brought to."""
-    if isinstance(u.arg, Box): return frozenset(u.arg.axes)
-    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims.get(s, frozenset()) for s in sources(u)))
-    if u.op is Ops.REDUCE: return self.dims[u.src[0]].union((u.arg[1],) if u.arg[0] is DOT else u.arg[1])
-    return self.dims[u]
+    return bool(stored) and all(dtype in NARROW for dtype in stored) and not decides
 
   def _analyse(self) -> None:
-    """``inline``: values used once, where they stand, by something over the same axes, with nothing that they read written
-    between."""
-    uses: dict[UOp, int] = {}
-    users: dict[UOp, list[int]] = {}
-    block: list[int] = []
-    stack = [0]
-    writes: dict[UOp, list[int]] = {}
-    ends: dict[int, int] = {}     # where a loop begins -> where it ends
-    around: list[tuple[int, ...]] = []
+    """``inline``: values used once, in the block where they stand, by something over the same axes, with nothing that they read
+    written between."""
+    uses: Counter[UOp] = Counter()
+    users: defaultdict[UOp, list[int]] = defaultdict(list)
+    writes: defaultdict[UOp, list[int]] = defaultdict(list)
+    blocks: list[tuple[UOp, ...]] = []            # of each node, the blocks that it stands in
+    stack: tuple[UOp, ...] = ()
     for at, u in enumerate(self.uops):
-      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE): stack.pop()
-      elif u.op is Ops.ENDWHILE: stack[-2:] = []
-      if u.op in (Ops.ENDLOOP, Ops.ENDWHILE): ends[self.uops.index(u.src[0])] = at
-      block.append(stack[-1])
-      around.append(tuple(stack))
-      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK): stack.append(at)
-      if u.op is Ops.PHI: writes.setdefault(accumulator(u), []).append(at)
-      elif u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL: writes.setdefault(u.src[0], []).append(at)
-      for s in sources(u):
-        uses[s] = uses.get(s, 0) + (2 if u.op is Ops.ALU and u.arg is UnaryOps.ISNAN else 1)
-        users.setdefault(s, []).append(at)
-    none: frozenset[UOp] = frozenset()
+      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE): stack = stack[:-1]
+      elif u.op is Ops.ENDWHILE: stack = stack[:-2]
+      blocks.append(stack)
+      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK): stack += (u,)
+      if u.op is Ops.PHI: writes[accumulator(u)].append(at)
+      elif u.op is Ops.STORE: writes[u.src[0]].append(at)
+      for s in self.sources(u):
+        uses[s] += 2 if u.arg is UnaryOps.ISNAN else 1
+        users[s].append(at)
+
+    def written(u: UOp, first: int, last: int) -> bool: return any(first < w < last for x in self.reads[u] for w in writes[x])
+
     for at, u in enumerate(self.uops):
-      self.reads[u] = none
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
-      elif u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_LOCAL:
-        # as long as nothing is stored to it, a variable's own name will do; what a loop after this reads it may write in a later
-        # round
-        last = max((max([p, *(ends[b] for b in around[p] if b > at and b in ends)]) for p in users.get(u, ())), default=at)
-        if not any(at < w < last for w in writes.get(u.src[0], ())):
-          self.inline.add(u)
-          self.reads[u] = frozenset((u.src[0],))
-      elif u.op in INLINE or (u.op is Ops.REDUCE and u.arg[0] is DOT and len(u.src) == 3):
-        reads = none.union(*(self.reads.get(s, none) for s in u.src))
-        p = users[u][-1] if u in users else at
-        if uses.get(u, 0) == 1 and block[p] == block[at] and (not self.dims[u] or self.dims[u] == self.target(self.uops[p])) and \
-            not any(at < w < p for x in reads for w in writes.get(x, ())):
-          self.inline.add(u)
-          self.reads[u] = reads
-      elif uses.get(u, 0) == 1 and users[u] == [at + 1] and u.op in NAMED and self.uops[at + 1].op is Ops.STORE and \
-          self.uops[at + 1].src[0].op is Ops.DEFINE_LOCAL and self.uops[at + 1].src[2] is u:
-        self.inline.add(u)   # it gets the variable's name
+      elif u.op is Ops.LOAD and accesses_variable(u):
+        # while nothing is stored to a variable, its name stands for the value; a loop that begins after this and reads the value
+        # may store in one iteration and read in the next
+        self.reads[u] = frozenset(u.src[:1])
+        last = max([at, *users[u], *(self.ends[b] for p in users[u] for b in blocks[p] if b in self.ends and self.at[b] > at)])
+        if written(u, at, last): self.reads[u] = frozenset()
+        else: self.inline[u] = _LONGEST_READ
+      elif uses[u] != 1: continue
+      else:
+        p = users[u][0]
+        user = self.uops[p]
+        if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST) or is_dot(u) and len(u.src) == 3:
+          self.reads[u] = frozenset().union(*[self.reads[s] for s in u.src])
+          same = blocks[p] == blocks[at] and self.dims[u] in (frozenset(), self.target(user))
+          if same and not written(u, at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
+          else: self.reads[u] = frozenset()
+        elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
+            accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name

@@ -2,29 +2,33 @@
 inline.
 
 A value that varies with TILE axes is a block: it has a dimension for each of those axes, in one order for the whole kernel, and
-no others; ``[:, None]`` brings blocks to a common rank where they meet. TILE sizes that are no power of two are rounded up; the
-lanes added are masked at every LOAD and STORE, and take the combiner's identity in a REDUCE.
+no others; ``[:, None]`` brings the operands of an operation to a common rank. TILE sizes that are no power of two are rounded up;
+the lanes added are masked at every LOAD and STORE, and are the combiner's identity in a REDUCE.
 """
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from collections import defaultdict
+from dataclasses import replace
+from typing import Callable, Sequence
 
 from ntgrad.backends.base import KernelSource, Renderer
 from ntgrad.backends.cuda import helpers
 from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
-from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, sizes
-from ntgrad.backends.cuda.facts import INLINE, NAMED, triton_type
-from ntgrad.backends.cuda.legalise import DOT, FP8, accumulator
+from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
+from ntgrad.backends.cuda.facts import triton_type
 from ntgrad.backends.cuda.variables import Variables
+from ntgrad.codegen import pipeline
+from ntgrad.codegen.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.functions import FUNCTIONS, identity
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, step_of
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList, step_of
 
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True)   # an H100
+FP8_CAPABILITY = 89   # the first chips that multiply fp8
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
@@ -39,14 +43,18 @@ class TritonRenderer(Renderer):
   """
 
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
-    self.target, self.capability, self.allow_tf32 = target or TARGET, capability, allow_tf32
+    self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY)
+    self.allow_tf32 = allow_tf32
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
 
     Raises CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself.
     """
-    return _TritonKernel(self, name, uops).source(notes)
+    for u in uops: triton_type(u.dtype)
+    tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
+    uops = pipeline.run(UOpList(uops), self.target, "floats", "dots", name)
+    return _TritonKernel(name, uops, self.target.descriptors, tf32).source(notes)
 
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
@@ -71,41 +79,36 @@ def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   return warps, 3
 
 
+def to_int32(text: str) -> str:
+  """An int or bool as int32."""
+  return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
+
+
 def launch_grid(grid: Sequence[int]) -> tuple[int, int, int]:
-  """How many programs to launch in each dimension: one dimension has all where CUDA has not as many in the others."""
+  """How many programs to launch in each dimension. All are in the first where a launch cannot have as many in the others."""
   x, y, z = (*grid, 1, 1, 1)[:3]
   return (x, y, z) if y <= GRID_LIMIT and z <= GRID_LIMIT else (x * y * z, 1, 1)
 
 
 class _TritonKernel(Variables):
-  """One rendering: the lines so far and the Python text of every value."""
+  """One rendering: each node is written by the method that ``_STATEMENTS`` or ``_VALUES`` has for its op."""
 
-  def __init__(self, renderer: TritonRenderer, name: str, uops: Sequence[UOp]):
-    super().__init__(name, uops, renderer.capability >= 89, renderer.capability >= CAPABILITY)
-    self.renderer = renderer
-    self.flat = launch_grid(self._grid()) != self._grid()
-    self.text: dict[UOp, Text] = {}
-    self.descriptors: dict[Any, str] = {}               # param and layout -> name
-    self.lines: list[str] = []
-    self.depth = 1
-    self.counts: dict[str, int] = {}
+  def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool, tf32: bool):
+    super().__init__(name, uops, descriptors)
+    self.tf32 = tf32
+    self.grid = [1, 1, 1]
+    for u in self.uops:
+      if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
+    self.descriptors: dict[tuple[UOp, tuple[tuple[int, int, int], ...]], str] = {}   # param and layout -> name
     self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
-    # of each open WHILE: where its condition begins; then its name and the condition's lines
-    self.whiles: list[Any] = []
-    self.opened: list[int] = []                         # of each open block, how many lines there were
-    self.stored: set[UOp] = set()                       # since the last barrier: what was written,
-    self.loaded: dict[UOp, set[UOp]] = {}               # and what was read, and where
-    self.used: dict[str, None] = {}
-    self.blocks = [1]                                   # elements of each accumulator and variable
+    self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
+    self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
+    # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
+    self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
+    self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
+    loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
+    self.ordered = {p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
-    self.kept: list[tuple[set[UOp], dict[UOp, set[UOp]]]] = []   # of each open IF, both as they were before it
-
-  def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
-
-  def fresh(self, prefix: str) -> str:
-    n = self.counts.get(prefix, 0)
-    self.counts[prefix] = n + 1
-    return f"{prefix}{n}"
 
   # ---- the module
 
@@ -113,130 +116,82 @@ class _TritonKernel(Variables):
     self.describe()
     for u in sorted((u for u in self.uops if u.op is Ops.SPECIAL), key=lambda u: -u.arg[1]): self.special(u)
     begin = len(self.lines)
-    self.text.update((u, (f"r{u.arg[0]}", ATOM)) for u in self.uops if u.op is Ops.RANGE)   # loops that use an axis share it
-    for u in self.uops: self.node(u)
-    self.flush()
-    ranges, self.lines[begin:begin] = self.ranges()
+    for u in self.uops:
+      if self.ordered: self.order_memory(u)
+      self.node(u)
+    ranges = {i: n for i, n in self.padded.items() if {f"r{i}", f"m{i}"} & self.used.keys()}   # only descriptors go along others
+    self.lines[begin:begin] = [line for i in ranges for line in self.range(i)]
     if not self.lines: self.emit("pass")
     typed = signature(self.params)
-    args = list(typed)
-    head = f"def {self.name}({', '.join(args)}):"
-    if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in args) + "):"
+    head = f"def {self.name}({', '.join(typed)}):"
+    if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in typed) + "):"
     kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit", head, *self.lines])
     used = helpers.with_called(self.used)
     functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
     imports = "import triton\nimport triton.language as tl"
     if "libdevice" in used: imports += "\nfrom triton.language.extra.cuda import libdevice"
     text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, kernel]) + "\n"
-    dots = sum(u.op is Ops.REDUCE and u.arg[0] is DOT for u in self.uops)
-    warps, stages = settings(ranges, max(self.blocks) if dots else 0, self.flattened)
+    dots = sum(map(is_dot, self.uops))
+    warps, stages = settings(math.prod(ranges.values()), self.largest() if dots else 0, self.flattened)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
     options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
     return KernelSource(text, tuple(typed.items()), options, (imports, *functions), weight=1 + dots + len(text)/2000)
 
+  def largest(self) -> int:
+    """Elements of the largest accumulator, or variable with a start value."""
+    accumulators = [[self.padded[i] for i in self.dims[u]] for u in self.uops if u.op is Ops.DEFINE_ACC]
+    variables = [self.padded_shapes[u] for u in self.uops if u.op is Ops.DEFINE_LOCAL and not self.assigned_first(u)]
+    return max([1, *map(math.prod, accumulators), *map(math.prod, variables)])
+
   # ---- statements
 
   def node(self, u: UOp) -> None:
-    o = u.op
-    if self.ordered: self.order_memory(u)
-    if o in (Ops.CONST, Ops.SPECIAL, Ops.RANGE): return
-    if o is Ops.DEFINE_GLOBAL: self.text[u] = (u.arg[1], ATOM)
-    elif o is Ops.LOOP: self.loop(u)
-    elif o is Ops.IF:
-      self.flush()
-      self.open(f"if {self.x(u.src[0])}:")
-    elif o is Ops.DEFINE_ACC:
-      name, dims = self.fresh("acc"), self.dims[u]
-      self.blocks.append(math.prod(self.padded[i] for i in dims))
-      self.emit(f"{name} = tl.full({self.shape(dims)}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
-      self.text[u] = (name, ATOM)
-    elif o is Ops.PHI:
-      self.text[u] = self.text[u.src[0]]
-      self.phis.append(u)
-    elif o in (Ops.ENDLOOP, Ops.ENDIF):
-      self.flush()
-      self.close()
-    elif o is Ops.ELSE:
-      self.flush()
-      self.close()
-      self.open("else:")
-    elif o is Ops.WHILE:
-      self.flush()
-      self.whiles.append(len(self.lines))
-    elif o is Ops.BREAK: self.while_(u)
-    elif o is Ops.ENDWHILE:
-      self.flush()
-      _, again = self.whiles.pop()
-      self.lines += again     # the condition, for the next round
-      self.opened[-1] = -1
-      self.close()
-    elif o is Ops.DEFINE_LOCAL: self.variable(u)
-    elif o is Ops.STORE: (self.assign if u.src[0].op is Ops.DEFINE_LOCAL else self.store)(u)
-    elif o is Ops.ATOMIC: self.atomic(u)
-    elif o is Ops.LOAD and u.src[0].op is Ops.DEFINE_LOCAL:
-      value = self.read(u)
-      if u in self.inline and (value[0].isidentifier() or len(value[0]) < 60): self.text[u] = value
-      else: self.define(u, "val", value)
-    elif o in NAMED:
-      name = (
-        "dot"
-        if o is Ops.REDUCE and u.arg[0] is DOT
-        else {Ops.LOAD: "val", Ops.REDUCE: "red", Ops.SCAN: "scan", Ops.SORT: "sort"}[o]
-      )
-      value = getattr(self, "dot" if name == "dot" else o.name.lower())(u)
-      if u in self.inline: self.text[u] = value
-      else: self.define(u, name, value)
-    elif o in INLINE:
-      value = self.alu(u) if o is Ops.ALU else self.cast(u) if o is Ops.CAST else self.bitcast(u)
-      if u in self.inline and len(value[0]) <= 90: self.text[u] = value
-      else:
-        self.inline.discard(u)
-        self.define(u, "alu" if o is Ops.ALU else "cast", value)
-    else: raise self.refuse(u, "work-items are Triton's own" if o is Ops.BARRIER else "")
+    """The statements that a node becomes, if any."""
+    if u.op in _STATEMENTS: _STATEMENTS[u.op](self, u)
+    elif u.op in _VALUES:
+      prefix, write = _VALUES[u.op]
+      text = write(self, u)
+      if len(text[0]) <= self.inline.get(u, -1): self.text[u] = text
+      else: self.define(u, "dot" if is_dot(u) else prefix, text[0])
+    elif u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
+      raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
 
-  def define(self, u: UOp, prefix: str, value: Text) -> None:
+  def param(self, u: UOp) -> None: self.text[u] = (u.arg[1], ATOM)
+
+  def define(self, u: UOp, prefix: str, value: str) -> None:
     name = self.fresh(prefix)
-    self.emit(f"{name} = {value[0]}")
+    self.emit(f"{name} = {value}")
     self.text[u] = (name, ATOM)
 
   def open(self, head: str) -> None:
     self.emit(head)
     self.depth += 1
-    self.opened.append(len(self.lines))
 
   def close(self) -> None:
-    if self.opened.pop() == len(self.lines): self.emit("pass")
+    if self.lines[-1].endswith(":"): self.emit("pass")
     self.depth -= 1
 
-  def ranges(self) -> tuple[int, list[str]]:
-    """How many elements the axes have that values go along, and lines with the element numbers and masks that are used."""
-    lines: list[str] = []
-    elements = 1
-    for i, dtype in dict.fromkeys((u.arg[0], u.dtype) for u in self.uops if u.op is Ops.RANGE):
-      if not {f"r{i}", f"m{i}"} & self.used.keys(): continue   # only descriptors go along it
-      wide = f".to({triton_type(dtype)})" if dtype is not dtypes.int32 else ""
-      lines.append(f"  r{i} = tl.arange(0, {self.padded[i]}){wide}")
-      if f"m{i}" in self.used: lines.append(f"  m{i} = r{i} < {self.sizes[i]}")
-      elements *= self.padded[i]
-    return elements, lines
+  def range(self, axis: int) -> list[str]:
+    """Lines with the element numbers of an axis, and their mask where it is used."""
+    lines = [f"  r{axis} = tl.arange(0, {self.padded[axis]})"]
+    return [*lines, f"  m{axis} = r{axis} < {self.sizes[axis]}"] if f"m{axis}" in self.used else lines
 
   def special(self, u: UOp) -> None:
     kind, dim, size = u.arg
-    if kind != "g": raise self.refuse(u, "work-items are Triton's own")
-    name = f"gidx{dim}"
-    grid = self._grid()
-    if not self.flat: text: Text = (f"tl.program_id({dim})", ATOM)
-    else:
-      below = math.prod(grid[:dim])
-      text = ("tl.program_id(0)", ATOM) if below == 1 else (f"tl.program_id(0)//{below}", MUL)
-      if dim < 2 and math.prod(grid[dim + 1:]) > 1: text = (f"{text[0]}%{size}", MUL)
-    if u.dtype is not dtypes.int32: text = (f"{text[0] if text[1] == ATOM else f'({text[0]})'}.to({triton_type(u.dtype)})", ATOM)
-    self.emit(f"{name} = {text[0]}")
-    self.text[u] = (name, ATOM)
+    if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
+    text: Text = (f"tl.program_id({dim})", ATOM)
+    if launch_grid(self.grid) != tuple(self.grid):   # all programs are in one dimension
+      text = ("tl.program_id(0)", ATOM)
+      if (below := math.prod(self.grid[:dim])) > 1: text = (f"{text[0]}//{below}", MUL)
+      if math.prod(self.grid[dim + 1:]) > 1: text = (f"{text[0]}%{size}", MUL)
+    self.emit(f"gidx{dim} = {text[0] if u.dtype is dtypes.int32 else f'{operand(text)}.to({triton_type(u.dtype)})'}")
+    self.text[u] = (f"gidx{dim}", ATOM)
+
+  def accumulate(self, u: UOp) -> None:
+    self.define(u, "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
 
   def loop(self, u: UOp) -> None:
-    self.flush()
     name, step = self.fresh("i"), step_of(u)
     bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
     flat = u.arg == "flatten" and self.flattens(u)
@@ -249,251 +204,222 @@ class _TritonKernel(Variables):
     self.text[u] = (name, ATOM)
 
   def flattens(self, loop: UOp) -> bool:
-    """Whether the loops in it read by descriptor only: with pointers one pipeline through all of them takes twice the time."""
-    depth = 0
-    for x in self.uops[self.uops.index(loop):]:
-      depth += (x.op is Ops.LOOP) - (x.op is Ops.ENDLOOP)
-      if depth > 1 and x.op is Ops.LOAD and not isinstance(x.arg, Box): return False
-      if depth == 0: break
-    return True
+    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all of them takes twice the
+    time."""
+    inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
+    return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
-  def flush(self) -> None:
-    """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is kept first."""
-    values: list[tuple[UOp, str]] = []
-    assigned: set[UOp] = set()
-    for u in self.phis:
-      acc, value = accumulator(u), u.src[1]
-      text = self.whole(value, self.dims[acc])
-      if self.reads.get(value, frozenset()) & assigned:
+  def phi(self, u: UOp) -> None:
+    self.text[u] = self.text[u.src[0]]
+    self.phis.append(u)
+
+  def endloop(self, u: UOp) -> None:
+    """The loop's PHIs, then its end. They are one parallel assignment: a value that reads an accumulator which another of them
+    assigns before it gets a name first."""
+    values: dict[UOp, str] = {}
+    for phi in self.phis:
+      acc = accumulator(phi)
+      text = self.whole(phi.src[1], self.dims[acc])
+      if self.reads[phi.src[1]] & values.keys():
         name = self.fresh("next")
         self.emit(f"{name} = {text}")
         text = name
-      assigned.add(acc)
-      values.append((acc, text))
-    for acc, text in values:
+      values[acc] = text
+    for acc, text in values.items():
       if text != self.text[acc][0]: self.emit(f"{self.text[acc][0]} = {text}")
     self.phis.clear()
+    self.close()
 
-  def while_(self, u: UOp) -> None:
-    """The condition's lines stand before the loop and again at its end."""
-    start = self.whiles.pop()
+  def if_(self, u: UOp) -> None: self.open(f"if {self.x(u.src[0])}:")
+
+  def else_(self, u: UOp) -> None:
+    self.close()
+    self.open("else:")
+
+  def endif(self, u: UOp) -> None: self.close()
+  def while_(self, u: UOp) -> None: self.begins.append(len(self.lines))
+
+  def break_(self, u: UOp) -> None:
+    """The start of a ``while`` loop. The lines of its condition stand before it and again at its end."""
     name = self.fresh("go")
     self.emit(f"{name} = {self.typed(u.src[0])}")
-    self.whiles.append((name, ["  " + line for line in self.lines[start:]]))
+    self.conditions.append(["  " + line for line in self.lines[self.begins.pop():]])
     self.open(f"while {name}:")
+
+  def endwhile(self, u: UOp) -> None:
+    self.lines += self.conditions.pop()
+    self.close()
 
   def order_memory(self, u: UOp) -> None:
     """A barrier where a program's threads could see memory before others have written it, or write it before others have read
     it."""
-    if u.op is Ops.IF: self.kept.append((set(self.stored), {k: set(v) for k, v in self.loaded.items()}))
-    elif u.op in (Ops.ELSE, Ops.ENDIF):
-      before = self.kept[-1]
-      self.stored |= before[0]
-      for p, where in before[1].items(): self.loaded.setdefault(p, set()).update(where)
-      if u.op is Ops.ENDIF: self.kept.pop()
-    elif u.op in (Ops.LOOP, Ops.WHILE):   # a later round finds what an earlier one did
-      depth = 0
-      for x in self.uops[self.uops.index(u):]:
-        depth += (x.op in (Ops.LOOP, Ops.WHILE)) - (x.op in (Ops.ENDLOOP, Ops.ENDWHILE))
-        if depth == 0: break
-        if x.op in (Ops.STORE, Ops.ATOMIC) and x.src[0] in self.ordered: self.stored.add(x.src[0])
-        if x.op is Ops.LOAD and x.src[0] in self.ordered: self.loaded.setdefault(x.src[0], set()).add(x.src[1])
-    elif u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and u.src[0] in self.ordered:
-      p = u.src[0]
-      early = p in self.stored if u.op is Ops.LOAD else bool(self.loaded.get(p, set()) - {u.src[1]})
-      if early:
+    if u.op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
+    elif u.op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
+      for p, indices in self.before_if[-1].items(): self.accessed[p] |= indices
+      if u.op is Ops.ENDIF: self.before_if.pop()
+    elif u.op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
+      for x in self.body(u): self.note(x)
+    elif u.op in _ACCESSES and u.src[0] in self.ordered:
+      others = self.accessed[u.src[0]] - {None, u.src[1]}
+      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else others:
         self.emit("tl.debug_barrier()")
-        self.stored.clear()
-        self.loaded.clear()
-      if u.op is Ops.LOAD: self.loaded.setdefault(p, set()).add(u.src[1])
-      else: self.stored.add(p)
+        self.accessed.clear()
+      self.note(u)
+
+  def note(self, u: UOp) -> None:
+    """Note an access of memory, which may be under way until the next barrier."""
+    if u.op in _ACCESSES and u.src[0] in self.ordered: self.accessed[u.src[0]].add(u.src[1] if u.op is Ops.LOAD else None)
 
   # ---- memory
 
-  def pointer(self, buffer: UOp, index: UOp, to: frozenset[int]) -> str:
-    """Addresses over all of ``to``, where a block is accessed."""
-    if self.dims.get(index, frozenset()) == to:
-      return self.x(buffer) if index.op is Ops.CONST and index.arg == 0 else f"{self.x(buffer)} + {self.x(index, ADD)}"
-    return f"{self.x(buffer)} + {self.whole(index, to)}"
+  def pointer(self, u: UOp, to: frozenset[int]) -> str:
+    """The addresses of an access: a block over all of ``to``."""
+    buffer, index = self.x(u.src[0]), u.src[1]
+    if self.dims[index] != to: return f"{buffer} + {self.whole(index, to)}"
+    return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, ADD)}"
 
-  def condition(self, gate: UOp | None, to: frozenset[int]) -> str:
-    """The mask of an access over axes ``to``; empty for none."""
+  def mask(self, u: UOp, to: frozenset[int]) -> str:
+    """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
+    gate = gate_of(u)
     parts = [*([] if gate is None else [self.x(gate, AND, to)]), *self.masks(to, to)]
-    return " & ".join(parts)
+    return f", mask={' & '.join(parts)}" if parts else ""
 
   def load(self, u: UOp) -> Text:
-    if isinstance(u.arg, Box): return self.load_box(u, u.arg)
-    buffer, index = u.src[:2]
-    gate, other = (*u.src[2:], None, None)[:2]
-    to = self.target(u)
-    mask = self.condition(gate, to)
-    rest = ""
-    if mask:
-      zero = self.x(other, ANY, to) if other is not None else constant(u.dtype, 0)[0]
-      if u.dtype.kind == "b":
-        zero = str(int(other.arg)) if other is not None and other.op is Ops.CONST else f"{zero}.to(tl.int8)" if other else "0"
-      rest = f", mask={mask}, other={zero}"
-    text = f"tl.load({self.pointer(buffer, index, to)}{rest})"
-    return (f"{text} != 0", CMP) if u.dtype.kind == "b" else (text, ATOM)
+    if accesses_variable(u): return self.read(u)
+    dtype, to = u.dtype, self.target(u)
+    if u in self.boxes: text = self.load_box(u, self.boxes[u])
+    else:
+      if mask := self.mask(u, to):
+        other = u.src[3] if len(u.src) > 3 else UOp.const(dtype, 0)
+        if dtype.kind != "b": mask += f", other={self.x(other, ANY, to)}"
+        else: mask += f", other={int(other.arg)}" if other.op is Ops.CONST else f", other={self.x(other, ANY, to)}.to(tl.int8)"
+      text = f"tl.load({self.pointer(u, to)}{mask})"
+    return (f"{text} != 0", CMP) if dtype.kind == "b" else (text, ATOM)
 
   def store(self, u: UOp) -> None:
-    if isinstance(u.arg, Box): return self.store_box(u, u.arg)
-    buffer, index, value = u.src[:3]
-    gate = u.src[3] if len(u.src) > 3 else None
-    to = self.target(u)
-    mask = self.condition(gate, to)
+    if accesses_variable(u): return self.assign(u)
+    if u in self.boxes: return self.store_box(u, self.boxes[u])
+    value, to = u.src[2], self.target(u)
     # alone, a literal is float32
     text = self.typed(value) if value.op is Ops.CONST and value.dtype is dtypes.float64 else self.x(value, ANY, to)
-    if u.src[0].dtype.kind == "b":
-      text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
-    self.emit(f"tl.store({self.pointer(buffer, index, to)}, {text}{mask and f', mask={mask}'})")
+    if value.dtype.kind == "b": text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
+    self.emit(f"tl.store({self.pointer(u, to)}, {text}{self.mask(u, to)})")
 
   def atomic(self, u: UOp) -> None:
-    buffer, index, value = u.src[:3]
-    d = buffer.dtype
-    if d.itemsize < 4 and not (u.arg == "add" and d in (dtypes.float16, dtypes.bfloat16)):
-      raise self.refuse(u, f"CUDA has no atomic {u.arg} of {d}; a wider dtype has")
-    to = self.target(u)
-    mask = self.condition(u.src[3] if len(u.src) > 3 else None, to)
-    self.emit(
-      f"tl.atomic_{u.arg}({self.pointer(buffer, index, to)}, {self.whole(value, to)}{mask and f', mask={mask}'}, sem=\"relaxed\")"
-    )
+    dtype, to = u.src[0].dtype, self.target(u)
+    if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
+      raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
+    self.emit(f"tl.atomic_{u.arg}({self.pointer(u, to)}, {self.whole(u.src[2], to)}{self.mask(u, to)}, sem=\"relaxed\")")
 
   # ---- memory by descriptor
 
   def describe(self) -> None:
     """The descriptors that the kernel's accesses name."""
     for name, why in self.pointers.items(): self.emit(f"# {name} goes by pointers: {why}")
-    for u in self.uops:
-      if not isinstance(u.arg, Box): continue
-      key, ds = (u.src[0], u.arg.layout), u.arg.dims
-      if key in self.descriptors: continue
-      self.descriptors[key] = name = self.fresh("desc")
-      parts = [sizes(d.size for d in ds), sizes(d.stride for d in ds), sizes(d.block for d in ds)]
-      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, {', '.join(parts)})")
+    for u, box in self.boxes.items():
+      if (u.src[0], box.layout) in self.descriptors: continue
+      self.descriptors[u.src[0], box.layout] = name = self.fresh("desc")
+      parts = ", ".join(map(sizes, zip(*box.layout)))
+      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, {parts})")
 
-  def corner(self, u: UOp, box: Box) -> str:
-    """Where a block begins, along each dimension: ints of 32 bits."""
-    atoms = u.src[1 if u.op is Ops.LOAD else 2:]
-    def times(x: UOp, k: int) -> str:
-      text = f"{self.x(x, ATOM)}.to(tl.int32)" if x.dtype.itemsize > 4 else self.x(x, MUL)
-      return text if k == 1 else f"{text}*{k}"
+  def corner(self, u: UOp, box: Box) -> tuple[str, str]:
+    """The descriptor of an access, and where its block begins along each dimension."""
+    parts = ", ".join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)
+    return self.descriptors[u.src[0], box.layout], f"[{parts}]"
 
-    parts = [
-      " + ".join([times(atoms[i], k) for i, k in d.terms] + ([str(d.start)] if d.start or not d.terms else [])) for d in box.dims
-    ]
-    return f"[{', '.join(parts)}]"
-
-  def load_box(self, u: UOp, box: Box) -> Text:
-    text = f"{self.descriptors[u.src[0], box.layout]}.load({self.corner(u, box)})"
-    axes, wanted = box.axes, self.axes(frozenset(box.axes))
-    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(self.padded[i] for i in axes)})"
-    if axes != wanted: text = self.permuted(text, [axes.index(i) for i in wanted])
-    return (f"{text} != 0", CMP) if u.dtype.kind == "b" else (text, ATOM)
+  def load_box(self, u: UOp, box: Box) -> str:
+    name, corner = self.corner(u, box)
+    text = f"{name}.load({corner})"
+    if len(box.axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(self.padded[i] for i in box.axes)})"
+    return permuted(text, [box.axes.index(i) for i in self.axes(frozenset(box.axes))])
 
   def store_box(self, u: UOp, box: Box) -> None:
-    axes, to = box.axes, frozenset(box.axes)
-    text, wanted = self.whole(u.src[1], to), self.axes(to)
-    if axes != wanted: text = self.permuted(text, [wanted.index(i) for i in axes])
-    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(box.blocks)})"
+    name, corner = self.corner(u, box)
+    axes = self.axes(self.target(u))
+    text = permuted(self.whole(u.src[2], self.target(u)), [axes.index(i) for i in box.axes])
+    if len(axes) < len(box.dims): text = f"tl.reshape({text}, {sizes(dim.block for dim in box.dims)})"
     if u.src[0].dtype.kind == "b": text = f"({text}).to(tl.int8)"
-    self.emit(f"{self.descriptors[u.src[0], box.layout]}.store({self.corner(u, box)}, {text})")
+    self.emit(f"{name}.store({corner}, {text})")
 
-  # ---- scans and sorts
+  # ---- scans, sorts and reductions
+
+  def combiner(self, fn: BinaryOps, dtype: DType) -> str:
+    """A helper that combines two values."""
+    return self.use(f"_{fn.name.lower()}{'_nan' if dtype.kind == 'f' and fn in (BinaryOps.MAX, BinaryOps.MIN) else ''}")
 
   def scan(self, u: UOp) -> Text:
     fn, axis, reverse = u.arg
-    value, d, to = u.src[0], u.dtype, self.dims[u]
-    text = self.whole(value, to)
-    if reverse and self.padded[axis] != self.sizes[axis]:   # the lanes added come first
-      text = f"tl.where({self.masks(to, to, frozenset((axis,)))[0]}, {text}, {constant(d, identity(fn, d))[0]})"
-    name = f"_{fn.name.lower()}_nan" if d.kind == "f" and fn in (BinaryOps.MAX, BinaryOps.MIN) else f"_{fn.name.lower()}"
-    back = ", reverse=True" if reverse else ""
-    at = self.axes(to).index(axis)
-    if fn is BinaryOps.ADD and d.itemsize >= 4: return (f"tl.cumsum({text}, {at}{back})", ATOM)
-    return (f"tl.associative_scan({text}, {at}, {self.use(name)}{back})", ATOM)
+    dtype, to = u.dtype, self.dims[u]
+    text = self.whole(u.src[0], to)
+    if reverse: text = self.filled(text, (axis,), to, constant(dtype, identity(fn, dtype))[0])   # the lanes added come first
+    dim, back = self.axes(to).index(axis), ", reverse=True" if reverse else ""
+    if fn is BinaryOps.ADD and dtype.itemsize >= 4: return (f"tl.cumsum({text}, {dim}{back})", ATOM)
+    return (f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM)
 
   def sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order. Triton sorts along the last dimension."""
     axis, descending = u.arg
-    value, d, to = u.src[0], u.dtype, self.dims[u]
+    dtype, to = u.dtype, self.dims[u]
+    keys = dtype if dtype.kind != "f" and dtype.itemsize >= 4 else dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
+    text = self.whole(u.src[0], to)
+    if dtype.kind == "f": text = f"{self.use(f'_sort_key_{keys.name}')}({text}, {descending})"
+    elif keys is not dtype: text = to_int32(text)
+    text = self.filled(text, (axis,), to, str(dtypes.min(keys) if descending else dtypes.max(keys)))
     axes = self.axes(to)
-    text, keys = self.whole(value, to), d
-    if d.kind == "f":
-      keys = dtypes.int64 if d.itemsize > 4 else dtypes.int32
-      text = f"{self.use(f'_sort_key_{keys.name}')}({text}, {bool(descending)})"
-    elif d.itemsize < 4: text, keys = f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)", dtypes.int32
-    if self.padded[axis] != self.sizes[axis]:
-      last = dtypes.min(keys) if descending else dtypes.max(keys)
-      text = f"tl.where({self.masks(to, to, frozenset((axis,)))[0]}, {text}, {last})"
-    order = [i for i in range(len(axes)) if axes[i] != axis] + [axes.index(axis)]
-    moved = order != list(range(len(axes)))
-    if moved: text = self.permuted(text, order)
-    text = f"tl.sort({text}, {len(axes) - 1}, {bool(descending)})"
-    if moved: text = self.permuted(text, [order.index(i) for i in range(len(axes))])
-    if d.kind == "f": text = f"{self.use(f'_from_sort_key_{keys.name}')}({text})"
-    elif keys is not d: text += f".to({triton_type(d)})" if d.kind != "b" else " != 0"
-    return (text, CMP if d.kind == "b" else ATOM)
-
-  # ---- reductions
+    order = sorted(range(len(axes)), key=lambda i: axes[i] == axis)
+    text = f"tl.sort({permuted(text, order)}, {len(axes) - 1}, {descending})"
+    text = permuted(text, [order.index(i) for i in range(len(axes))])
+    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
+    return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
-    """Whether a value is certainly zero in the lanes added to an axis."""
+    """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""
     while u.op is Ops.CAST: u = u.src[0]
-    if isinstance(u.arg, Box): return axis in u.arg.axes
-    return (
-      u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and (len(u.src) < 4 or u.src[3].arg == 0)
-    )
+    return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and loads_zero(u)
 
   def reduce(self, u: UOp) -> Text:
+    if is_dot(u): return self.dot(u)
     fn, ids = u.arg
-    value, d = u.src[0], u.dtype
-    to = self.target(u)
+    value, dtype, to = u.src[0], u.dtype, self.target(u)
     text = self.whole(value, to)
-    prec = ATOM if text == self.x(value) and self.text.get(value, ("", ATOM))[1] == ATOM else ANY
-    extra = frozenset(
-      i for i in ids if self.padded[i] != self.sizes[i] and not (fn is BinaryOps.ADD and self.zero_outside(value, i))
-    )
-    if extra:
-      mask = " & ".join(self.masks(to, to, extra))
-      text, prec = f"tl.where({mask}, {text}, {constant(d, identity(fn, d))[0]})", ATOM
-    if d.kind == "b":   # as ints
-      fn = FUNCTIONS[fn].boolean or fn
-      text = f"{text if prec == ATOM else f'({text})'}.to(tl.int32)"
+    added = [i for i in ids if self.ragged(i) and not (fn is BinaryOps.ADD and self.zero_outside(value, i))]
+    text = self.filled(text, added, to, constant(dtype, identity(fn, dtype))[0])
+    if dtype.kind == "b": fn, text = FUNCTIONS[fn].boolean or fn, f"{text}.to(tl.int32)" if added else to_int32(text)
     axes = self.axes(to)
-    for i in reversed([i for i in axes if i in ids]):
-      text = self.reduced(fn, d, text, axes.index(i))
-    if d.kind == "b": return (f"{text} != 0", CMP)
-    return (f"{text}.to({triton_type(d)})" if d.kind in "iu" and d.itemsize < 4 else text, ATOM)
+    for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
+    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM)
 
-  def reduced(self, fn: BinaryOps, d: DType, text: str, axis: int) -> str:
+  def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
     if fn is BinaryOps.ADD: return f"tl.sum({text}, {axis})"
-    if fn in (BinaryOps.MAX, BinaryOps.MIN):
-      name = fn.name.lower()
-      # tl.max leaves NaN out
-      return f"tl.reduce({text}, {axis}, {self.use(f'_{name}_nan')})" if d.kind == "f" else f"tl.{name}({text}, {axis})"
-    if fn is BinaryOps.XOR and d.kind != "b": return f"tl.xor_sum({text}, {axis})"
-    return f"tl.reduce({text}, {axis}, {self.use(f'_{fn.name.lower()}')})"
+    if fn is BinaryOps.XOR and dtype.kind != "b": return f"tl.xor_sum({text}, {axis})"
+    if fn in (BinaryOps.MAX, BinaryOps.MIN) and dtype.kind != "f": return f"tl.{fn.name.lower()}({text}, {axis})"
+    return f"tl.reduce({text}, {axis}, {self.combiner(fn, dtype)})"   # tl.max leaves NaN out
 
   def dot(self, u: UOp) -> Text:
-    a, b = u.src[:2]
-    k = u.arg[1]
-    (m,), (n,) = self.dims[a] - {k}, self.dims[b] - {k}
-    left, right = self.factor(a, (m, k), k), self.factor(b, (k, n), k)
-    more = ""
-    if len(u.src) > 2: more = f", {self.x(u.src[2])}"
-    if a.dtype is dtypes.float32:
-      tf32 = config.allow_tf32 if self.renderer.allow_tf32 is None else self.renderer.allow_tf32
-      more += f', input_precision="{"tf32" if tf32 else "ieee"}"'
-    if a.dtype in FP8: more += ", max_num_imprecise_acc=0"   # the chip's own sums have 14 bits
-    if u.dtype is dtypes.int32: more += ", out_dtype=tl.int32"
-    return (f"tl.dot({left}, {right}{more})", ATOM)
+    (a, b), (k,) = u.src[:2], u.arg[1]
+    parts = [self.factor(a, k, 1), self.factor(b, k, 0), *(self.x(s) for s in u.src[2:])]
+    if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
+    if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
+    if u.dtype is dtypes.int32: parts.append("out_dtype=tl.int32")
+    return (f"tl.dot({', '.join(parts)})", ATOM)
 
-  def factor(self, u: UOp, order: tuple[int, int], k: int) -> str:
-    """One side of a dot, its dimensions in ``order``, zero in the lanes added to axis ``k``."""
-    text = self.x(u)
-    if self.padded[k] != self.sizes[k] and not self.zero_outside(u, k):
-      text = f"tl.where({self.masks(self.dims[u], self.dims[u], frozenset((k,)))[0]}, {text}, {constant(u.dtype, 0)[0]})"
-    if self.axes(self.dims[u]) != list(order): text = f"tl.trans({text})"
-    if u.dtype in FP8: text = f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)"
-    return text
+  def factor(self, u: UOp, k: int, at: int) -> str:
+    """A factor of a dot, whose axis ``k`` is dimension ``at`` and has zeros in the lanes added to it."""
+    text, dims = self.x(u), self.dims[u]
+    if not self.zero_outside(u, k): text = self.filled(text, (k,), dims, zero(u.dtype))
+    if self.axes(dims)[at] != k: text = f"tl.trans({text})"
+    return f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)" if u.dtype in FP8 else text
+
+
+_ACCESSES = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
+_K = _TritonKernel
+_STATEMENTS: dict[Ops, Callable[[_TritonKernel, UOp], None]] = {
+  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate, Ops.STORE: _K.store,
+  Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_, Ops.ELSE: _K.else_,
+  Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
+# what a value's name begins with, and its text
+_VALUES: dict[Ops, tuple[str, Callable[[_TritonKernel, UOp], Text]]] = {
+  Ops.LOAD: ("val", _K.load), Ops.REDUCE: ("red", _K.reduce), Ops.SCAN: ("scan", _K.scan), Ops.SORT: ("sort", _K.sort),
+  Ops.ALU: ("alu", _K.alu), Ops.CAST: ("cast", _K.cast), Ops.BITCAST: ("cast", _K.bitcast)}

@@ -6,10 +6,9 @@ import keyword
 import math
 import re
 
-from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, MUL, Expressions, Text, constant
+from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
 from ntgrad.backends.cuda.facts import triton_type
-from ntgrad.backends.cuda.legalise import layout, terms
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.blocks import accesses_variable, gate_of, layout, terms
 from ntgrad.codegen.uop import Ops, UOp
 
 _TAKEN = re.compile(
@@ -21,116 +20,79 @@ _TAKEN = re.compile(
 class Variables(Expressions):
   """Accesses of DEFINE_LOCALs."""
 
-  blocks: list[int]
-
-  def emit(self, line: str) -> None: raise NotImplementedError
-  def fresh(self, prefix: str) -> str: raise NotImplementedError
-
   def variable(self, u: UOp) -> None:
     name = u.arg[0] if u.arg[0].isidentifier() and not _TAKEN.fullmatch(u.arg[0]) else self.fresh("var")
     self.text[u] = (name, ATOM)
-    for x in self.uops[self.uops.index(u) + 1:]:   # nothing to say where the first thing is that all of it is stored
-      if x.op in (Ops.LOOP, Ops.IF, Ops.WHILE): break
-      if x.op in (Ops.LOAD, Ops.STORE) and x.src[0] is u:
-        if x.op is Ops.STORE and len(x.src) < 4 and layout(u.arg[1], x.src[1]) == self.shapes[u]: return
-        break
-    self.blocks.append(math.prod(self.padded_shape(u)))
-    self.emit(f"{name} = tl.full({self.array(u)}, {constant(u.dtype, 0)[0]}, {triton_type(u.dtype)})")
+    if self.assigned_first(u): return
+    self.emit(f"{name} = tl.full({sizes(self.padded_shapes[u])}, {zero(u.dtype)}, {triton_type(u.dtype)})")
 
-  def array(self, u: UOp) -> str:
-    sizes = [str(n) for n in self.padded_shape(u)]
-    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+  def assigned_first(self, variable: UOp) -> bool:
+    """Whether all of a variable is stored before anything else is done with it, and outside of loops and conditions."""
+    for u in self.uops[self.at[variable] + 1:]:
+      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE): break
+      if accesses_variable(u) and u.src[0] is variable:
+        return u.op is Ops.STORE and gate_of(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
+    return False
 
-  def padded_shape(self, u: UOp) -> list[int]:
-    """A variable's sizes as Triton has them: those of the axes that go through it."""
-    sizes = [1 << (n - 1).bit_length() for n in self.shapes[u]]
-    for (v, d), axes in self.through().items():
-      if v is u: sizes[d] = max(sizes[d], *(self.padded[a] for a in axes))
-    return sizes
+  def chosen(self, u: UOp, dim: int) -> str:
+    """A condition: the elements that an access takes along a dimension with an index; broadcast along the other dimensions."""
+    places = self.places[u]
+    text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][dim]}) == {self.sum(places[dim].terms, places[dim].start)})"
+    return text if len(places) == 1 else f"{text}[{', '.join(':' if e == dim else 'None' for e in range(len(places)))}]"
 
   def read(self, u: UOp) -> Text:
     """A variable, its dimensions in the kernel's order."""
-    name = self.text[u.src[0]][0]
-    try: places = self.places(u)
-    except CompileError: return self.gathered(u)
-    order: list[int] = []
-    text = name
-    for d, (axis, index) in enumerate(places):
-      if axis is not None:
-        order.append(axis)
-        continue
-      dims = frozenset().union(*(self.dims.get(x, frozenset()) for x, _ in index))
-      if not dims: order.append(-1)
-      elif len(dims) == 1 and len(places) == 1:
-        order.append(*dims)
-        text = f"tl.gather({text}, {self.sum(index)}, {d})"
-      else: return self.gathered(u)
-    for d in reversed(range(len(places))):   # one element: the others are masked away
-      if order[d] != -1: continue
-      at = ", ".join(":" if e == d else "None" for e in range(len(order)))
-      here = f"(tl.arange(0, {self.padded_shape(u.src[0])[d]}) == {self.sum(places[d][1])})"
-      text = f"tl.sum(tl.where({here if len(order) == 1 else f'{here}[{at}]'}, {text}, {constant(u.dtype, 0)[0]}), {d})"
+    text, places = self.text[u.src[0]][0], self.places[u]
+    along = [frozenset[int]().union(*[self.dims[x] for x in place.terms]) for place in places]
+    if any(along):
+      if len(places) > 1 or len(along[0]) > 1: return self.gathered(u)
+      return (f"tl.gather({text}, {self.sum(places[0].terms, places[0].start)}, 0)", ATOM)
+    order = [place.axis for place in places]
+    for dim in reversed(range(len(places))):   # one element: the others are masked away
+      if order[dim] is not None: continue
+      text = f"tl.sum(tl.where({self.chosen(u, dim)}, {text}, {zero(u.dtype)}), {dim})"
       if u.dtype.kind == "b": text = f"({text} != 0)"
       elif u.dtype.itemsize < 4: text += f".to({triton_type(u.dtype)})"
-      del order[d]
-    wanted = self.axes(frozenset(order))
-    if wanted != order: text = self.permuted(text, [order.index(i) for i in wanted])
-    return (text, ATOM)
+      del order[dim]
+    return (permuted(text, [order.index(i) for i in self.axes(frozenset(i for i in order if i is not None))]), ATOM)
 
   def gathered(self, u: UOp) -> Text:
     """Elements of a variable at computed places: a gather from its elements in a row."""
-    atoms, c = terms(u.src[1])
-    dims = frozenset().union(*(self.dims.get(x, frozenset()) for x in atoms))
-    whole = [self.padded[i] for i in self.axes(dims)]
-    at = " + ".join(
-      [self.x(x, MUL, dims) + (f"*{k}" if k != 1 else "") for x, k in atoms.items()] + ([str(c)] if c or not atoms else [])
-    )
-    at, step, wide = f"({at})", 1, 1
-    parts: list[str] = []
-    # rows have gaps where sizes are padded
-    for n, size in reversed(list(zip(self.shapes[u.src[0]], self.padded_shape(u.src[0])))):
+    shape, padded = self.shapes[u.src[0]], self.padded_shapes[u.src[0]]
+    index, start = terms(u.src[1])
+    dims = frozenset[int]().union(*[self.dims[x] for x in index])
+    at, step, wide = f"({self.sum(index, start, dims)})", 1, 1
+    digits: list[str] = []
+    for n, size in zip(shape[::-1], padded[::-1]):   # rows have gaps where sizes are padded
       digit = f"{at} // {step} % {n}" if step > 1 else f"{at} % {n}"
-      parts.append(f"({digit})*{wide}" if wide > 1 else f"{digit}")
+      digits.insert(0, f"({digit})*{wide}" if wide > 1 else digit)
       step, wide = step*n, wide*size
-    same = list(self.shapes[u.src[0]]) == self.padded_shape(u.src[0])
-    flat = f"tl.minimum(tl.maximum({at}, 0), {wide - 1})" if same else f"({' + '.join(parts[::-1])})"
-    shape = f"({', '.join(map(str, whole))}{',' if len(whole) == 1 else ''})"
-    index = f"tl.reshape(tl.broadcast_to({flat}, {shape}), ({math.prod(whole)},))"
-    row = f"tl.reshape({self.text[u.src[0]][0]}, ({wide},))"
-    return (f"tl.reshape(tl.gather({row}, {index}, 0), {shape})", ATOM)
-
-  def permuted(self, text: str, order: list[int]) -> str:
-    return f"tl.trans({text})" if order == [1, 0] else f"tl.permute({text}, ({', '.join(map(str, order))}))"
-
-  def sum(self, index: list[tuple[UOp, int]]) -> str:
-    parts = [self.x(x, MUL) + (f"*{k}" if k != 1 else "") for x, k in index if not (x.op is Ops.CONST and x.arg == 0)]
-    return " + ".join(parts) or "0"
+    flat = f"tl.minimum(tl.maximum({at}, 0), {wide - 1})" if shape == padded else f"({' + '.join(digits)})"
+    block = self.shape(dims)
+    places = f"tl.reshape(tl.broadcast_to({flat}, {block}), ({math.prod(self.padded[i] for i in dims)},))"
+    return (f"tl.reshape(tl.gather(tl.reshape({self.text[u.src[0]][0]}, ({wide},)), {places}, 0), {block})", ATOM)
 
   def assign(self, u: UOp) -> None:
-    """STORE to a variable: where all of it is stored, the value takes its place."""
+    """STORE to a variable: to all of it, or the elements chosen by ``tl.where``. Raises CompileError for a scatter."""
     buffer, _, value = u.src[:3]
-    name = self.text[buffer][0]
-    places = self.places(u)
-    order = [axis for axis, _ in places if axis is not None]
+    name, gate, places = self.text[buffer][0], gate_of(u), self.places[u]
+    order = [place.axis for place in places if place.axis is not None]
     to = frozenset(order)
-    if not self.dims.get(value, frozenset()) <= to or len(to) != len(order):
-      raise self.refuse(u, "a value of other axes than its place")
-    masks = [self.x(u.src[3], AND, to)] if len(u.src) > 3 else []
-    if len(u.src) > 3 and not self.dims.get(u.src[3], frozenset()) <= to:
-      raise self.refuse(u, "a condition of other axes than its place")
-    text = self.whole(value, to) if len(order) == len(places) and not masks else self.x(value, ANY, to)
-    wanted = self.axes(to)
-    if wanted != order and self.dims.get(value, frozenset()):
-      text = self.permuted(self.whole(value, to), [wanted.index(i) for i in order])
-      masks = [self.permuted(self.whole(u.src[3], to), [wanted.index(i) for i in order])] if masks else []
-    if len(order) < len(places):   # some element, or row: the rest stays
-      at = ", ".join("None" if axis is None else ":" for axis, _ in places)
-      if order and self.dims.get(value, frozenset()): text = f"({text})[{at}]"
-      if order and masks and self.dims.get(u.src[3], frozenset()): masks = [f"({masks[0]})[{at}]"]
-      for d, (axis, index) in enumerate(places):
-        if axis is not None: continue
-        if any(self.dims.get(x, frozenset()) for x, _ in index): raise self.refuse(u, "a scatter into a variable")
-        here = f"(tl.arange(0, {self.padded_shape(buffer)[d]}) == {self.sum(index)})"
-        masks.append(here if len(places) == 1 else f"{here}[{', '.join(':' if e == d else 'None' for e in range(len(places)))}]")
+    if any(self.dims[x] for place in places for x in place.terms): raise self.refuse(u, "a scatter into a variable")
+    if not self.dims[value] <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place")
+    if gate is not None and not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
+    all_of = len(order) == len(places)
+    moves = self.axes(to) != order and bool(self.dims[value])
+    at = ", ".join("None" if place.axis is None else ":" for place in places)
+
+    def placed(v: UOp, text: str) -> str:
+      """A value with its dimensions as the variable has them."""
+      if moves: text = permuted(self.whole(v, to), [self.axes(to).index(i) for i in order])
+      return f"({text})[{at}]" if not all_of and order and self.dims[v] else text
+
+    text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
+    masks = [] if gate is None else [placed(gate, self.x(gate, AND, to))]
+    # of an element or row, the others do not change
+    masks += [self.chosen(u, dim) for dim, place in enumerate(places) if place.axis is None]
     if masks: text = f"tl.where({' & '.join(masks)}, {text}, {name})"
     if text != name: self.emit(f"{name} = {text}")

@@ -103,10 +103,9 @@ def compiled(s: Any, target: str) -> tuple[ProgramSpec, bytes, str]:
     from types import SimpleNamespace
 
     from ntgrad.backends.cuda import compiler as triton
-    from ntgrad.backends.cuda.descriptors import CAPABILITY
     from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
     number = triton.capability(target)
-    chip = replace(TARGET, local_memory=triton.shared_memory(number), descriptors=number >= CAPABILITY)
+    chip = replace(TARGET, local_memory=triton.shared_memory(number))
     renderer = TritonRenderer(chip, number)
     spec = s.spec(SimpleNamespace(renderer=renderer, name=target))
     return spec, triton.finished(triton.request(spec, target)).pack(), "py"

@@ -6,10 +6,9 @@ from typing import Any, Sequence
 import numpy as np
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
-from ntgrad.backends.cuda.descriptors import Box
-from ntgrad.backends.cuda.facts import TritonFacts
+from ntgrad.backends.cuda.facts import Facts
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen import index as ix
+from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
@@ -46,8 +45,8 @@ def source(kernel: Kernel, capability: int = 90) -> str: return rendered(kernel,
 
 def boxes(kernel: Kernel) -> dict[str, Any]:
   """For each param with a mark: its Box, or why it has none."""
-  facts = TritonFacts("k", linear(kernel), True, True)
-  return {**facts.pointers, **{u.src[0].arg[1]: u.arg for u in facts.uops if isinstance(u.arg, Box)}}
+  facts = Facts("k", pipeline.run(linear(kernel), TARGET, "floats", "dots"), True)
+  return {**facts.pointers, **{u.src[0].arg[1]: box for u, box in facts.boxes.items()}}
 
 
 def tiled(b: Builder, size: int, block: int, loop: bool = False) -> tuple[UOp, UOp]:

@@ -14,7 +14,7 @@ from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.additions import MOST_ADDITIONS, additions, is_float_sum, limit_additions
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ConfigError, VerifyError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import Linearizer
@@ -23,8 +23,9 @@ from ntgrad.codegen.printing import form_text, index_form
 from ntgrad.codegen.rewrite import rewrite, substitute
 from ntgrad.codegen.spec_forms import verify_form
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, UOpList
 from ntgrad.schedule import create_schedule
+from tests.support.linear import Lines
 from tests.support.statements import F32, Builder, at, for_, if_, run
 
 LANES = Target("lanes", lanes=8, cores=2, local_memory=1 << 20)
@@ -196,6 +197,60 @@ def test_a_statement_may_stand_in_loops_that_come_twice() -> None:
     np.testing.assert_array_equal(
       run(k, NumpyDevice(), [np.zeros((2, 4), np.float32)], opts)[0], np.full((2, 4), want, np.float32)
     )
+
+
+def test_floats() -> None:
+  """Rounded where it is stored, not between two operations; a choice between narrow values stays narrow."""
+  p = Lines()
+  half = dtypes.float16
+  out, x = p.buf(0, half, True), p.load(p.buf(1, half), 0)
+  y = p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, x, x), p.const(half, 0.5))
+  p.store(out, 0, p.alu(TernaryOps.WHERE, p.alu(BinaryOps.CMPLT, x, y), x, p.const(half, 2.0)))
+  p.store(out, 1, y)
+  uops = pipeline.run(p.uops, None, "floats", "floats")
+  verify_form("linear", uops)
+  values = [(u.op, u.arg, u.dtype) for u in uops if u.op in (Ops.ALU, Ops.CAST)]
+  assert values == [
+    (Ops.CAST, None, F32), (Ops.ALU, BinaryOps.MUL, F32), (Ops.ALU, BinaryOps.ADD, F32),
+    (Ops.ALU, BinaryOps.CMPLT, dtypes.bool), (Ops.ALU, TernaryOps.WHERE, half), (Ops.CAST, None, half)]
+
+
+def masked_products(dtype: DType, n: int = 16) -> UOpList:
+  """Two loops, each with acc + sum[k](x[i, k] * y[k, j] where k < 12)."""
+  p = Lines()
+  out, x, y = p.buf(0, F32, True), p.buf(1, dtype), p.buf(2, dtype)
+  i, j, k = (p.add(Ops.RANGE, dtypes.int32, (), (axis, n)) for axis in range(3))
+  def at(a: UOp, b: UOp) -> UOp: return p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, a, n), b)
+  left, right, place, inside = at(i, k), at(k, j), at(i, j), p.alu(BinaryOps.CMPLT, k, 12)
+  acc = p.acc(F32, 0.0)
+  for end in (4, 5):
+    loop = p.loop(0, end)
+    a, b = (p.cast(p.load(buffer, p.alu(BinaryOps.ADD, index, loop)), F32) for buffer, index in ((x, left), (y, right)))
+    product = p.alu(TernaryOps.WHERE, inside, p.alu(BinaryOps.MUL, a, b), p.const(F32, 0.0))
+    total = p.add(Ops.REDUCE, F32, (product,), (BinaryOps.ADD, (2,)))
+    acc = p.phi(acc, p.alu(BinaryOps.ADD, total, acc), loop)
+    p.end(loop)
+  p.store(out, place, acc)
+  return p.uops
+
+
+@pytest.mark.parametrize("dtype, fp8, factors", [
+  (dtypes.float16, False, dtypes.float16), (dtypes.float8_e4m3, True, dtypes.float8_e4m3), (dtypes.float8_e4m3, False, F32)])
+def test_dots(dtype: DType, fp8: bool, factors: DType) -> None:
+  """The factors as the target multiplies them, zero where the sum leaves them out, and the accumulator; valid in every loop."""
+  uops = pipeline.run(masked_products(dtype), Target("blocks", blocks=True, fp8_dots=fp8), "floats", "dots")
+  verify_form("linear", uops)
+  found = [u for u in uops if u.op is Ops.REDUCE]
+  assert [u.arg for u in found] == [("dot", (2,))] * 2
+  for u in found:
+    assert [s.dtype for s in u.src] == [factors, factors, F32] and u.src[2].op in (Ops.DEFINE_ACC, Ops.PHI)
+    assert all(s.arg is TernaryOps.WHERE and s.src[2].arg == 0 for s in u.src[:2])
+  first, bad = found[0], []
+  bad.append((first.replace((first.src[2], *first.src[1:])), "factors of one dtype and an accumulator of dtypes.float"))
+  bad.append((first.replace((*first.src, first.src[2])), "two factors and maybe an accumulator, got 4 sources"))
+  bad.append((first.replace(first.src, arg=("dot", 2)), r"the arg of a product of blocks is \('dot', \(axis id,\)\), got"))
+  for u, words in bad[factors is F32:]:
+    with pytest.raises(VerifyError, match=words): verify_form("linear", [*uops[:uops.index(first)], u])
 
 
 # ---- between the passes

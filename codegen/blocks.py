@@ -1,0 +1,240 @@
+"""Linear programs over blocks: the two passes of targets that have them, and what their renderers ask of such a program.
+
+    linear --floats, dots--> linear, with products of blocks
+
+Such a target computes with float32 and float64; its memory also has float16, bfloat16 and the fp8 dtypes.
+"""
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import combinations
+from typing import Callable, Iterable, Sequence
+
+from . import index as ix
+from .dtype import DType, dtypes
+from .uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, UOpList
+
+F32 = dtypes.float32
+FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
+NARROW = FP8 | {dtypes.float16, dtypes.bfloat16}
+DOT = "dot"   # in the place of a REDUCE's combiner: (a, b[, accumulator]), arg (DOT, (axis id,)) is a product of two blocks
+_SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
+_EFFECTS = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.SPECIAL, Ops.DEFINE_GLOBAL}
+# these have the dtype of memory, or of bits; arithmetic has float32
+_EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))
+
+
+# ---- passes
+
+def widen_floats(uops: Iterable[UOp]) -> UOpList:
+  """For targets with blocks: arithmetic on float16, bfloat16 and fp8 -> arithmetic on float32 between CASTs.
+
+  Values are rounded where they are stored, cast or taken as bits, not between two operations. A WHERE that chooses between narrow
+  values is one of narrow values still.
+
+      x:half = LOAD(..); y:half = x * x; STORE(.., y)   ->   x:half = LOAD(..); w:float = CAST(x); y:float = w * w;
+                                                             z:half = CAST(y); STORE(.., z)
+  """
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+  widened: dict[UOp, UOp] = {}   # narrow value -> its CAST, which follows it
+
+  def wide(u: UOp) -> UOp:
+    """A source as float32 where it is narrow, else as it is."""
+    n = new[u]
+    if n.dtype not in NARROW: return n
+    if n.op is not Ops.CONST: return widened.setdefault(n, n.cast(F32))
+    out.append(UOp.const(F32, n.arg))
+    return out[-1]
+
+  def cast(n: UOp, dtype: DType) -> UOp:
+    """A value in another dtype, by a CAST that stands here."""
+    if n.dtype is dtype: return n
+    out.append(UOp.unique(Ops.CAST, dtype, (n,)))
+    return out[-1]
+
+  for u in uops:
+    if u.op in _EXACT or not any(x.dtype in NARROW for x in (u, *u.src)):
+      n = u.replace(tuple([cast(new[s], s.dtype) for s in u.src]))
+    elif u.op is Ops.CAST:
+      n = wide(u.src[0])
+      if n.dtype is not u.dtype:
+        if u.dtype in NARROW and n.dtype.kind != "b": n = cast(n, F32)   # by way of float32
+        n = u.replace((n,))
+    elif u.arg is TernaryOps.WHERE and all(new[s].dtype in NARROW for s in u.src[1:]) and \
+        any(s.op is not Ops.CONST for s in u.src[1:]): n = u.replace(tuple([new[s] for s in u.src]))
+    else: n = u.replace(tuple([wide(s) for s in u.src]), dtype=F32 if u.dtype in NARROW else u.dtype)
+    new[u] = n
+    out.append(n)
+  return prune([x for n in out for x in (n, widened.get(n, n))])
+
+
+def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
+  """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
+
+  ``fp8`` says that the target multiplies fp8 values. The factors are those in memory, narrow ones too, and each varies with ``k``
+  and one other axis. A condition of the sum becomes one of each factor that is not 0 outside it anyway.
+
+      s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
+      ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
+  """
+  sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+  if len(sizes) < 3: return UOpList(uops)
+  axes, order = block_axes(uops), axis_order(uops)
+  uses = Counter(s for u in uops for s in u.src)
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+
+  def factors(u: UOp) -> list[UOp] | None:
+    """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
+    if (found := _product(u, fp8)) is None: return None
+    (k,), (*both, where) = u.arg[1], found
+    free = [axes[x] - {k} for x in both if k in axes[x]]
+    if [len(f) for f in free] != [1, 1] or free[0] == free[1] or where is not None and axes[where] != {k}: return None
+    ids = [i for f in free for i in f]
+    if min(sizes[i] for i in (*ids, k)) < _SMALLEST_DOT: return None
+    return [masked(x, where) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
+
+  def masked(x: UOp, where: UOp | None) -> UOp:
+    """A factor that is zero where the condition is false."""
+    if where is None or _zero_outside(x, where): return new[x]
+    zero = UOp.const(x.dtype, 0)
+    out.extend((zero, UOp.unique(Ops.ALU, x.dtype, (new[where], new[x], zero), TernaryOps.WHERE)))
+    return out[-1]
+
+  for u in uops:
+    n = u.replace(tuple([new[s] for s in u.src]))
+    if u.op is Ops.REDUCE and (found := factors(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(found), (DOT, u.arg[1]))
+    elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+      for x, acc in (u.src, u.src[::-1]):
+        dot = new[x]
+        if is_dot(dot) and len(dot.src) == 2 and uses[x] == 1 and axes[acc] == axes[x]: n = dot.replace((*dot.src, new[acc]))
+    new[u] = n
+    out.append(n)
+  return prune(out)
+
+
+def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, UOp | None] | None:
+  """The factors that a REDUCE adds products of, as they are in memory, and the condition outside which they count as zero. None
+  where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
+  value, where = u.src[0], None
+  if value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
+  if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
+  a, b = value.src
+  x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
+  if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
+    return x, y, where
+  return (a, b, where) if u.dtype is F32 else None
+
+
+def _zero_outside(x: UOp, where: UOp) -> bool:
+  """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
+  while x.op is Ops.CAST: x = x.src[0]
+  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_of(x)))
+
+
+def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda u: u.src) -> UOpList:
+  """Without the values that nothing reads, each node once, constants in front. ``sources`` tells what a node reads."""
+  used: set[UOp] = set()
+  for u in reversed(uops):
+    if u.op in _EFFECTS or u in used: used.update((u, *sources(u)))
+  return UOpList(u for u in sorted(dict.fromkeys(uops), key=lambda u: u.op is not Ops.CONST) if u in used)
+
+
+# ---- nodes
+
+def is_dot(u: UOp) -> bool: return u.op is Ops.REDUCE and u.arg[0] is DOT
+
+
+def gate_of(u: UOp) -> UOp | None:
+  """The condition under which a LOAD, STORE or ATOMIC accesses memory; None where it always does."""
+  gate = u.src[2 if u.op is Ops.LOAD else 3:][:1]
+  return gate[0] if gate else None
+
+
+def loads_zero(u: UOp) -> bool:
+  """Whether a LOAD gives 0 where its gate is false."""
+  return len(u.src) < 4 or u.src[3].op is Ops.CONST and u.src[3].arg == 0
+
+
+def accumulator(u: UOp) -> UOp:
+  """The DEFINE_ACC that a PHI assigns; any other node itself."""
+  while u.op is Ops.PHI: u = u.src[0]
+  return u
+
+
+def accesses_variable(u: UOp) -> bool:
+  """Whether a LOAD or STORE accesses a variable of the program, not memory."""
+  return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL
+
+
+def sources(u: UOp) -> tuple[UOp, ...]:
+  """What the text of a node names: not the index into a variable but its terms, as the variable's dimensions are told apart."""
+  return (u.src[0], *terms(u.src[1])[0], *u.src[2:]) if accesses_variable(u) else u.src
+
+
+# ---- axes and indices
+
+def block_axes(uops: Sequence[UOp]) -> defaultdict[UOp, frozenset[int]]:
+  """The TILE axes that each value varies with. An accumulator has those of what is assigned to it; a variable has none, its
+  accesses have."""
+  axes: defaultdict[UOp, frozenset[int]] = defaultdict(frozenset)
+  grown = True
+  while grown:
+    grown = False
+    for u in uops:
+      along = axes[u].union(*[axes[s] for s in sources(u)])
+      if u.op is Ops.RANGE: along = frozenset((u.arg[0],))
+      elif u.op is Ops.REDUCE: along = along.difference(u.arg[1])
+      for x in (u, accumulator(u)):
+        grown |= axes[x] != along
+        axes[x] = along
+  return axes
+
+
+def axis_order(uops: Sequence[UOp]) -> list[int]:
+  """One order of the TILE axes for the whole program: STOREs, then LOADs, put what moves further through memory first."""
+  later: dict[int, set[int]] = {u.arg[0]: set() for u in uops if u.op is Ops.RANGE}   # axis -> those that come after it
+  for kind in (Ops.STORE, Ops.LOAD):
+    for u in uops:
+      if u.op is not kind: continue
+      steps = sorted(((abs(k), x.arg[0]) for x, k in terms(u.src[1])[0].items() if x.op is Ops.RANGE), key=lambda t: -t[0])
+      for (s, a), (t, b) in combinations(steps, 2):
+        if s == t or a == b or a in later[b]: continue
+        for i, after in later.items():
+          if i == a or a in after: after |= {b} | later[b]
+  out: list[int] = []
+  while later:
+    out.append(next(i for i in later if not any(i in after for after in later.values())))
+    del later[out[-1]]
+  return out
+
+
+def terms(index: UOp) -> tuple[dict[UOp, int], int]:
+  """An index of the linear form as its terms (atom, factor) and constant: ``ix.linear``, through CASTs of ints."""
+  found: dict[UOp, int] = {}
+  constant = 0
+  left = [(index, 1)]
+  while left:
+    u, factor = left.pop()
+    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    parts, c = ix.linear(u)
+    constant += factor * c
+    for x, k in reversed(parts):
+      if x is not u: left.append((x, factor * k))
+      else: found[x] = found.get(x, 0) + factor * k
+  return found, constant
+
+
+def layout(size: int, index: UOp) -> tuple[int, ...] | None:
+  """The shape of an array of ``size`` elements of which an access at ``index`` takes every one: the sizes of its axes, the
+  outermost first."""
+  atoms, c = terms(index)
+  if c or any(x.op is not Ops.RANGE for x in atoms): return None
+  below = 1
+  shape: list[int] = []
+  for x, k in sorted(atoms.items(), key=lambda t: t[1]):
+    if k != below: return None
+    shape.insert(0, x.arg[1])
+    below *= x.arg[1]
+  return tuple(shape) if below == size else None
