@@ -77,6 +77,7 @@ def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
   """The box of a LOAD or STORE. Raises NoBox, saying why, where there is none."""
   load, itemsize = u.op is Ops.LOAD, u.src[0].dtype.itemsize
   if load and not loads_zero(u): raise NoBox("outside it, something else than 0 is read")
+  if any(align % UNIT for align in u.src[0].arg[3:]): raise NoBox(f"its memory begins at no multiple of {UNIT} bytes")
   rest, c = terms(u.src[1])
   rest = {x: k for x, k in rest.items() if k}
   if any(x.op is not Ops.RANGE and dims[x] for x in rest): raise NoBox("its index is not linear in the block's axes")

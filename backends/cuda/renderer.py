@@ -136,7 +136,8 @@ class _TritonKernel(Variables):
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
     options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
-    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), weight=1 + dots + len(text)/2000)
+    parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
+    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000)
 
   def largest(self) -> int:
     """Elements of the largest accumulator, or variable with a start value."""
