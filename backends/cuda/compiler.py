@@ -129,7 +129,8 @@ class Request:
     """Where the disk cache has it."""
     s = self.source
     return cache.key(
-      cache.version(), version(), s.text, self.name, s.signature, s.parts, self.target, self.num_warps, self.num_stages, self.fuses
+      cache.version(), version(), s.text, self.name, s.signature, s.parts,
+      self.target, self.num_warps, self.num_stages, self.fuses,
     )
 
   def fitting(self, make: Callable[[Request], Found]) -> Found:

@@ -8,6 +8,7 @@ tiles).
 from ntgrad.symbol import Symbol, block_size, cdiv
 
 from .apply import apply
+from .assess import check
 from .build import Config, Library, build, load
 from .function import function
 from .jagged import Jagged
@@ -27,6 +28,7 @@ __all__ = [
   "block_size",
   "build",
   "cdiv",
+  "check",
   "function",
   "jit",
   "load",

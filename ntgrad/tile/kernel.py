@@ -33,6 +33,7 @@ from ntgrad.lock import alone, lock
 from ntgrad.symbol import Symbol
 from ntgrad.tensor import Tensor as Lazy
 
+from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_grids
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
@@ -69,7 +70,7 @@ def make(
   sources = named(tensors, names)
   check_takes("make", arrangement, len(sources))
   try:
-    arranged = arrangement(*sources)
+    with asking() as asked: arranged = arrangement(*sources)
   except NtgradError as e:
     raise at_line(e, arrangement) from None
   arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged) if isinstance(arranged, (tuple, list)) else ()
@@ -85,6 +86,7 @@ def make(
     kernel_name or application.__name__,
     options(num_warps, num_stages, max_num_configs),
     output_dir,
+    asked,
   )
 
 
@@ -205,6 +207,7 @@ class TileKernel:
     name: str,
     settings: dict[str, Any],
     output_dir: str | None,
+    asked: Sequence[Assessment] = (),
   ):
     self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
     self.settings, self.output_dir = settings, output_dir
@@ -213,7 +216,7 @@ class TileKernel:
     self.given = [
       i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)
     ]  # the positional arguments of a call
-    self.check_grids()
+    self.assessed = [*same_grids(name, arranged), *asked]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.identity = fingerprint(name, source_of(application))
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
@@ -224,14 +227,9 @@ class TileKernel:
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
 
   # ---- shapes
-  def check_grids(self) -> None:
-    """The outermost levels are the same: as far as symbols tell."""
-    grids = [(t.name, t.levels[0]) for t in self.arranged if not is_scalar(t)]
-    for name, grid in grids[1:]:
-      first, want = grids[0]
-      if len(grid) != len(want) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(grid, want)):
-        raise ShapeError(f"{self.name}: the outermost level of {name} is {show(grid)}, that of {first} is {show(want)}; "
-                         "all parameters are arranged for the same grid")
+  def assessments(self) -> str:
+    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, and the line that asks for it."""
+    return "\n".join(map(str, self.assessed))
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
@@ -357,14 +355,18 @@ class TileKernel:
           f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
           "all parameters are arranged for the same grid"
         )
+    for asked in self.assessed: asked.check(self.name, values)
     if any(0 in p.arrangement.levels[0] for p in grids): return None
+    no_empty_tiles(self.name, parameters)
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
+    kernel = tracer.kernel()
+    dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     return Specialised(
-      self.name, tracer.kernel(), tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir, tracer.tf32
+      self.name, kernel, tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir, tracer.tf32
     )
 
   # ---- calling
@@ -415,8 +417,6 @@ def source_of(fn: Any) -> str:
   except (OSError, TypeError): return repr((fn.__code__.co_code, fn.__code__.co_consts))
 
 
-def is_scalar(t: Tensor) -> bool: return len(t.levels) == 1 and t.levels[0] == ()
-def show(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def constant(name: str, x: Any) -> Any:

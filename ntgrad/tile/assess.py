@@ -1,0 +1,171 @@
+"""Assessments: what a kernel assumes of sizes. Each is decided when the kernel is made, where symbols tell; else at a call."""
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping, Sequence
+
+from ntgrad.alias import caller
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.kernel import EFFECTS, Kernel
+from ntgrad.codegen.uop import Ops, UOp, toposort
+from ntgrad.symbol import Condition, Expr, Symbol, condition, evaluate, names_of
+
+from .place import Parameter
+from .tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Assessment:
+  """A condition on sizes (a bool where it is decided), what to say where it does not hold, and the line that asks for it."""
+  condition: bool | Condition
+  message: str
+  where: str = ""
+
+  def __str__(self) -> str:
+    at = f"  [{self.where}]" if self.where else ""
+    verdict = f"at a call: {self.condition}" if isinstance(self.condition, Condition) else "holds always"
+    return f"{verdict}; {self.message}{at}"
+
+  def check(self, kernel: str, values: Mapping[str, int]) -> None:
+    """Raises ShapeError where it does not hold for these values of symbols."""
+    if evaluate(self.condition, values): return
+    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
+    asked = f"; asked for at {self.where}" if self.where else ""
+    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
+
+
+_asked: ContextVar[list[Assessment] | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asking() -> Iterator[list[Assessment]]:
+  """The checks that an arrangement asks for in the block."""
+  found: list[Assessment] = []
+  token = _asked.set(found)
+  try: yield found
+  finally: _asked.reset(token)
+
+
+def check(condition_: Any, message: str = "") -> None:
+  """In an arrangement: the kernel runs only where sizes are so, ``tile.check(M % 32 == 0, "M must be a multiple of 32")``.
+
+  ``condition_`` is a comparison of Symbols and ints, or one of sympy. Where symbols decide it, that is done here; else it is checked
+  when the kernel is called, before anything is launched. Raises ShapeError where it can never hold, ArgumentError for what is no
+  condition, or outside of an arrangement.
+  """
+  found = _asked.get()
+  if found is None: raise ArgumentError("check: belongs in an arrangement, which make calls")
+  c = condition(condition_)
+  if c is False: raise ShapeError(f"check: {message or 'the condition'} never holds")
+  found.append(Assessment(c, message, caller()))
+
+
+# ---- grids
+
+def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
+  """That the outermost levels are the same. Raises ShapeError where they never are, or only where some tensor is square."""
+  grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
+  alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
+  out = []
+  for name, grid in grids[1:]:
+    first, want = grids[0]
+    said = f"the outermost level of {name} is {shown_shape(grid)}, that of {first} is {shown_shape(want)}"
+    if len(grid) != len(want): raise ShapeError(f"{kernel}: {said}; all parameters are arranged for the same grid")
+    for d, (a, b) in enumerate(zip(grid, want)):
+      same = a == b
+      if same is False: raise ShapeError(f"{kernel}: {said}; all parameters are arranged for the same grid")
+      pair = names_that_agree(a, b)
+      if pair: alike[representative(alike, pair[0])] = representative(alike, pair[1])
+      for t in arranged:
+        names = [s for s in t._source.shape if isinstance(s, Symbol) and s.is_name]
+        if len({representative(alike, s) for s in names}) < len(set(names)):
+          raise ShapeError(
+            f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to the "
+            "size of another dimension, or give both dimensions one name"
+          )
+      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}"))
+  return out
+
+
+def representative(alike: Mapping[Symbol, Symbol], s: Symbol) -> Symbol:
+  """The name that stands for all that must have the same value as ``s``."""
+  while s in alike and alike[s] is not s: s = alike[s]
+  return s
+
+
+def names_that_agree(a: Expr, b: Expr) -> tuple[Symbol, Symbol] | None:
+  """The two names that must have one value where two sizes are the same: M and N in ``cdiv(M, 16) == cdiv(N, 16)``."""
+  mine, theirs = names_of(a) - names_of(b), names_of(b) - names_of(a)
+  if not isinstance(a, Symbol) or len(mine) != 1 or len(theirs) != 1: return None
+  (m,), (n,) = mine, theirs
+  return (m, n) if a.subs({m: n}) == b else None
+
+
+def shown_shape(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+# ---- levels
+
+def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
+  """Raises ShapeError for a level or tile without elements in a program that is run."""
+  for p in parameters:
+    for n, level in enumerate(p.arrangement.levels[1:], 1):
+      if 0 in level:
+        raise ShapeError(
+          f"{kernel}: level {n} of {p.name} is {level}, for a tensor of shape {p.arrangement.source}: a program has nothing "
+          "to read there; call it only where there is, or tile without floor_mode"
+        )
+
+
+# ---- dimensions that an operation puts side by side
+
+def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor]) -> None:
+  """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
+
+  Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. Dimensions that are seen through windows which
+  overlap are longer than what goes through them, and are left out. Raises ShapeError.
+  """
+  by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of}
+  known: dict[int, list[bool]] = {}
+  for statement in body.effects:
+    seen: dict[UOp, tuple[Parameter, int]] = {}
+    for u in toposort((statement,)):
+      if u.op is not Ops.LOAD and u.op not in EFFECTS or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
+      p = by_slot.get(u.src[0].arg[0])
+      if p is None: continue
+      if p.slot not in known: known[p.slot] = tiled(p.arrangement)
+      for d, (i, size) in enumerate(zip(u.src[1].src, p.arrangement.source)):
+        if not i.ranges or not known[p.slot][d]: continue
+        other, e = seen.setdefault(i, (p, d))
+        there = other.arrangement.source[e]
+        if there != size and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
+          raise ShapeError(
+            f"{kernel}: dimension {e} of {other.name} has {there} elements, dimension {d} of {p.name} has {size}, and the "
+            "application goes through both with one index; give tensors that agree, or both dimensions names: Tensor(shape=('N',))"
+          )
+
+
+def named_size(t: Tensor, d: int) -> bool:
+  """Whether a dimension of a tensor was given a name or a number."""
+  return t._source.given[d] is not None
+
+
+def tiled(a: Arrangement) -> list[bool]:
+  """For each dimension of the source whether it is cut into pieces side by side, in order: no windows that overlap, no padding."""
+  levels, number = [], 0
+  for level in a.levels:
+    levels.append([ix.rng(number + d, n) if n else ix.ZERO for d, n in enumerate(level)])
+    number += len(level)
+  out = []
+  for i in a.pull(levels)[0]:
+    terms, c = ix.linear(i)
+    reach, fits = 1, c == 0
+    for t, k in sorted(terms, key=lambda tk: tk[1]):
+      fits = fits and t.op is Ops.RANGE and k >= reach
+      reach += k * ix.vmax(t)
+    out.append(fits)
+  return out
