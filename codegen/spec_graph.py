@@ -42,7 +42,7 @@ _FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the ar
   Ops.SHRINK: lambda s, a: len(a) == len(s) and all(len(p) == 2 and 0 <= p[0] <= p[1] <= n for p, n in zip(a, s)),
   Ops.FLIP: lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
   Ops.TILE: _tiles,
-  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and TRANSFORMS[Ops.TILE][0](*a) == s,
+  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and TRANSFORMS[Ops.TILE].shape(*a) == s,
 }
 
 
@@ -94,7 +94,7 @@ def _updates(u: UOp) -> str | None:
   for op, arg in u.arg:
     if op not in MOVEMENT or op in (Ops.PAD, Ops.EXPAND, Ops.UNTILE):
       return f"UPDATE by {op}; it takes movement that shows no element twice"
-    part = TRANSFORMS[op][0](part, arg)
+    part = TRANSFORMS[op].shape(part, arg)
   if len(u.src) == 3:
     if wrong := _index(2)(u): return wrong
     part = u.src[2].shape + part[1:]
