@@ -237,10 +237,10 @@ def check_accesses(kernel: Kernel) -> list[str]:
 
     if any(r not in env for u in access.where for r in u.ranges): continue
     gate = points(access.gate)
-    assert (points(ix.both(valid, *access.where)) == gate).all(), str(access)
+    assert (points(ix.both(valid, *access.where)) == gate).all(), access.chain()
     for mine, theirs, size in zip(at, access.index.src, access.param.shape):
-      assert (points(mine) == points(theirs))[gate].all(), str(access)
-      assert ((points(theirs) >= 0) & (points(theirs) < size))[gate].all(), str(access)
+      assert (points(mine) == points(theirs))[gate].all(), access.chain()
+      assert ((points(theirs) >= 0) & (points(theirs) < size))[gate].all(), access.chain()
   return as_is
 
 
