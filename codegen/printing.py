@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes, number_text
@@ -15,8 +15,15 @@ _INFIX: dict[Any, tuple[str, int]] = {  # sign, how strongly it binds
   BinaryOps.ADD: ("+", 8), BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7),
   BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5), BinaryOps.OR: ("|", 4),
   BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
+_PREFIX: dict[Any, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
 _CALL, _UNARY, _IF = 10, 9, 1
+_FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
+  Ops.ALU: lambda fn: fn.name.lower(),
+  Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
+  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' if a[2] else ''}]",
+  Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}]",
+  Ops.STAGE: lambda a: f"stage[{_axes(a)}]"}
 LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 
@@ -55,45 +62,32 @@ class Printer:
     fn, src = u.arg, u.src
     if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
     if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
-    if u.op is Ops.RANGE: return (f"a{fn[0]}", _CALL)
-    if u.op is Ops.LOAD: return (self.place(src[0], src[1], src[2] if len(src) > 2 else None), _CALL)
-    if u.op is Ops.REDUCE:
-      name = _REDUCE.get(fn[0], fn[0].name.lower())
-      return (f"{name}[{', '.join(f'a{i}' for i in fn[1])}]({self.text(src[0])})", _CALL)
-    if u.op is Ops.SCAN:
-      return (
-        f"scan[{_REDUCE.get(fn[0], fn[0].name.lower())}, a{fn[1]}{', reverse' if fn[2] else ''}]({self.text(src[0])})",
-        _CALL,
-      )
-    if u.op is Ops.SORT: return (f"sort[a{fn[0]}{', descending' if fn[1] else ''}]({self.text(src[0])})", _CALL)
-    if u.op is Ops.STAGE: return (f"stage[{', '.join(f'a{i}' for i in fn)}]({self.text(src[0])})", _CALL)
-    if u.op in (Ops.CAST, Ops.BITCAST):
-      if u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
-      to = dtype_name(u.dtype)
-      return (f"{to}({self.text(src[0])})" if u.op is Ops.CAST else f"bitcast[{to}]({self.text(src[0])})", _CALL)
-    if u.op is not Ops.ALU: return (f"{u.op.name}({', '.join(map(self.text, src))})", _CALL)
+    if u.op is Ops.RANGE: return (_axes(fn[:1]), _CALL)
+    if u.op is Ops.LOAD: return (self.place(u), _CALL)
+    if u.op is Ops.CAST and u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
     if fn is TernaryOps.WHERE:
       return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
-    if fn is UnaryOps.NEG: return (f"-{self.text(src[0], _UNARY + 1)}", _UNARY)
-    if fn is UnaryOps.NOT: return (f"~{self.text(src[0], _UNARY + 1)}", _UNARY)
-    if fn in _INFIX:
+    if fn in _PREFIX: return (f"{_PREFIX[fn]}{self.text(src[0], _UNARY + 1)}", _UNARY)
+    if u.op is Ops.ALU and fn in _INFIX:
       sign, strength = _INFIX[fn]
       left, right = src
       if fn is BinaryOps.ADD and u.dtype is dtypes.index:
         # c*(-1) + d and a + -1 read better as differences
         if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, strength)} - {-right.arg}", strength)
-        if _negative(left) and right.op is Ops.CONST and not _negative(right):
-          return (f"{self.text(right)} - {self.text(_negated(left), strength + 1)}", strength)
-        if _negative(right): return (f"{self.text(left, strength)} - {self.text(_negated(right), strength + 1)}", strength)
+        if _negative(left) and right.op is Ops.CONST: left, right = right, left
+        if _negative(right): sign, right = "-", ix.mul(right, -1)
       return (f"{self.text(left, strength)} {sign} {self.text(right, strength + 1)}", strength)
-    return (f"{fn.name.lower()}({', '.join(map(self.text, src))})", _CALL)
+    if u.op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if u.op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
+    else: name = _FUNCTION[u.op](fn) if u.op in _FUNCTION else u.op.name
+    return (f"{name}({', '.join(map(self.text, _operands(u)))})", _CALL)
 
-  def place(self, buffer: UOp, index: UOp, gate: UOp | None) -> str:
-    """``data1[a0, a1 if a1 < 3]``: an element, and the condition under which it is touched."""
+  def place(self, access: UOp) -> str:
+    """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
+    buffer, index, gate = access.src[0], access.src[1], _gate(access)
+    local = buffer.op is Ops.DEFINE_LOCAL
+    if local and not index.src and gate is None: return str(buffer.arg[0])
     at = ", ".join(self.text(i) for i in index.src)
-    if buffer.op is Ops.DEFINE_LOCAL and not at and gate is None: return str(buffer.arg[0])
-    name = buffer.arg[0] if buffer.op is Ops.DEFINE_LOCAL else buffer.arg[1]
-    return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+    return f"{buffer.arg[0 if local else 1]}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
 
   def condition(self, gate: UOp) -> str:
     """A condition, its parts joined by ``and``."""
@@ -103,15 +97,20 @@ class Printer:
 def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE): return ()
-  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(u.src[2] if len(u.src) > 2 else None))
+  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
   return u.src[:1] if u.op is Ops.STAGE else u.src
 
 
+def _gate(access: UOp) -> UOp | None:
+  """The condition under which a LOAD, STORE or ATOMIC is done; None for always."""
+  return (*access.src[3 if access.op in EFFECTS else 2:], None)[0]
+
+
+def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
+def _combiner(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
+
+
 def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
-
-
-def _negated(u: UOp) -> UOp:
-  return ix.mul(u, -1)
 
 
 def number(u: UOp) -> str:
@@ -222,18 +221,12 @@ def _uses(nodes: Sequence[UOp]) -> dict[UOp, int]:
 
 def _effect(printer: Printer, s: UOp) -> str:
   """A STORE or ATOMIC."""
-  place, value = printer.place(s.src[0], s.src[1], s.src[3] if len(s.src) > 3 else None), printer.text(s.src[2])
+  place, value = printer.place(s), printer.text(s.src[2])
   if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
-  sign, note = _mode(s.arg)
-  return f"{'' if is_variable(s.src[0]) else 'store '}{place} {sign} {value}{note}"
-
-
-def _mode(arg: Any) -> tuple[str, str]:
-  """How a STORE writes."""
-  if arg is None or arg == "tma": return "=", ""
-  if arg == "nt": return "=", "   # past the cache"
-  how, axes = arg
-  return ("+=" if how == "add" else "="), f"   # {', '.join(f'a{i}' for i in axes)} one after another"
+  how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)
+  note = "past the cache" if s.arg == "nt" else "" if axes is None else f"{_axes(axes)} one after another"
+  store = "" if is_variable(s.src[0]) else "store "
+  return f"{store}{place} {'+=' if how == 'add' else '='} {value}{'   # ' + note if note else ''}"
 
 
 def _worth_a_name(u: UOp) -> bool:
@@ -242,6 +235,3 @@ def _worth_a_name(u: UOp) -> bool:
   if u.op not in (Ops.ALU, Ops.CAST): return False
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
-
-
-__all__ = ["index_form", "body_lines", "Printer", "dtype_name"]
