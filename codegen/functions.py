@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
-from .dtype import DType, dtypes
+from .dtype import DType, Number, dtypes
 from .elementwise import binary, const, const_value, mul, negative, product, quotient, scalar, scaled, select, sub, unary, where
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
+Fn = UnaryOps | BinaryOps | TernaryOps
 # a node and the gradient of its value -> the gradient of one of its sources; or a node further down, and that one's
 Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
 
@@ -27,21 +28,21 @@ class Function:
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # what it is on bools, where that has another name
-  identity: Callable[[DType], Any] | None = None     # of a combiner: the value that leaves everything unchanged
+  identity: Callable[[DType], Number] | None = None  # of a combiner: the value that leaves everything unchanged
   gradient: Sequence[Rule | None] = ()                # a rule for each source; none: no slope anywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers"}
 
 
-def refusal(fn: Any, dtype: DType, name: str = "") -> str | None:
+def refusal(fn: Fn, dtype: DType, name: str = "") -> str | None:
   """Why a function, called ``name`` there, has no sources of a (scalar) dtype; None where it takes them."""
   takes = FUNCTIONS[fn].takes
   if dtype.kind in takes if isinstance(takes, str) else dtype is takes: return None
   return f"{name or fn} takes {_WORDS[takes] if isinstance(takes, str) else takes.name}, got {dtype}"
 
 
-def identity(combiner: BinaryOps, dtype: DType) -> Any:
+def identity(combiner: BinaryOps, dtype: DType) -> Number:
   """The value that a combiner leaves everything unchanged with. Raises KeyError for a function that combines nothing."""
   found = FUNCTIONS[combiner].identity
   if found is None: raise KeyError(combiner)
@@ -94,10 +95,10 @@ def _extreme(i: int) -> Rule:
 
 
 # ---- the table
-def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1
+def _all_ones(d: DType) -> Number: return dtypes.max(d) if d.kind in "bu" else -1
 
 
-FUNCTIONS: dict[Any, Function] = {
+FUNCTIONS: dict[Fn, Function] = {
   UnaryOps.NEG: Function(gradient=(lambda u, g: negative(g),)),
   UnaryOps.RECIP: Function(5, takes="f", gradient=(_recip,)),
   UnaryOps.SQRT: Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),

@@ -6,16 +6,17 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes, number_text
+from .functions import Fn
 from .kernel import EFFECTS, Kernel, inner, is_variable
 from .parts import Mark, Parts
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, toposort
 
-_INFIX: dict[Any, tuple[str, int]] = {  # sign, how strongly it binds
+_INFIX: dict[Fn, tuple[str, int]] = {  # sign, how strongly it binds
   BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),
   BinaryOps.ADD: ("+", 8), BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7),
   BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5), BinaryOps.OR: ("|", 4),
   BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
-_PREFIX: dict[Any, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
+_PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
 _CALL, _UNARY, _IF = 10, 9, 1
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg

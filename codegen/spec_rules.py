@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from .dtype import DType, dtypes, held
+from .dtype import DType, Number, dtypes, held
 from .errors import VerifyError
 from .functions import COMBINERS, FUNCTIONS, refusal
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList
@@ -85,7 +85,7 @@ def spreads(dtype: DType, element: DType, count: int) -> bool:
   return dtype.scalar() is element and dtype.count in (1, count)
 
 
-def python_type(dtype: DType) -> type:
+def python_type(dtype: DType) -> type[Number]:
   """The type of a dtype's constants."""
   return {"f": float, "b": bool}.get(dtype.kind, int)
 
