@@ -163,7 +163,7 @@ class _Derivation:
     lo, hi = ix.bounds(rest)
     size = hi - lo + 1
     self.resize({d: (lo, most + size)})
-    self.split(d, terms, [ix.sub(rest, lo)], size, math.gcd(*(k for _, k in terms)), moved=True)
+    self.split(d, terms, [ix.sub(rest, lo)], size, math.gcd(*(k for _, k in terms)), shift_inwards=True)
 
   def separate(self, d: int) -> None:
     """k*(x // n) + y, where nothing else shares axes with y, is a dimension for each: x // n and y."""
@@ -180,14 +180,14 @@ class _Derivation:
     self.split(d, shared, [_sum(alone)] if alone else [], 1 + sum(ix.vmax(t) * k for t, k in alone), stride)
 
   def split(
-    self, d: int, terms: Sequence[tuple[UOp, int]], inner: list[UOp], size: int, stride: int, moved: bool = False
+    self, d: int, terms: Sequence[tuple[UOp, int]], inner: list[UOp], size: int, stride: int, shift_inwards: bool = False
   ) -> None:
     """Dimension ``d``, (n) -> (windows, size): ``terms``, over ``stride``, is the window and ``inner`` the element in it; without
     ``inner`` (windows)."""
     n = len(self.index)
     sizes, strides = [1] * n, [1] * n
     sizes[d], strides[d] = size, stride
-    self.arr = self.arr.tile(sizes, strides, moved=moved).ravel()
+    self.arr = self.arr.tile(sizes, strides, shift_inwards=shift_inwards).ravel()
     gone = tuple(n + e for e in range(n) if e != d or not inner)
     if gone: self.arr = self.arr.squeeze(gone)
     self.index[d] = _sum([(t, k // stride) for t, k in terms])

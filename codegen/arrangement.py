@@ -110,15 +110,15 @@ class Arrangement:
     return self.view.pull([ix.const(i) if isinstance(i, int) else i for level in indices for i in level])
 
   @property
-  def once(self) -> bool:
-    """Whether no element of the source comes twice: no two windows share one, and nothing is expanded."""
+  def injective(self) -> bool:
+    """Whether no element of the source is seen twice: no two windows share one, and nothing is expanded."""
     shapes = self.view.shapes
     for (op, arg), before, after in zip(self.view.steps, shapes, shapes[1:]):
       if op is Ops.EXPAND and before != after: return False
       if op is not Ops.TILE: continue
-      for (size, stride, gap, *moved), count in zip(arg, after):
+      for (size, stride, gap, *shifted), count in zip(arg, after):
         common = math.gcd(stride, gap)   # windows i and i + n share one where n * stride is a multiple of gap below size * gap
-        if moved or (gap // common < count and stride // common < size): return False
+        if shifted or (gap // common < count and stride // common < size): return False
     return True
 
   def elements(self) -> Numbers:
@@ -187,13 +187,13 @@ class Arrangement:
   # ---- meta-operations
 
   def tile(self, shape: Ints, strides: Ints | None = None, dilation: Ints | None = None, floor_mode: bool = False,
-           moved: bool = False, level: int = 0) -> Arrangement:
+           shift_inwards: bool = False, level: int = 0) -> Arrangement:
     """(d, …) -> (tiles, …) and within it (shape, …): a new level of windows.
 
-    ``shape`` -1 takes a whole dimension. ``strides`` from a window to the next (default, or -1: the tile's size), ``dilation``
-    from an element to the next (default 1). A partial last window counts, its outside elements not being valid. With
-    ``floor_mode`` it does not count; with ``moved`` it is moved back until it lies inside, over elements that the window before
-    it has too.
+    ``shape`` -1 takes a whole dimension. ``strides`` is from one window to the next (default, or -1: the tile's size),
+    ``dilation`` from one element of a window to the next (default 1). A partial last window counts; its elements outside are not
+    valid. ``floor_mode`` leaves it out. ``shift_inwards`` moves it back until it lies inside, where it shares elements with the
+    window before it.
     """
     dims = self._dims("tile", level)
     n = len(dims)
@@ -202,18 +202,18 @@ class Arrangement:
     gaps = _ints("tile", 1 if dilation is None else dilation, n, "dilation")
     if any(v < 1 for v in (*sizes, *steps, *gaps)):
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {sizes}, {steps}, {gaps}")
-    if floor_mode and moved:
-      raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (moved), not both")
+    if floor_mode and shift_inwards:
+      raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (shift_inwards), not both")
     counts, pads, specs = [], [], []
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       rest = d - (size - 1) * gap - 1
       count = windows(d, size, stride, gap) if floor_mode else max(windows(d, size, stride, gap, True), 1) if d else 0
-      if floor_mode and count < 1 or moved and rest < 0:
+      if floor_mode and count < 1 or shift_inwards and rest < 0:
         raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
       over = max((count - 1) * stride - rest, 0)
       counts.append(count)
-      pads.append((0, 0 if moved else over))
-      specs.append((size, stride, gap, True) if moved and over else (size, stride, gap))
+      pads.append((0, 0 if shift_inwards else over))
+      specs.append((size, stride, gap, True) if shift_inwards and over else (size, stride, gap))
     view, first = self.view, self._start(level)
     if any(p != (0, 0) for p in pads): view = view.then(Ops.PAD, self._whole(level, pads, lambda _: (0, 0)))
     view = view.then(Ops.TILE, self._whole(level, specs, lambda _: (1, 1, 1)))
@@ -222,8 +222,8 @@ class Arrangement:
       order = (*range(first + n), *range(rank + first, rank + first + n), *range(first + n, rank))
       view = view.then(Ops.PERMUTE, (*order, *(i for i in range(2 * rank) if i not in order)))
       view = view.then(Ops.RESHAPE, Regrouped.of([*_alone(view.shape[:rank + n]), *[(1, ())] * (rank - n)]))
-    given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "moved": moved}
-    usual = {"strides": sizes, "dilation": (1,) * n, "floor_mode": False, "moved": False}
+    given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "shift_inwards": shift_inwards}
+    usual = {"strides": sizes, "dilation": (1,) * n, "floor_mode": False, "shift_inwards": False}
     options = [f"{name}={value}" for name, value in given.items() if value != usual[name]]
     return self._step(view, level, [tuple(counts), sizes], "tile", sizes, *options)
 

@@ -23,8 +23,7 @@ Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
 class Function:
   """What is true of a function wherever it is computed."""
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
-  # how many ALU operations it counts as where the scheduler would compute it twice
-  again: int = 1
+  recompute: int = 1                                 # ALU operations that it counts as where a kernel would compute it again
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # what it is on bools, where that has another name

@@ -90,9 +90,9 @@ def windows(d: int, size: int, stride: int, dilation: int, partial: bool = False
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   n, out = len(shape), []
-  for d, (size, stride, dilation, *moved) in enumerate(arg):
+  for d, (size, stride, dilation, *shifted) in enumerate(arg):
     start = ix.mul(idx[d], stride)
-    if moved: start = ix.least(start, shape[d] - (size - 1) * dilation - 1)
+    if shifted: start = ix.least(start, shape[d] - (size - 1) * dilation - 1)
     out.append(ix.add(start, ix.mul(idx[n + d], dilation)))
   return tuple(out), ix.TRUE
 
