@@ -44,9 +44,9 @@ def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
   return got
 
 
-def full_key(key: Any, n: int) -> tuple[Any, ...]:
-  """An indexing key with one entry for each of ``n`` dimensions (and each None): the Ellipsis filled in, whole dimensions at the
-  end."""
+def full_key(key: object, n: int) -> tuple[Any, ...]:
+  """An indexing key with one entry for each of ``n`` dimensions (and each None): whole dimensions for the Ellipsis, or
+  at the end. An entry may be anything that stands for an index."""
   keys = key if isinstance(key, tuple) else (key,)
   dots = sum(k is Ellipsis for k in keys)
   given = sum(k is not None and k is not Ellipsis for k in keys)
@@ -56,7 +56,7 @@ def full_key(key: Any, n: int) -> tuple[Any, ...]:
   return (*keys[:at], *[slice(None)] * (n - given), *keys[at + 1:])
 
 
-def key_text(key: Any, called: bool = False) -> str:
+def key_text(key: object, called: bool = False) -> str:
   """A key as written: between brackets, or as an argument of a call."""
   if key is Ellipsis: return "..."
   if isinstance(key, slice):

@@ -48,7 +48,7 @@ def _rebuild(name: str, count: int) -> DType:
 
 
 class dtypes:
-  """The dtypes by name, and what one can ask of them. ``kind`` is b, i, u or f as in numpy."""
+  """The dtypes by name, and questions about them. ``kind`` is b, i, u or f as in numpy."""
   bool = DType("bool", "bool", "b", 1, 0, np.bool_)
   int8 = DType("int8", "char", "i", 1, 1, np.int8)
   uint8 = DType("uint8", "uchar", "u", 1, 2, np.uint8)
@@ -83,7 +83,7 @@ class dtypes:
 
   @staticmethod
   def of(x: Any) -> DType:
-    """The dtype that a name, numpy dtype or DType means. Raises DTypeError for one that ntgrad does not have."""
+    """The dtype that a name, a Python type, a numpy dtype or a DType stands for. Raises DTypeError for any other."""
     if isinstance(x, DType): return x
     if isinstance(x, str):
       if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
@@ -125,20 +125,21 @@ _by_np = {d.np: d for d in dtypes.all}
 
 
 def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-  """An array as a float dtype of less than 32 bits, rounded once, to nearest even (ml_dtypes rounds doubles twice, by way of
-  float32)."""
+  """An array as a float dtype of less than 32 bits, rounded once, to nearest even. (ml_dtypes rounds doubles twice, first to
+  float32.)"""
   with np.errstate(over="ignore"):
     if dtype is dtypes.float16 or (x.dtype.kind == "f" and x.dtype.itemsize <= 4): return x.astype(dtype.np)
     x = x.astype(np.float64)
     f = x.astype(np.float32)
     back = f.astype(np.float64)
-    bits = f.view(np.int32)   # float32 rounded to odd: what was cut off stays seen in the last bit
+    bits = f.view(np.int32)   # float32 rounded to odd: the last bit says that something was cut off
     odd = np.where((back != x) & (x == x), (bits - (np.abs(back) > np.abs(x))) | 1, bits).astype(np.int32)
     return odd.view(np.float32).astype(dtype.np)
 
 
 def held(value: Any, dtype: DType) -> Number:
-  """What an element of a dtype has of a number, as a Python number: ints wrap, floats are rounded once, to nearest even."""
+  """The number that an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest
+  even."""
   if dtype.kind == "f":
     if type(value) is int and -(1 << 63) <= value < 1 << 64 and dtype.itemsize < 8:   # not by way of a double
       value = np.array(value)
@@ -156,7 +157,7 @@ def held(value: Any, dtype: DType) -> Number:
 
 
 def number_text(value: Number, dtype: DType) -> str:
-  """A constant, told as shortly as its dtype lets it: ``0.1`` for what float32 has of that."""
+  """The shortest text that the dtype reads back as the same value: ``0.1`` for the float32 nearest to it."""
   return str(np.array(value, dtype.np)) if dtype.kind == "f" else str(value)
 
 

@@ -1,7 +1,7 @@
-"""Makers of the tensor graph's elementwise nodes: each stores the shape and device it knows on the node, so that nothing has to
-find them again.
+"""Constructors of the tensor graph's elementwise nodes: each stores the shape and device, which it knows, on the node, so that
+they are not computed again.
 
-They trust their arguments: nodes of one shape, and of one dtype where the function takes that.
+They do not check their arguments: nodes of one shape, and of one dtype where the function takes that.
 """
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def quotient(a: UOp, b: UOp) -> UOp:
 
 
 def negative(a: UOp) -> UOp:
-  """-a; of a negative value that which it is made of."""
+  """-a, where -(-a) is a."""
   v = const_value(a)
   if v is not None: return const(-v, a.dtype, a.shape)
   return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)

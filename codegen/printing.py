@@ -11,7 +11,7 @@ from .kernel import EFFECTS, Kernel, inner, is_variable
 from .parts import Mark, Parts
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, toposort
 
-_INFIX: dict[Fn, tuple[str, int]] = {  # sign, how strongly it binds
+_INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
   BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),
   BinaryOps.ADD: ("+", 8), BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7),
   BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5), BinaryOps.OR: ("|", 4),
@@ -34,14 +34,15 @@ def dtype_name(d: DType) -> str:
 
 
 class Printer:
-  """Expressions as text. ``named`` writes a text down on a line of its own and gives it a name: what is long has one."""
+  """Expressions as text. ``named``, where given, writes a text on a line of its own and returns a name for it: the text of a node
+  longer than LONGEST is replaced by such a name."""
 
   def __init__(self, named: Callable[[str], str] | None = None):
     self.named = named
-    self.known: dict[UOp, tuple[str, int]] = {}   # the text of each node so far, and how strongly it binds
+    self.known: dict[UOp, tuple[str, int]] = {}   # the text of each node so far, and its precedence
 
   def text(self, u: UOp, least: int = 0) -> str:
-    """``u``, in brackets where it binds more loosely than ``least``."""
+    """``u``, in brackets where its precedence is lower than ``least``."""
     stack = [u] if u not in self.known else []
     while stack:   # operands first: expressions are deeper than Python's stack
       n = stack[-1]
@@ -52,11 +53,11 @@ class Printer:
       if n in self.known: continue
       self.known[n] = self._text(n)
       if len(self.known[n][0]) > LONGEST: self.name(n)
-    out, strength = self.known[u]
-    return f"({out})" if strength < least else out
+    out, precedence = self.known[u]
+    return f"({out})" if precedence < least else out
 
   def name(self, u: UOp) -> None:
-    """From here on ``u`` stands under a name."""
+    """Give ``u`` a name, by which it is printed from here on."""
     if self.named is not None: self.known[u] = (self.named(self.text(u)), _CALL)
 
   def _text(self, u: UOp) -> tuple[str, int]:
@@ -70,14 +71,14 @@ class Printer:
       return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
     if fn in _PREFIX: return (f"{_PREFIX[fn]}{self.text(src[0], _UNARY + 1)}", _UNARY)
     if u.op is Ops.ALU and fn in _INFIX:
-      sign, strength = _INFIX[fn]
+      sign, precedence = _INFIX[fn]
       left, right = src
       if fn is BinaryOps.ADD and u.dtype is dtypes.index:
         # c*(-1) + d and a + -1 read better as differences
-        if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, strength)} - {-right.arg}", strength)
+        if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, precedence)} - {-right.arg}", precedence)
         if _negative(left) and right.op is Ops.CONST: left, right = right, left
         if _negative(right): sign, right = "-", ix.mul(right, -1)
-      return (f"{self.text(left, strength)} {sign} {self.text(right, strength + 1)}", strength)
+      return (f"{self.text(left, precedence)} {sign} {self.text(right, precedence + 1)}", precedence)
     if u.op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if u.op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
     else: name = _FUNCTION[u.op](fn) if u.op in _FUNCTION else u.op.name
     return (f"{name}({', '.join(map(self.text, _operands(u)))})", _CALL)
@@ -115,7 +116,7 @@ def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL
 
 
 def number(u: UOp) -> str:
-  """A constant, as short as it can be told."""
+  """A constant, in as few digits as its dtype needs."""
   text = number_text(u.arg, u.dtype)
   if not isinstance(u.arg, float): return text
   return text.removesuffix("0") if text.endswith(".0") else text if any(c in text for c in ".einf") else text + "."
@@ -130,8 +131,8 @@ def index_form(kernel: Kernel) -> str:
       v0 = max[a1](data1[a0, a1])
       store data0[a0, a1] = exp(data1[a0, a1] - v0)
 
-  Where statements have an order: a line a variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with what they
-  have beneath them, ``acc[a1, a2] = …``.
+  Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
+  statements indented, ``acc[a1, a2] = …``.
   """
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
@@ -144,7 +145,7 @@ def index_form(kernel: Kernel) -> str:
   return "\n".join(lines + body_lines(kernel))
 
 
-def form_text(program: Any) -> str:
+def form_text(program: object) -> str:
   """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
   UOps."""
   if isinstance(program, Kernel): return index_form(program)
@@ -177,7 +178,7 @@ def body_lines(kernel: Kernel) -> list[str]:
 
 
 def _statement_lines(kernel: Kernel) -> list[str]:
-  """Statements, indented; what one uses more than once, or is long, stands before it under a name."""
+  """Statements, indented; a value that a statement uses more than once, or that is long, has a line before it and a name."""
   lines: list[str] = []
   names = (f"x{n}" for n in itertools.count())
   stack: list[tuple[UOp | str, str]] = [(s, "") for s in reversed(kernel.body)]
@@ -204,7 +205,7 @@ def _statement_lines(kernel: Kernel) -> list[str]:
 
 
 def _names(lines: list[str], margin: str, names: Iterator[str]) -> Callable[[str], str]:
-  """What gives texts names, each on a line."""
+  """A function that appends ``name = text`` to ``lines`` and returns the name."""
   def named(text: str) -> str:
     name = next(names)
     lines.append(f"{margin}{name} = {text}")
@@ -231,7 +232,7 @@ def _effect(printer: Printer, s: UOp) -> str:
 
 
 def _worth_a_name(u: UOp) -> bool:
-  """Values, not index arithmetic."""
+  """Whether a node that is used more than once gets a name: a value, not index arithmetic."""
   if u.op is Ops.REDUCE: return True
   if u.op not in (Ops.ALU, Ops.CAST): return False
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False

@@ -38,22 +38,22 @@ from .uop import NO_VALUE, Ops, UOp, step_of, toposort
 
 # ---- values that both forms have
 
-_BINDS_ONE = all_of(one_source, one_dtype())
+_ONE_VALUE = all_of(one_source, one_dtype())
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
 REDUCTIONS: dict[Ops, Rule] = {
   Ops.RANGE: range_rule,
   Ops.REDUCE: all_of(
     argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
-    _BINDS_ONE,
+    _ONE_VALUE,
     lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None,
     _COMBINES,
   ),
   Ops.SCAN: all_of(
-    _BINDS_ONE,
+    _ONE_VALUE,
     argument(lambda a: isinstance(a, tuple) and len(a) == 3 and fields(a[1:], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES,
   ),
-  Ops.SORT: all_of(_BINDS_ONE, argument(lambda a: fields(a, int, bool), "(axis id, descending)")),
+  Ops.SORT: all_of(_ONE_VALUE, argument(lambda a: fields(a, int, bool), "(axis id, descending)")),
 }
 
 # ---- the linear form
@@ -135,7 +135,7 @@ LINEAR: dict[Ops, Rule] = {
 
 
 class _Scope:
-  """The place of each node so far: its line, and the LOOPs, IFs and WHILEs that are open there."""
+  """Where each node so far is: its line, and the LOOPs, IFs and WHILEs that are open there."""
 
   def __init__(self, widths: bool) -> None:
     self.widths = widths                       # whether indices have the width that they are computed in
@@ -147,7 +147,7 @@ class _Scope:
     self.unique: set[tuple[Ops, Any]] = set()  # slots, names and SPECIAL dimensions that are defined
 
   def stands(self, u: UOp) -> str | None:
-    """It may stand here, and its sources are in scope."""
+    """Whether the node may come here: once, with sources that come before it and are in scope."""
     if u in self.line: return f"stands twice (before in line {self.line[u]})"
     if self.widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE:
       return "has dtype index; a linear program has int32 or int64"
@@ -175,7 +175,7 @@ class _Scope:
     return None
 
   def enter(self, u: UOp) -> str | None:
-    """What its place asks of it; from here on it has stood."""
+    """Check the rule of the node's place, and note its line and what it opens or closes."""
     self.path[u] = tuple(self.open)
     if u.op is not Ops.PHI: self.phis.clear()
     wrong = _PLACES[u.op](self, u) if u.op in _PLACES else None
@@ -194,15 +194,15 @@ class _Scope:
     return None
 
   def leaves(self, u: UOp) -> str | None:
-    """BREAK."""
+    """BREAK: the innermost open one is a WHILE."""
     return None if self.open and self.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
 
   def assigns(self, u: UOp) -> str | None:
-    """PHI."""
+    """PHI: once for an accumulator from outside, at the end of the innermost of its loops."""
     acc, loops = _accumulator(u), [x for x in self.open if x.op is Ops.LOOP]
     for x in u.src[2:]:
       if x not in loops: return f"PHI stands outside its loop (line {self.line[x]})"
-    if loops[-1] not in u.src[2:]: return f"PHI stands in a loop (line {self.line[loops[-1]]}) that is none of its own"
+    if loops[-1] not in u.src[2:]: return f"PHI stands in a loop (line {self.line[loops[-1]]}) that is not one of its loops"
     if loops[-1] in self.path[acc]:
       return "PHI assigns an accumulator that is defined inside the same loop, so each iteration starts it again"
     if acc in self.phis: return "two PHIs of one parallel assignment set the same accumulator"
@@ -210,8 +210,8 @@ class _Scope:
     self.assigned[acc] = u
     return None
 
-  def joins(self, u: UOp) -> str | None:
-    """BARRIER: every work-item comes to it."""
+  def synchronizes(self, u: UOp) -> str | None:
+    """BARRIER: every work-item reaches it, so no condition around it differs between work-items."""
     for x in self.open:
       if x.op is Ops.WHILE: return f"BARRIER inside line {self.line[x]}, a WHILE, whose rounds differ between work-items"
       conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
@@ -236,7 +236,7 @@ _PLACES: dict[Ops, Callable[[_Scope, UOp], str | None]] = {
   **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL), _Scope.defines),
   Ops.BREAK: _Scope.leaves,
   Ops.PHI: _Scope.assigns,
-  Ops.BARRIER: _Scope.joins,
+  Ops.BARRIER: _Scope.synchronizes,
 }
 
 
@@ -297,7 +297,7 @@ INDEX: dict[Ops, Rule] = {
 
 
 def _misplaced(u: UOp) -> str | None:
-  """Statements and whole values are read only by what takes them."""
+  """Statements are read by regions only, SCAN and SORT by a STORE into a variable only."""
   for s in u.src:
     if s.op in _STATEMENTS and u.op not in REGIONS: return f"reads a {s.op.name}, which is a statement and has no value"
     if s.op in (Ops.SCAN, Ops.SORT) and not (u.op is Ops.STORE and s is u.src[2] and u.src[0].op is Ops.DEFINE_LOCAL):
@@ -306,7 +306,7 @@ def _misplaced(u: UOp) -> str | None:
 
 
 def _fits(kernel: Kernel) -> Rule:
-  """What a node names of the kernel is there, and is as the node says."""
+  """The axes, params and variables that a node refers to are the kernel's, with the size and dimensions that the node has."""
   sizes = {a.id: a.size for a in kernel.axes}
   shapes = {p.uop: p.shape for p in kernel.params}
   def rule(u: UOp) -> str | None:
@@ -330,8 +330,8 @@ def _fits(kernel: Kernel) -> Rule:
 
 
 def _unordered(kernel: Kernel) -> Rule:
-  """A STORE that is made for many values of an axis at once writes a place for each; one that is made twice leaves what one
-  leaves."""
+  """The order in which elements are stored does not matter: a STORE writes a place of its own for each value of its axes, and an
+  element that is stored twice gets the same value twice."""
   fors = frozenset(u.arg for u in kernel.nodes if u.op is Ops.FOR)
   programs = fors.union(a.id for a in kernel.of_kind(AxisKind.GRID))
   twice = next((a for a in kernel.axes if a.again), None)
@@ -350,8 +350,8 @@ def _unordered(kernel: Kernel) -> Rule:
 
 
 def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
-  """Check a kernel in index form: its statements and all beneath. A ``part`` of one may be a value, and has SPECIALs for what
-  stands around it.
+  """Check a kernel in index form: its statements and all nodes beneath. A ``part`` of a kernel may be a value, and has SPECIALs
+  for the program's position and the loops around it.
 
   Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
   """

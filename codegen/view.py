@@ -1,7 +1,7 @@
 """Index transforms, written once: the tensor graph's movement operations and the arrangement's meta-operations.
 
 A transform knows its output shape and how to *pull* an output index back to its input, with the condition under which the input
-has that element. A View is a chain of them.
+has that element. A View is a chain of them. The arg of a transform is that of its op, see ``Ops``.
 """
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def phi_loops(p: Lines) -> None:
   p.phi(acc, s, s)
 
 
-@refused("that is none of its own")
+@refused("that is not one of its loops")
 def phi_of_outer_loop(p: Lines) -> None:
   acc, i, s = _summing(p)
   p.loop(0, 5)
