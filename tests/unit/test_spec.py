@@ -10,7 +10,9 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.parts import Part, Parts
 from ntgrad.codegen.spec import INDEX, LINEAR, verify_index, verify_linear
+from ntgrad.codegen.spec_forms import verify_form
 from ntgrad.codegen.spec_graph import GRAPH, verify_graph
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from support.linear import INT, Lines, dot
@@ -210,6 +212,41 @@ def ended_twice(p: Lines) -> None:
 
 @refused("the condition of IF is a bool, got dtypes.int")
 def if_dtype(p: Lines) -> None: p.if_(p.const(INT, 1))
+
+
+@refused("BREAK stands directly in a WHILE")
+def break_in_if(p: Lines) -> None:
+  p.add(Ops.WHILE, F32)
+  t = p.const(BOOL, True)
+  p.if_(t)
+  p.add(Ops.BREAK, F32, (t,))
+
+
+@refused("the condition of BREAK is a bool, got dtypes.int")
+def break_dtype(p: Lines) -> None: p.add(Ops.BREAK, F32, (p.const(INT, 1),))
+
+
+@refused("ENDIF ends line 1, but line 2 is the innermost open one")
+def while_in_if(p: Lines) -> None:
+  t = p.if_(p.const(BOOL, True))
+  p.add(Ops.WHILE, F32)
+  p.endif(t)
+
+
+@refused("ELSE ends line 1, but line 2 is the innermost open one")
+def second_else(p: Lines) -> None:
+  t = p.if_(p.const(BOOL, True))
+  p.add(Ops.ELSE, F32, (t,)), p.add(Ops.ELSE, BOOL, (t,))
+
+
+@refused("the arg of LOOP is None or 'flatten', got 'unroll'")
+def loop_arg(p: Lines) -> None: p.add(Ops.LOOP, INT, (p.const(INT, 0), p.const(INT, 4)), "unroll")
+
+
+@refused("BARRIER inside line 0, a WHILE")
+def barrier_in_while(p: Lines) -> None:
+  p.add(Ops.WHILE, F32)
+  p.barrier()
 
 
 def _summing(p: Lines) -> tuple[UOp, UOp, UOp]:
@@ -510,6 +547,41 @@ def test_index_roots_are_stores() -> None:
     verify_index(Kernel((), (), (_zero(),)))
 
 
+def test_a_param_is_the_kernels() -> None:
+  """The same slot under another node is another buffer."""
+  with pytest.raises(VerifyError, match="LOAD of 'data1', which the kernel does not have"):
+    verify_index(_kernel(a=Param(1, (3, 4), F32, True).uop), "k")
+
+
+# ---- expanded parts
+
+def _lanes(*values: UOp) -> UOp: return U(Ops.VECTORIZE, F32.vec(2), values)
+
+
+@pytest.mark.parametrize("sentence, make", [
+  ("the arg of RANGE is (axis id, size >= 1)", lambda: U(Ops.CAST, F32, (U(Ops.RANGE, dtypes.index, (), (0, 0)),))),
+  ("GEP of lane 2 of a vector of 2", lambda: U(Ops.GEP, F32, (_lanes(_zero(), _zero()),), 2)),
+  ("VECTORIZE to dtypes.float.vec(2) of 1 sources", lambda: U(Ops.GEP, F32, (_lanes(_zero()),), 0)),
+  ("REDUCE has a source for each copy of its axes, got 0", lambda: U(Ops.REDUCE, F32, (), (ADD, (1,)))),
+  ("REDUCE of dtypes.int gives dtypes.int, not dtypes.float", lambda: U(Ops.REDUCE, F32, (_zero(), c(1)), (ADD, (1,)))),
+  ("an expanded STAGE has an index, a local array and the STOREs that fill it", lambda: U(Ops.STAGE, F32, (_zero(),), (1,))),
+  ("UOps.INDEX does not belong in the expanded form", lambda: U(Ops.CAST, F32, (U(Ops.INDEX, dtypes.index),))),
+])
+def test_expanded_refusal(sentence: str, make: Callable[[], UOp]) -> None:
+  kernel = _kernel()
+  root = U(Ops.STORE, BOOL, (kernel.params[0].uop, ix.const(0), make()))
+  with pytest.raises(VerifyError) as e: verify_form("expanded", Parts(kernel, (Part(kernel, (root,)),)), "k")
+  assert sentence in str(e.value).split("\n")[0]
+
+
+def test_nothing_reads_an_effect() -> None:
+  kernel, out = _kernel(), Param(0, (3,), BOOL, True).uop
+  effect = U(Ops.STORE, BOOL, (out, ix.const(0), c(True, BOOL)))
+  root = U(Ops.STORE, BOOL, (out, ix.const(1), effect))
+  with pytest.raises(VerifyError, match="a UOps.STORE is a root, something reads this one"):
+    verify_form("expanded", Parts(kernel, (Part(kernel, (root,)),)))
+
+
 # ---- the tensor graph
 
 def buffer(*shape: int, dtype: DType = F32) -> UOp:
@@ -598,7 +670,16 @@ def test_graph_accepts() -> None:
     ("the arg of BUFFER is a Buffer, got 3", lambda a: U(Ops.BUFFER, F32, (), 3)),
     ("a BUFFER node of dtypes.int on a Buffer of dtypes.float", lambda a: U(Ops.BUFFER, INT, (), a.arg)),
     ("IOTA has a scalar int dtype, got dtypes.float", lambda a: U(Ops.IOTA, F32, (), 3)),
+    ("the arg of IOTA is a size >= 0, got -1", lambda a: U(Ops.IOTA, INT, (), -1)),
+    ("IOTA has no sources, got 1", lambda a: U(Ops.IOTA, INT, (a,), 3)),
     ("BITCAST keeps the item size", lambda a: U(Ops.BITCAST, dtypes.int8, (a,))),
+    (
+      "UPDATE of a value of shape (2, 3); (1, 3) expected",
+      lambda a: U(Ops.UPDATE, F32, (a, a), ((Ops.SHRINK, ((0, 1), (0, 3))),)),
+    ),
+    ("UPDATE by UOps.PAD", lambda a: U(Ops.UPDATE, F32, (a, a), ((Ops.PAD, ((0, 1), (0, 0))),))),
+    ("the index of UPDATE has a scalar int dtype", lambda a: U(Ops.UPDATE, F32, (a, a, a), ())),
+    ("AFTER comes after an ASSIGN or SCATTER, got UOps.BUFFER", lambda a: U(Ops.AFTER, F32, (a, a))),
   ],
 )
 def test_graph_refusal(sentence: str, make: Callable[[UOp], UOp]) -> None:
