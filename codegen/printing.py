@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 from . import index as ix
@@ -169,11 +170,11 @@ def body_lines(kernel: Kernel) -> list[str]:
   """The body: ``v0 = …`` for what is used more than once or is long, then a line a STORE."""
   if not kernel.plain: return _statement_lines(kernel)
   lines: list[str] = []
-  uses = _uses(kernel.nodes)
+  shared = _shared(kernel.nodes)
   printer = Printer(_names(lines, "", (f"v{n}" for n in itertools.count())))
   for u in kernel.nodes:
     if u.op is Ops.STORE: lines.append(_effect(printer, u))
-    elif uses.get(u, 0) > 1 and _worth_a_name(u): printer.name(u)
+    elif u in shared: printer.name(u)
   return lines
 
 
@@ -188,10 +189,10 @@ def _statement_lines(kernel: Kernel) -> list[str]:
       lines.append(margin + s)
       continue
     nodes = toposort(s.src if s.op in EFFECTS else s.src[:1])
-    uses = _uses(nodes)
+    shared = _shared(nodes)
     printer = Printer(_names(lines, margin, names))
     for u in nodes:
-      if uses.get(u, 0) > 1 and _worth_a_name(u): printer.name(u)
+      if u in shared: printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
     elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
@@ -213,12 +214,10 @@ def _names(lines: list[str], margin: str, names: Iterator[str]) -> Callable[[str
   return named
 
 
-def _uses(nodes: Sequence[UOp]) -> dict[UOp, int]:
-  """How often each node is read."""
-  uses: dict[UOp, int] = {}
-  for u in nodes:
-    for s in u.src: uses[s] = uses.get(s, 0) + 1
-  return uses
+def _shared(nodes: Sequence[UOp]) -> set[UOp]:
+  """The values among the nodes that are read more than once, and so get a name."""
+  uses = Counter(s for u in nodes for s in u.src)
+  return {u for u in nodes if uses[u] > 1 and _worth_a_name(u)}
 
 
 def _effect(printer: Printer, s: UOp) -> str:
