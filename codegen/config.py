@@ -21,14 +21,11 @@ Value = int | str
 def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[int] = ()) -> Any:
   """A dataclass field, which stands for its value: an environment variable's, or the default."""
   about = {"env": env, "help": help, "key": key, "kind": type(default), "values": values}
-  value = default
-  raw = os.environ.get(env)
-  if raw is not None:
-    value = raw
-    if type(default) is int:
-      try: value = int(raw)
-      except ValueError: pass   # refused below
-    value = _checked(f"environment variable {env}", value, about)
+  value: Value = os.environ.get(env, default)
+  if type(default) is int:
+    try: value = int(value)
+    except ValueError: pass   # refused below
+  value = _checked(f"environment variable {env}", value, about)
   return field(default_factory=lambda: value, metadata=about)
 
 
