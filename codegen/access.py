@@ -1,7 +1,7 @@
 """The arrangements of a kernel: from the index expressions of its LOADs and STOREs to the meta-operations that make them.
 
-Every derivation is checked by pulling the axes back through the arrangement it found: what comes out must be the kernel's own
-index expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
+Every derivation is checked by pulling the axes back through the arrangement it found: the result must be the kernel's index
+expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
 """
 from __future__ import annotations
 
@@ -125,8 +125,7 @@ class _Derivation:
   # ---- first: every index a sum of axes
 
   def flip_and_flatten(self) -> None:
-    """Flip dimensions that are gone through backwards, and join those that one axis goes through together: (x // 3, x % 3) is
-    x."""
+    """Flip dimensions that are indexed backwards, and flatten those that one axis indexes together: (x // 3, x % 3) -> x."""
     backwards = tuple(d for d, i in enumerate(self.index) if (ts := ix.linear(i)[0]) and all(k < 0 for _, k in ts))
     for d in backwards: self.index[d] = ix.sub(ix.const(self.arr.shape[d] - 1), self.index[d])
     if backwards: self.arr = self.arr.flip(backwards)
@@ -151,7 +150,7 @@ class _Derivation:
     for d in range(len(self.index)): self.unshift(d)
 
   def unshift(self, d: int) -> None:
-    """min(8*x, n - 8) + y, a last tile that is moved back inside, is a dimension for each: x and y."""
+    """Split an index whose last tile is shifted inwards: min(8*x, n - 8) + y -> x, y."""
     i = self.index[d]
     if _of_axes(i): return
     found = [t for t, _ in ix.linear(i)[0] if t.op is not Ops.RANGE]
@@ -166,7 +165,7 @@ class _Derivation:
     self.split(d, terms, [ix.sub(rest, lo)], size, math.gcd(*(k for _, k in terms)), shift_inwards=True)
 
   def separate(self, d: int) -> None:
-    """k*(x // n) + y, where nothing else shares axes with y, is a dimension for each: x // n and y."""
+    """Split an index whose terms y share axes with nothing else: k*(x // n) + y -> x // n, y."""
     i = self.index[d]
     if _of_axes(i, BinaryOps.MIN): return
     terms, c = ix.linear(i)
@@ -188,8 +187,8 @@ class _Derivation:
     sizes, strides = [1] * n, [1] * n
     sizes[d], strides[d] = size, stride
     self.arr = self.arr.tile(sizes, strides, shift_inwards=shift_inwards).ravel()
-    gone = tuple(n + e for e in range(n) if e != d or not inner)
-    if gone: self.arr = self.arr.squeeze(gone)
+    dropped = tuple(n + e for e in range(n) if e != d or not inner)
+    if dropped: self.arr = self.arr.squeeze(dropped)
     self.index[d] = _sum([(t, k // stride) for t, k in terms])
     self.index += inner
     if ix.vmax(self.index[d]) + 1 != self.arr.shape[d]: raise _NoArrangement
@@ -204,8 +203,8 @@ class _Derivation:
     if ranges != [(0, n) for n in self.arr.shape]: self.arr = self.arr.shrink(ranges)
 
   def repeat(self, d: int) -> list[int]:
-    """x // n alone is every element n times, x % n alone the whole again and again: an expanded dimension beside it makes x of
-    both."""
+    """Add an expanded dimension for the other half of a quotient or remainder that is alone: x // n -> x // n, x % n, which x
+    indexes together."""
     i = self.index[d]
     if i.op is not Ops.ALU or i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise _NoArrangement
     x, n = i.src[0], i.src[1].arg
@@ -229,10 +228,10 @@ class _Derivation:
     if len(group) > 5: raise _NoArrangement
     return sorted(group)
 
-  # ---- then: which term of which dimension goes to which level
+  # ---- then: the terms of each dimension are assigned to levels
 
   def make_plan(self, terms: list[Terms]) -> None:
-    """For each step and dimension the axis that goes through it and its factor, and the level of each step."""
+    """Assign each term of each index to a step: the terms of a level by falling factor, one a step for each dimension."""
     self.plan: list[Row] = []
     self.steps: list[int] = []
     self.gaps: list[list[int]] = []   # the dilations of each step that is made, one a dimension
@@ -310,8 +309,8 @@ class _Derivation:
   def settle(self, level: int, have: list[int | None], want: list[int]) -> None:
     """Dimensions of a level (an axis each, or None for 1) become the wanted axes."""
     if len(have) != len(want) or any(h not in (None, w) for h, w in zip(have, want)):
-      gone = tuple(i for i, a in enumerate(have) if a is None)
-      if gone: self.arr = self.arr.squeeze(gone, level=level)
+      dropped = tuple(i for i, a in enumerate(have) if a is None)
+      if dropped: self.arr = self.arr.squeeze(dropped, level=level)
       have = [a for a in have if a is not None]
       order = tuple(have.index(a) for a in want if a in have)
       if order != tuple(range(len(order))): self.arr = self.arr.permute(order, level=level)

@@ -2,7 +2,7 @@
 
 The outermost level is the grid, the innermost the tile, levels between are looped over. Every meta-operation gives a new
 Arrangement and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).tile((8, 32))``) is what computes the
-indices. ``access.py`` goes the other way: from the index expressions of a kernel to the meta-operations that make them.
+indices. ``access.py`` does the reverse: from the index expressions of a kernel to the meta-operations that make them.
 """
 from __future__ import annotations
 
@@ -236,12 +236,13 @@ class Arrangement:
     return self._step(self.view.then(Ops.EXPAND, self._whole(level, want, lambda n: n)), level, [want], "expand", want)
 
   def squeeze(self, axes: Ints, level: int = 0) -> Arrangement:
-    """(1, n) -> (n): dimensions of 1 go."""
+    """(1, n) -> (n): dimensions of 1 are removed."""
     dims = self._dims("squeeze", level)
-    gone = self._axes("squeeze", axes, len(dims))
-    if any(dims[a] != 1 for a in gone): raise ShapeError(f"squeeze: axes {gone} of a level {dims}; only a dimension of 1 can go")
-    groups = [(1, () if a in gone else (d,)) for a, d in enumerate(dims)]
-    return self._regrouped(level, groups, "squeeze", gone[0] if len(gone) == 1 else gone)
+    dropped = self._axes("squeeze", axes, len(dims))
+    if any(dims[a] != 1 for a in dropped):
+      raise ShapeError(f"squeeze: axes {dropped} of a level {dims}; only a dimension of 1 can go")
+    groups = [(1, () if a in dropped else (d,)) for a, d in enumerate(dims)]
+    return self._regrouped(level, groups, "squeeze", dropped[0] if len(dropped) == 1 else dropped)
 
   def unsqueeze(self, axis: int, level: int = 0) -> Arrangement:
     """(n) -> (1, n): a dimension of 1 comes before ``axis``."""
@@ -299,7 +300,7 @@ class Arrangement:
     return self._step(view, level, [tuple(lo + d + hi for d, (lo, hi) in zip(dims, pairs))], "pad", pairs)
 
   def shrink(self, ranges: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
-    """(n) -> (end - begin): what lies outside [begin, end) goes."""
+    """(n) -> (end - begin): what lies outside [begin, end) is cut off."""
     dims = self._dims("shrink", level)
     pairs = tuple((int(b), int(e)) for b, e in ranges)
     if len(pairs) != len(dims) or not all(0 <= b <= e <= d for d, (b, e) in zip(dims, pairs)):
@@ -354,5 +355,5 @@ class Arrangement:
 
 
 def _alone(dims: Shape) -> list[tuple[int, Shape]]:
-  """Groups of dimensions that stay as they are."""
+  """A group for each dimension, unchanged."""
   return [(1, (d,)) for d in dims]

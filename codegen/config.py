@@ -72,18 +72,18 @@ class Config:
     values=range(1025),
   )
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
-  cache: int = _setting("CACHE", 1, "0 keeps nothing on disk", values=(0, 1))
+  cache: int = _setting("CACHE", 1, "0 stores nothing on disk", values=(0, 1))
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
   cache_bytes: int = _setting(
     "CACHE_BYTES",
     2 << 30,
-    "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
+    "bytes that the disk cache may take; the least recently used entries are removed first; 0 is no limit",
     values=range(1 << 62),
   )
   memory: int = _setting(
     "MEMORY",
     0,
-    "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
+    "bytes that a device may have for tensors, with its cached memory; 0 is all that it has",
     values=range(1 << 62),
   )
   show: str = _setting(

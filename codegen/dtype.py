@@ -92,7 +92,7 @@ class dtypes:
     if x is int: return dtypes.default_int
     if x is float: return dtypes.default_float
     try:
-      # numpy takes other things for float64: None, and what has a dtype
+      # numpy reads other objects as float64 (None) or by their dtype attribute
       if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]
     except (TypeError, KeyError): pass
     raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
