@@ -11,38 +11,38 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .errors import ConfigError
 
+Value = int | str
 
-def _setting(env: str, default: Any, help: str, key: bool = False, values: Sequence[Any] = ()) -> Any:
+
+def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[int] = ()) -> Any:
+  """A dataclass field, which stands for its value: an environment variable's, or the default."""
   about = {"env": env, "help": help, "key": key, "kind": type(default), "values": values}
-  value = default
-  raw = os.environ.get(env)
-  if raw is not None:
-    value = raw
-    if type(default) is int:
-      try: value = int(raw)
-      except ValueError: pass   # refused below
-    value = _checked(f"environment variable {env}", value, about)
+  value: Value = os.environ.get(env, default)
+  if type(default) is int:
+    try: value = int(value)
+    except ValueError: pass   # refused below
+  value = _checked(f"environment variable {env}", value, about)
   return field(default_factory=lambda: value, metadata=about)
 
 
-def _checked(what: str, value: Any, about: Mapping[str, Any]) -> Any:
-  """A value that the setting takes. Raises ConfigError for another."""
+def _checked(what: str, value: Value, about: Mapping[str, Any]) -> Value:
+  """``value``, if the setting takes it. Raises ConfigError."""
   kind, values = about["kind"], about["values"]
   if isinstance(value, kind) and (not values or value in values): return value
   raise ConfigError(f"{what} is {value!r}, expected {_either(values) if values else 'a string'} ({about['help']})")
 
 
-def _either(values: Sequence[Any]) -> str:
+def _either(values: Sequence[int]) -> str:
   if isinstance(values, range): return f"a whole number from {values[0]} to {values[-1]}"
   return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
 
-# what the with blocks around say
-_here: ContextVar[Mapping[str, Any]] = ContextVar("ntgrad settings", default=MappingProxyType({}))
+# the fields that the enclosing with blocks of this thread or task set
+_here: ContextVar[Mapping[str, Value]] = ContextVar("ntgrad settings", default=MappingProxyType({}))
 _lock = threading.Lock()
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)   # type: ignore[attr-defined]
 
@@ -72,18 +72,18 @@ class Config:
     values=range(1025),
   )
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
-  cache: int = _setting("CACHE", 1, "0 keeps nothing on disk", values=(0, 1))
+  cache: int = _setting("CACHE", 1, "0 stores nothing on disk", values=(0, 1))
   cache_dir: str = _setting("CACHE_DIR", "", "folder of the disk cache; empty is the platform's cache folder")
   cache_bytes: int = _setting(
     "CACHE_BYTES",
     2 << 30,
-    "bytes that the disk cache may take; what was not used for longest goes first; 0 is no limit",
+    "bytes that the disk cache may take; the least recently used entries are removed first; 0 is no limit",
     values=range(1 << 62),
   )
   memory: int = _setting(
     "MEMORY",
     0,
-    "bytes that a device may have for tensors, with what it keeps for reuse; 0 is all that it has",
+    "bytes that a device may have for tensors, with its cached memory; 0 is all that it has",
     values=range(1 << 62),
   )
   show: str = _setting(
@@ -104,24 +104,25 @@ class Config:
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 
   @contextmanager
-  def __call__(self, **changes: Any) -> Iterator[Config]:
+  def __call__(self, **changes: Value) -> Iterator[Config]:
     """Set fields for a ``with`` block. Raises ConfigError for an unknown field or a value that it does not take."""
     for name, value in changes.items(): self._check(name, value)
     before = _here.get()
-    self._take_out(changes)
+    self._begin(changes)
     try:
       _here.set({**before, **changes})
       yield self
     finally:
       _here.set(before)
-      self._put_back(changes)
+      self._end(changes)
 
   def __post_init__(self) -> None:
-    self._process: dict[str, Any]   # what fields have outside of the blocks that have them
-    self._blocks: dict[str, int]    # in how many blocks they are
+    self._process: dict[str, Value]   # of each field that some with block sets: its value outside of them
+    self._blocks: dict[str, int]    # of each such field: how many blocks set it
     self.__dict__.update(_process={}, _blocks={})
 
-  def _take_out(self, names: Mapping[str, Any]) -> None:
+  def _begin(self, names: Iterable[str]) -> None:
+    """A with block that sets these fields begins: each has a value for each thread from here on."""
     with _lock:
       for name in names:
         if name not in self._process:
@@ -130,7 +131,8 @@ class Config:
           del self.__dict__[name]
         self._blocks[name] = self._blocks.get(name, 0) + 1
 
-  def _put_back(self, names: Mapping[str, Any]) -> None:
+  def _end(self, names: Iterable[str]) -> None:
+    """A with block that sets these fields ends; with the last one a field is an attribute again."""
     with _lock:
       for name in names:
         self._blocks[name] -= 1
@@ -139,12 +141,12 @@ class Config:
           del self._process[name]
       if not self._process: object.__setattr__(self, "__class__", Config)
 
-  def _check(self, name: str, value: Any) -> None:
+  def _check(self, name: str, value: Value) -> None:
     known = self.__dataclass_fields__
     if name not in known: raise ConfigError(f"config has no field {name!r}; fields: {', '.join(known)}")
     _checked(f"config.{name}", value, known[name].metadata)
 
-  def __setattr__(self, name: str, value: Any) -> None:
+  def __setattr__(self, name: str, value: Value) -> None:
     self._check(name, value)
     if name in _here.get():
       _here.set({**_here.get(), name: value})
@@ -153,16 +155,19 @@ class Config:
       process = self.__dict__.get("_process", {})
       (process if name in process else self.__dict__)[name] = value
 
-  def key(self) -> tuple[Any, ...]:
+  def key(self) -> tuple[Value, ...]:
     """The fields that change generated code."""
     return tuple([getattr(self, name) for name in _KEYED])
 
 
 class _Within(Config):
-  """The settings while some thread is in a with block. The fields that such blocks have are no attributes of the object
-  meanwhile, so who asks comes to ``__getattr__``; all others, and all when there is no block, are as quick as attributes are."""
+  """The settings while some thread is in a with block.
 
-  def __getattr__(self, name: str) -> Any:
+  The fields that such blocks set are removed from the object's attributes, so that reading one calls ``__getattr__``. Reading any
+  other field, or any field while there is no block, costs no more than an attribute.
+  """
+
+  def __getattr__(self, name: str) -> Value:
     here = _here.get()
     if name in here: return here[name]
     process = self.__dict__.get("_process", {})

@@ -1,28 +1,32 @@
 """dtypes: names as numpy has them, printed as the listings have them, and the promotion table."""
 from __future__ import annotations
 
+import builtins
 from ctypes import c_float
 from functools import cache, lru_cache, reduce
-from typing import Any
+from typing import Any, Callable
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from .errors import DTypeError, shown
+
+Number = int | float   # what a constant is in Python; bool is an int
 
 
 class DType:
   """A scalar or vector element type. Compared by identity: there is one object a type."""
   __slots__ = ("name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__")
 
-  def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: Any, count: int = 1):
+  def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: npt.DTypeLike, count: int = 1):
     self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
-    self.np = None if np_type is None else np.dtype(np_type)
+    self.np: np.dtype[Any] = np.dtype(np_type)
 
   def __repr__(self) -> str:
     return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
 
-  def __reduce__(self) -> Any:
+  def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
     return (_rebuild, (self.name, self.count))
 
   def vec(self, count: int) -> DType:
@@ -44,7 +48,7 @@ def _rebuild(name: str, count: int) -> DType:
 
 
 class dtypes:
-  """The dtypes by name, and what one can ask of them. ``kind`` is b, i, u or f as in numpy."""
+  """The dtypes by name, and questions about them. ``kind`` is b, i, u or f as in numpy."""
   bool = DType("bool", "bool", "b", 1, 0, np.bool_)
   int8 = DType("int8", "char", "i", 1, 1, np.int8)
   uint8 = DType("uint8", "uchar", "u", 1, 2, np.uint8)
@@ -71,47 +75,48 @@ class dtypes:
   ints: tuple[DType, ...]
 
   @staticmethod
-  def is_float(x: DType) -> Any: return x.kind == "f"
+  def is_float(x: DType) -> builtins.bool: return x.kind == "f"
   @staticmethod
-  def is_int(x: DType) -> Any: return x.kind in "iu"
+  def is_int(x: DType) -> builtins.bool: return x.kind in "iu"
   @staticmethod
-  def is_unsigned(x: DType) -> Any: return x.kind == "u"
+  def is_unsigned(x: DType) -> builtins.bool: return x.kind == "u"
 
   @staticmethod
   def of(x: Any) -> DType:
-    """The dtype that a name, numpy dtype or DType means. Raises DTypeError for one that ntgrad does not have."""
+    """The dtype that a name, a Python type, a numpy dtype or a DType stands for. Raises DTypeError for any other."""
     if isinstance(x, DType): return x
     if isinstance(x, str):
       if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
       if x in _by_short: return _by_short[x]
-    if x is __builtins_bool__: return dtypes.bool
-    if x is __builtins_int__: return dtypes.default_int
-    if x is __builtins_float__: return dtypes.default_float
+    if x is bool: return dtypes.bool
+    if x is int: return dtypes.default_int
+    if x is float: return dtypes.default_float
     try:
-      # numpy takes other things for float64: None, and what has a dtype
+      # numpy reads other objects as float64 (None) or by their dtype attribute
       if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]
     except (TypeError, KeyError): pass
     raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
 
   @staticmethod
-  @cache
-  def min(d: DType) -> Any:
-    """The least value of a dtype (-inf for floats; float8_e4m3 has no infinity: -448)."""
-    if d.kind == "f": return -448.0 if d.name == "float8_e4m3" else -np.inf
-    return False if d.kind == "b" else np.iinfo(d.np).min.__int__()
+  def min(d: DType) -> Number:
+    """The least value of a dtype, as a Python number (-inf for floats; float8_e4m3 has no infinity: -448)."""
+    return _limits(d)[0]
 
   @staticmethod
-  @cache
-  def max(d: DType) -> Any:
-    """The greatest value of a dtype (inf for floats; float8_e4m3 has no infinity: 448)."""
-    if d.kind == "f": return 448.0 if d.name == "float8_e4m3" else np.inf
-    return True if d.kind == "b" else np.iinfo(d.np).max.__int__()
+  def max(d: DType) -> Number:
+    """The greatest value of a dtype, as a Python number (inf for floats; float8_e4m3 has no infinity: 448)."""
+    return _limits(d)[1]
 
 
-__builtins_bool__, __builtins_int__, __builtins_float__ = bool, int, float
-dtypes.all = tuple(d for d in (dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32,
-                               dtypes.int64, dtypes.uint64, dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16,
-                               dtypes.bfloat16, dtypes.float32, dtypes.float64))
+@cache
+def _limits(d: DType) -> tuple[Number, Number]:
+  if d.kind == "b": return False, True
+  if d.kind != "f": return int(np.iinfo(d.np).min), int(np.iinfo(d.np).max)
+  most = 448.0 if d.name == "float8_e4m3" else np.inf
+  return -most, most
+
+
+dtypes.all = tuple(dict.fromkeys(d for d in vars(dtypes).values() if isinstance(d, DType) and d is not dtypes.index))
 dtypes.floats = tuple(d for d in dtypes.all if d.kind == "f")
 dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)}
@@ -120,20 +125,21 @@ _by_np = {d.np: d for d in dtypes.all}
 
 
 def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-  """An array as a float dtype of less than 32 bits, rounded once, to nearest even (ml_dtypes rounds doubles twice, by way of
-  float32)."""
+  """An array as a float dtype of less than 32 bits, rounded once, to nearest even. (ml_dtypes rounds doubles twice, first to
+  float32.)"""
   with np.errstate(over="ignore"):
     if dtype is dtypes.float16 or (x.dtype.kind == "f" and x.dtype.itemsize <= 4): return x.astype(dtype.np)
     x = x.astype(np.float64)
     f = x.astype(np.float32)
     back = f.astype(np.float64)
-    bits = f.view(np.int32)   # float32 rounded to odd: what was cut off stays seen in the last bit
+    bits = f.view(np.int32)   # float32 rounded to odd: the last bit says that something was cut off
     odd = np.where((back != x) & (x == x), (bits - (np.abs(back) > np.abs(x))) | 1, bits).astype(np.int32)
     return odd.view(np.float32).astype(dtype.np)
 
 
-def held(value: Any, dtype: DType) -> Any:
-  """What an element of a dtype has of a number, as a Python number: ints wrap, floats are rounded once, to nearest even."""
+def held(value: Any, dtype: DType) -> Number:
+  """The number that an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest
+  even."""
   if dtype.kind == "f":
     if type(value) is int and -(1 << 63) <= value < 1 << 64 and dtype.itemsize < 8:   # not by way of a double
       value = np.array(value)
@@ -150,12 +156,12 @@ def held(value: Any, dtype: DType) -> Any:
   return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
 
 
-def number_text(value: Any, dtype: DType) -> str:
-  """A constant, told as shortly as its dtype lets it: ``0.1`` for what float32 has of that."""
+def number_text(value: Number, dtype: DType) -> str:
+  """The shortest text that the dtype reads back as the same value: ``0.1`` for the float32 nearest to it."""
   return str(np.array(value, dtype.np)) if dtype.kind == "f" else str(value)
 
 
-def cast_number(value: Any, src: DType, dst: DType) -> Any:
+def cast_number(value: Number, src: DType, dst: DType) -> Number:
   """A constant of one dtype cast to another. Floats outside of an int dtype become what x86 makes of them: the cast is undefined,
   and a compiler that sees it done to a constant takes any number."""
   if src.kind == "f" and dst.kind in "iu" and not dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1:

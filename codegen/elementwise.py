@@ -1,7 +1,7 @@
-"""Makers of the tensor graph's elementwise nodes: each stores the shape and device it knows on the node, so that nothing has to
-find them again.
+"""Constructors of the tensor graph's elementwise nodes: each stores the shape and device, which it knows, on the node, so that
+they are not computed again.
 
-They trust their arguments: nodes of one shape, and of one dtype where the function takes that.
+They do not check their arguments: nodes of one shape, and of one dtype where the function takes that.
 """
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from .dtype import DType, dtypes
+from .dtype import DType, Number, dtypes
 from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Shape = tuple[int, ...]
@@ -27,7 +27,7 @@ def make(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any, shape: Shape, de
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _const(value: Any, dtype: DType, shape: Shape) -> UOp:
+def _const(value: Number, dtype: DType, shape: Shape) -> UOp:
   u = UOp.const(dtype, value)
   u.__dict__["shape"], u.__dict__["device"] = (), None
   if not shape: return u
@@ -36,14 +36,14 @@ def _const(value: Any, dtype: DType, shape: Shape) -> UOp:
   return u if shape == ones else make(Ops.EXPAND, dtype, (u,), shape, shape, None)
 
 
-def const(value: Any, dtype: DType, shape: Shape = ()) -> UOp:
+def const(value: Number, dtype: DType, shape: Shape = ()) -> UOp:
   """A constant of a shape: CONST, RESHAPE to ones, EXPAND."""
   # the cache takes -0.0 for 0.0
   if value == 0 and dtype.kind == "f" and math.copysign(1.0, value) < 0: return _const.__wrapped__(value, dtype, shape)
   return _const(value, dtype, shape)
 
 
-def const_value(u: UOp) -> Any:
+def const_value(u: UOp) -> Number | None:
   """The number that every element of ``u`` is known to be, or None."""
   while u.op is Ops.EXPAND or u.op is Ops.RESHAPE: u = u.src[0]
   return u.arg if u.op is Ops.CONST else None
@@ -65,7 +65,7 @@ def mul(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.MUL, a, b)
 def div(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.DIV, a, b)
 
 
-def scalar(fn: BinaryOps, a: UOp, value: Any) -> UOp:
+def scalar(fn: BinaryOps, a: UOp, value: Number) -> UOp:
   """``fn(a, value)`` with a number of a's dtype."""
   return binary(fn, a, const(value, a.dtype, a.shape))
 
@@ -94,7 +94,7 @@ def quotient(a: UOp, b: UOp) -> UOp:
 
 
 def negative(a: UOp) -> UOp:
-  """-a; of a negative value that which it is made of."""
+  """-a, where -(-a) is a."""
   v = const_value(a)
   if v is not None: return const(-v, a.dtype, a.shape)
   return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)

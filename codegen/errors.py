@@ -33,7 +33,7 @@ class DeviceError(NtgradError, RuntimeError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-  """A device that has not as much memory as is asked for, though all that is kept for reuse was given back."""
+  """A device without as much free memory as is asked for, even after all cached memory was released."""
 
 
 class ArgumentError(NtgradError, ValueError):
@@ -65,8 +65,8 @@ class CompileError(NtgradError, RuntimeError):
 
 
 class ApplicationError(NtgradError, ValueError):
-  """An application of the tile language that cannot be read: an unknown name, a statement that a kernel has not, a value of the
-  wrong kind."""
+  """An application of the tile language that cannot be read: an unknown name, a statement that kernels do not have, a
+  value of the wrong kind."""
 
 
 class StateError(NtgradError, ValueError):
@@ -82,12 +82,12 @@ class ConfigError(NtgradError, ValueError):
 
 
 class InterchangeError(NtgradError, BufferError):
-  """Memory that cannot be shared with another library as asked: strides, a dtype or a device that one of the two has not, a copy
-  ruled out."""
+  """Memory that cannot be shared with another library as asked: strides, a dtype or a device that one of the two does not
+  have, or a copy that is not allowed."""
 
 
 class NoInterfaceError(NtgradError, AttributeError):
-  """An interface of memory that this tensor has not; ``hasattr`` says so."""
+  """A memory interface that this tensor does not have; ``hasattr`` is False for it."""
 
 
 class _Short(reprlib.Repr):

@@ -8,41 +8,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
-from .dtype import DType, dtypes
+from .dtype import DType, Number, dtypes
 from .elementwise import binary, const, const_value, mul, negative, product, quotient, scalar, scaled, select, sub, unary, where
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
+Fn = UnaryOps | BinaryOps | TernaryOps
 # a node and the gradient of its value -> the gradient of one of its sources; or a node further down, and that one's
 Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
 
 
 @dataclass(frozen=True)
 class Function:
-  """What is true of a function wherever it is computed."""
+  """What is known of a function, whichever backend computes it."""
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
-  # how many ALU operations it counts as where the scheduler would compute it twice
-  again: int = 1
+  recompute: int = 1                                 # ALU operations that it counts as where a kernel would compute it again
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
   gives: DType | None = None                         # None: the sources' dtype
-  boolean: BinaryOps | None = None                   # what it is on bools, where that has another name
-  identity: Callable[[DType], Any] | None = None     # of a combiner: the value that leaves everything unchanged
-  gradient: Sequence[Rule | None] = ()                # a rule for each source; none: no slope anywhere
+  boolean: BinaryOps | None = None                   # the function that it is on bools, where that is another
+  identity: Callable[[DType], Number] | None = None  # of a combiner: its identity element
+  gradient: Sequence[Rule | None] = ()                # a rule for each source; empty: zero everywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers"}
 
 
-def refusal(fn: Any, dtype: DType, name: str = "") -> str | None:
-  """Why a function, called ``name`` there, has no sources of a (scalar) dtype; None where it takes them."""
+def refusal(fn: Fn, dtype: DType, name: str = "") -> str | None:
+  """Why a function (``name`` in the message) does not take sources of a scalar dtype; None where it does."""
   takes = FUNCTIONS[fn].takes
   if dtype.kind in takes if isinstance(takes, str) else dtype is takes: return None
   return f"{name or fn} takes {_WORDS[takes] if isinstance(takes, str) else takes.name}, got {dtype}"
 
 
-def identity(combiner: BinaryOps, dtype: DType) -> Any:
-  """The value that a combiner leaves everything unchanged with. Raises KeyError for a function that combines nothing."""
+def identity(combiner: BinaryOps, dtype: DType) -> Number:
+  """The identity element of a combiner: combined with it, every value is unchanged. Raises KeyError for another function."""
   found = FUNCTIONS[combiner].identity
   if found is None: raise KeyError(combiner)
   return found(dtype.scalar())
@@ -51,7 +51,7 @@ def identity(combiner: BinaryOps, dtype: DType) -> Any:
 # ---- gradients
 def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   x = u.src[0]
-  # 1 / (1 + exp(y)), the sigmoid: its slope from its value stays finite where exp does not
+  # 1 / (1 + exp(y)), the sigmoid: its derivative from its own value is finite where exp overflows
   if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and const_value(x.src[1]) == 1:
     return x.src[0].src[0], negative(product(g, mul(u, sub(const(1.0, u.dtype, u.shape), u))))
   return negative(product(g, mul(u, u)))
@@ -79,12 +79,12 @@ def _exponent(u: UOp, g: UOp) -> UOp:
   x, n = u.src
   out, zero = product(g, mul(u, unary(UnaryOps.LOG, x))), const(0.0, g.dtype, g.shape)
   if const_value(x): return out
-  # 0 ** n has no slope in n from 0 on, and that zero is not to be multiplied by its logarithm
+  # 0 ** n does not change with n from 0 on: its derivative is 0, where 0 * log(0) is NaN
   return where(binary(BinaryOps.AND, scalar(BinaryOps.CMPEQ, x, 0.0), binary(BinaryOps.CMPLE, zero, n)), zero, out)
 
 
 def _extreme(i: int) -> Rule:
-  """MAX and MIN: to the one chosen; equal ones share it. A constant is a limit: no slope where it is reached (relu at 0)."""
+  """MAX and MIN: the gradient goes to the chosen source; equal ones share it. At a constant it is zero (relu at 0)."""
   def rule(u: UOp, g: UOp) -> UOp:
     pair = u.src[i], u.src[1 - i]
     chosen = binary(BinaryOps.CMPLT, *(pair if u.arg is BinaryOps.MIN else pair[::-1]))
@@ -94,10 +94,10 @@ def _extreme(i: int) -> Rule:
 
 
 # ---- the table
-def _all_ones(d: DType) -> Any: return dtypes.max(d) if d.kind in "bu" else -1
+def _all_ones(d: DType) -> Number: return dtypes.max(d) if d.kind in "bu" else -1
 
 
-FUNCTIONS: dict[Any, Function] = {
+FUNCTIONS: dict[Fn, Function] = {
   UnaryOps.NEG: Function(gradient=(lambda u, g: negative(g),)),
   UnaryOps.RECIP: Function(5, takes="f", gradient=(_recip,)),
   UnaryOps.SQRT: Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),
@@ -127,7 +127,7 @@ FUNCTIONS: dict[Any, Function] = {
   BinaryOps.MOD: Function(
     20,
     4,
-    "fiu",  # a % b is a - a // b * b, and a // b has no slope
+    "fiu",  # a % b is a - a // b * b, and the derivative of a // b is zero
     gradient=(lambda u, g: g, lambda u, g: negative(product(g, binary(BinaryOps.IDIV, *u.src)))),
   ),
   BinaryOps.MAX: Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),

@@ -1,432 +1,374 @@
-"""The verifier: what is legal in each of the three forms, one table of rules an op.
-
-A rule is a function of a node (and where it stands) that gives one sentence about what is wrong, or None. The first sentence
-becomes a VerifyError that names the kernel, the rule broken and the line of the listing.
-"""
+"""The verifier's tables of the linear form and of the index form: what is legal for each op, and where it may stand."""
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
 
 from .blocks import DOT
-from .dtype import DType, dtypes
-from .errors import VerifyError
-from .functions import COMBINERS, refusal
+from .dtype import dtypes
 from .index import vmax
-from .kernel import EFFECTS, reads_its_place
+from .kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
 from .spec_rules import (
+  ANY,
   BUFFERS,
-  access_rule,
-  alu_rule,
-  cast_rule,
-  const_rule,
+  VALUES,
+  Rule,
+  accesses,
+  all_of,
+  argument,
+  by_op,
+  combiner_rule,
+  fields,
+  gep_rule,
   global_rule,
+  int_dtype,
   local_rule,
   names,
+  no_sources,
+  one_dtype,
+  one_source,
+  python_type,
+  range_rule,
+  refused,
+  sources,
+  spreads,
   variable_rule,
+  vectorize_rule,
+  verify,
 )
-from .uop import NO_VALUE, Ops, UOp, UOpList, step_of, toposort
+from .uop import NO_VALUE, Ops, UOp, step_of, toposort
+
+# ---- values that both forms have
+
+_ONE_VALUE = all_of(one_source, one_dtype())
+_COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
+REDUCTIONS: dict[Ops, Rule] = {
+  Ops.RANGE: range_rule,
+  Ops.REDUCE: all_of(
+    argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
+    _ONE_VALUE,
+    lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None,
+    _COMBINES,
+  ),
+  Ops.SCAN: all_of(
+    _ONE_VALUE,
+    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and fields(a[1:], int, bool), "(combiner, axis id, reverse)"),
+    _COMBINES,
+  ),
+  Ops.SORT: all_of(_ONE_VALUE, argument(lambda a: fields(a, int, bool), "(axis id, descending)")),
+}
 
 # ---- the linear form
 
-class _Scope:
-  """Where each node stands: the LOOPs and IFs that are open there."""
 
-  def __init__(self, widths: bool = True) -> None:
-    self.widths = widths                       # whether indices have theirs
-    self.open: list[UOp] = []
-    self.path: dict[UOp, tuple[UOp, ...]] = {}
-    self.at: dict[UOp, int] = {}
-    self.assigned: dict[UOp, UOp] = {}         # accumulator: its last PHI so far
-    self.named: dict[Any, UOp] = {}            # slots and SPECIAL dimensions that are taken
-    self.previous: UOp | None = None
-
-  def accumulator(self, u: UOp) -> UOp:
-    while u.op is Ops.PHI: u = u.src[0]
-    return u
+def _acc(u: UOp) -> str | None:
+  want = python_type(u.dtype)
+  if isinstance(u.arg, (int, float)) and (want is float or not isinstance(u.arg, float)): return None
+  return f"the arg of DEFINE_ACC is its start value, a Python {want.__name__}, got {u.arg!r}"
 
 
-def _scalar_int(what: str, at: _Scope) -> Callable[[UOp], str | None]:
-  def rule(i: UOp) -> str | None:
-    fits = i.dtype.kind in "iu" and i.dtype.count == 1 and (i.dtype is not dtypes.index or not at.widths)
-    return None if fits else f"{what} is a scalar int, got {i.dtype}"
+def _loop(u: UOp) -> str | None:
+  step = step_of(u)
+  ends = [s.dtype for s in (*u.src[:2], step) if s is not None]
+  if any(d is not u.dtype for d in ends): return f"LOOP of {names(ends)} has an index of {u.dtype}: one dtype expected"
+  return "LOOP goes up: its step is positive" if step is not None and vmax(step) < 1 else None
+
+
+def _condition(u: UOp) -> str | None:
+  what = u.src[0].dtype if u.src else "nothing"
+  return None if what is dtypes.bool else f"the condition of {u.op.name} is a bool, got {what}"
+
+
+def _accumulator(u: UOp) -> UOp:
+  """The DEFINE_ACC that a PHI assigns."""
+  while u.op is Ops.PHI: u = u.src[0]
+  return u
+
+
+def _phi(u: UOp) -> str | None:
+  acc, value = _accumulator(u), u.src[1].dtype
+  if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
+  if u.dtype is not acc.dtype: return f"PHI of {u.dtype} on an accumulator of {acc.dtype}"
+  if not spreads(value, u.dtype.scalar(), u.dtype.count): return f"PHI assigns {value} to an accumulator of {u.dtype}"
+  other = next((x for x in u.src[2:] if x.op is not Ops.LOOP), None)
+  return None if other is None else f"the sources of PHI after the value are LOOPs, got {other.op}"
+
+
+def _ends(opener: Ops) -> Rule:
+  def rule(u: UOp) -> str | None:
+    if u.src and u.src[0].op is opener: return None
+    return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
   return rule
 
 
-def _once(u: UOp, at: _Scope, what: str, key: Any) -> str | None:
-  if (what, key) in at.named: return f"{what} {key} is defined twice"
-  at.named[(what, key)] = u
-  return None
-
-
-def _no_sources(u: UOp) -> str | None: return f"{u.op.name} has no sources" if u.src else None
-
-
-def _lin_global(u: UOp, at: _Scope) -> str | None: return global_rule(u) or _no_sources(u) or _once(u, at, "slot", u.arg[0])
-
-
-def _lin_local(u: UOp, at: _Scope) -> str | None: return local_rule(u) or _once(u, at, "local name", u.arg[0])
-
-
-def _lin_acc(u: UOp, at: _Scope) -> str | None:
-  want = {"f": float, "b": bool}.get(u.dtype.kind, int)
-  if not isinstance(u.arg, (int, float)) or (want is not float and isinstance(u.arg, float)):
-    return f"the arg of DEFINE_ACC is its start value, a Python {want.__name__}, got {u.arg!r}"
-  return None
-
-
-def _lin_special(u: UOp, at: _Scope) -> str | None:
-  a = u.arg
-  if not (
-    isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and isinstance(a[2], int) and a[2] >= 1
-  ):
-    return f"the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1), got {a!r}"
-  return _no_sources(u) or _scalar_int("the value of SPECIAL", at)(u) or _once(u, at, "SPECIAL", (a[0], a[1]))
-
-
-def _lin_loop(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) < 2: return f"LOOP has a start and an end, got {len(u.src)} sources"
-  wrong = _scalar_int("a LOOP", at)(u)
-  if wrong: return wrong
-  if any(s.dtype is not u.dtype for s in u.src[:2]):
-    return f"LOOP of {u.dtype} from {u.src[0].dtype} to {u.src[1].dtype}: one dtype expected"
-  step = step_of(u)
-  if step is not None and step.dtype is not u.dtype: return f"LOOP of {u.dtype} in steps of {step.dtype}: one dtype expected"
-  if step is not None and vmax(step) < 1: return "LOOP goes up: its step is positive"
-  if u.arg not in (None, "flatten"): return f"the arg of LOOP is None or 'flatten', got {u.arg!r}"
-  at.open.append(u)
-  return None
-
-
-def _lin_if(u: UOp, at: _Scope) -> str | None:
-  if not u.src or u.src[0].dtype is not dtypes.bool: return f"IF has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
-  at.open.append(u)
-  return None
-
-
-def _lin_while(u: UOp, at: _Scope) -> str | None:
-  at.open.append(u)
-  return _no_sources(u)
-
-
-def _lin_break(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) != 1 or u.src[0].dtype is not dtypes.bool:
-    return f"BREAK has one bool, got {names(s.dtype for s in u.src) or 'nothing'}"
-  return None if at.open and at.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
-
-
-def _lin_else(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) != 1 or u.src[0].op is not Ops.IF or not at.open or at.open[-1] is not u.src[0]:
-    return "ELSE belongs to the IF that is open"
-  at.open[-1] = u
-  return None
-
-
-_OPENERS = {Ops.ENDLOOP: Ops.LOOP, Ops.ENDIF: Ops.IF, Ops.ENDWHILE: Ops.WHILE}
-
-
-def _lin_end(u: UOp, at: _Scope) -> str | None:
-  opener = _OPENERS[u.op]
-  if not u.src or u.src[0].op is not opener:
-    return f"{u.op.name} ends a {opener.name}, its source is {u.src[0].op if u.src else 'missing'}"
-  if not at.open or (at.open[-1].src[0] if at.open[-1].op is Ops.ELSE else at.open[-1]) is not u.src[0]:
-    inner = f"line {at.at[at.open[-1]]} is the innermost open one" if at.open else "nothing is open"
-    return f"{u.op.name} ends line {at.at[u.src[0]]}, but {inner}"
-  at.open.pop()
-  return None
-
-
-def _lin_phi(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) < 3: return f"PHI has an accumulator, a value and its loops, got {len(u.src)} sources"
-  acc = at.accumulator(u.src[0])
-  if acc.op is not Ops.DEFINE_ACC: return f"PHI assigns a DEFINE_ACC, got {acc.op}"
-  if u.dtype is not acc.dtype: return f"PHI of {u.dtype} on an accumulator of {acc.dtype}"
-  if u.src[1].dtype.scalar() is not u.dtype.scalar() or u.src[1].dtype.count not in (1, u.dtype.count):
-    return f"PHI assigns {u.src[1].dtype} to an accumulator of {u.dtype}"
-  loops = [x for x in at.open if x.op is Ops.LOOP]
-  for x in u.src[2:]:
-    if x.op is not Ops.LOOP: return f"the sources of PHI after the value are LOOPs, got {x.op}"
-    if x not in loops: return f"PHI stands outside its loop (line {at.at[x]})"
-  if loops[-1] not in u.src[2:]: return f"PHI stands in a loop (line {at.at[loops[-1]]}) that is none of its own"
-  if loops[-1] in at.path[acc]:
-    return "PHI assigns an accumulator that is defined inside the same loop, so it is set anew each time round"
-  previous = at.previous
-  while previous is not None and previous.op is Ops.PHI:  # the group before this one
-    if at.accumulator(previous) is acc: return "two PHIs of one parallel assignment set the same accumulator"
-    previous = at.named.get(("before", previous))
-  if at.previous is not None: at.named[("before", u)] = at.previous
-  at.assigned[acc] = u
-  return None
-
-
-def _lin_barrier(u: UOp, at: _Scope) -> str | None:
-  for x in at.open:
-    if x.op is Ops.WHILE: return f"BARRIER inside line {at.at[x]}, a WHILE, whose rounds differ between work-items"
-    conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
-    bad = next((n for n in toposort(conditions) if (n.op is Ops.SPECIAL and n.arg[0] == "l") or (n.op is Ops.LOAD)), None)
-    if bad is not None:
-      return f"BARRIER inside line {at.at[x]}, whose condition differs between work-items (it depends on line {at.at[bad]})"
-  return None
-
-
-def _lin_vectorize(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
-  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
-  return None
-
-
-def _lin_gep(u: UOp, at: _Scope) -> str | None:
-  if len(u.src) != 1: return f"GEP takes one vector, got {len(u.src)} sources"
-  v = u.src[0].dtype
-  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
-  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
-
-
-def _lin_reduce(u: UOp, at: _Scope) -> str | None:
-  if not isinstance(u.arg, tuple) or u.arg[0] is not DOT: return _reduce_rule(u)
+def _product(u: UOp) -> str | None:
+  """A REDUCE, or a product of two blocks and maybe an accumulator."""
+  if not isinstance(u.arg, tuple) or u.arg[0] is not DOT: return REDUCTIONS[Ops.REDUCE](u)
   if len(u.src) not in (2, 3): return f"a product of blocks has two factors and maybe an accumulator, got {len(u.src)} sources"
   a, b, *acc = (s.dtype for s in u.src)
   if a is not b or any(d is not u.dtype for d in acc):
     return f"a product of blocks has factors of one dtype and an accumulator of {u.dtype}, got {names((a, b, *acc))}"
-  return None if len(u.arg) == 2 and isinstance(u.arg[1], tuple) and len(u.arg[1]) == 1 else (
-    f"the arg of a product of blocks is ({DOT!r}, (axis id,)), got {u.arg!r}"
-  )
+  return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
-LINEAR: dict[Ops, Callable[[UOp, _Scope], str | None]] = {
-  Ops.CONST: lambda u, at: const_rule(u),
-  Ops.ALU: lambda u, at: alu_rule(u),
-  Ops.CAST: lambda u, at: cast_rule(u),
-  Ops.BITCAST: lambda u, at: cast_rule(u),
-  Ops.DEFINE_GLOBAL: _lin_global,
-  Ops.DEFINE_LOCAL: _lin_local,
-  Ops.DEFINE_ACC: _lin_acc,
-  Ops.SPECIAL: _lin_special,
-  Ops.LOOP: _lin_loop,
-  Ops.ENDLOOP: _lin_end,
-  Ops.IF: _lin_if,
-  Ops.ELSE: _lin_else,
-  Ops.ENDIF: _lin_end,
-  Ops.WHILE: _lin_while,
-  Ops.BREAK: _lin_break,
-  Ops.ENDWHILE: _lin_end,
-  Ops.PHI: _lin_phi,
-  Ops.RANGE: lambda u, at: _range_rule(u),
-  Ops.REDUCE: _lin_reduce,
-  Ops.SCAN: lambda u, at: _scan_rule(u),
-  Ops.SORT: lambda u, at: _scan_rule(u),
-  Ops.ATOMIC: lambda u, at: access_rule(u, _scalar_int("the index", at)),
-  Ops.LOAD: lambda u, at: access_rule(u, _scalar_int("the index", at)),
-  Ops.STORE: lambda u, at: access_rule(u, _scalar_int("the index", at)),
-  Ops.BARRIER: _lin_barrier,
-  Ops.VECTORIZE: _lin_vectorize,
-  Ops.GEP: _lin_gep,
+LINEAR: dict[Ops, Rule] = {
+  **VALUES,
+  **REDUCTIONS,
+  Ops.REDUCE: _product,
+  **accesses(lambda index: int_dtype("the index", index)),
+  Ops.DEFINE_GLOBAL: all_of(global_rule, no_sources),
+  Ops.DEFINE_LOCAL: local_rule,
+  Ops.DEFINE_ACC: _acc,
+  Ops.SPECIAL: all_of(
+    argument(
+      lambda a: fields(a, str, int, int) and a[0] in ("g", "l") and a[1] in (0, 1, 2) and a[2] >= 1,
+      "('g' or 'l', dimension 0..2, size >= 1)",
+    ),
+    no_sources,
+    lambda u: int_dtype("SPECIAL", u),
+  ),
+  Ops.LOOP: all_of(
+    sources(2, "a start and an end", ANY),
+    lambda u: int_dtype("a LOOP", u),
+    _loop,
+    argument(lambda a: a in (None, "flatten"), "None or 'flatten'"),
+  ),
+  Ops.ENDLOOP: _ends(Ops.LOOP),
+  Ops.IF: _condition,
+  Ops.ELSE: _ends(Ops.IF),
+  Ops.ENDIF: _ends(Ops.IF),
+  Ops.WHILE: no_sources,
+  Ops.BREAK: all_of(one_source, _condition),
+  Ops.ENDWHILE: _ends(Ops.WHILE),
+  Ops.PHI: all_of(sources(3, "an accumulator, a value and its loops", ANY), _phi),
+  Ops.BARRIER: lambda u: None,
+  Ops.VECTORIZE: vectorize_rule,
+  Ops.GEP: gep_rule,
 }
 
 
-def _sources(u: UOp, at: _Scope) -> str | None:
-  """Sources stand before, have values, and are in scope here."""
-  here = tuple(at.open)
-  for s in u.src:
-    if s not in at.at: return f"reads a {s.op} that does not stand before it"
-    if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.DEFINE_ACC): continue
-    extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)   # LOOP and DEFINE_ACC may name what they come after
-    if s.op in NO_VALUE and not extra: return f"reads line {at.at[s]}, a {s.op}, which has no value"
-    if s.op in BUFFERS and not (u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and s is u.src[0]):
-      return f"reads line {at.at[s]}, a buffer, other than by LOAD or STORE"
-    home = at.path[at.accumulator(s) if s.op is Ops.PHI else s]
-    if s.op in (Ops.LOOP, Ops.IF): home = (*home, s)
-    if here[:len(home)] != home and not extra:
-      return f"uses line {at.at[s]} after the end of the {home[-1].op.name} (line {at.at[home[-1]]}) that it is defined in"
-    if s.op is Ops.DEFINE_ACC and s in at.assigned and u.op is not Ops.PHI:
-      inside = at.path[at.assigned[s]]
-      if here[:len(inside)] != inside:
-        return f"reads the accumulator of line {at.at[s]} after its loop; line {at.at[at.assigned[s]]}, its PHI, is meant"
-  return None
+class _Scope:
+  """Where each node so far is: its line, and the LOOPs, IFs and WHILEs that are open there."""
+
+  def __init__(self, widths: bool) -> None:
+    self.widths = widths                       # whether indices have the width that they are computed in
+    self.open: list[UOp] = []
+    self.path: dict[UOp, tuple[UOp, ...]] = {}
+    self.line: dict[UOp, int] = {}
+    self.assigned: dict[UOp, UOp] = {}         # accumulator: its last PHI so far
+    self.phis: set[UOp] = set()                # the accumulators of the parallel assignment that the last node belongs to
+    self.unique: set[tuple[Ops, Any]] = set()  # slots, names and SPECIAL dimensions that are defined
+
+  def stands(self, u: UOp) -> str | None:
+    """Whether the node may come here: once, with sources that come before it and are in scope."""
+    if u in self.line: return f"stands twice (before in line {self.line[u]})"
+    if self.widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE:
+      return "has dtype index; a linear program has int32 or int64"
+    if self.phis and u.op not in (Ops.PHI, Ops.ENDLOOP):
+      return "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
+    here = tuple(self.open)
+    for s in u.src:
+      if s not in self.line: return f"reads a {s.op} that does not stand before it"
+      if u.op in (Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE, Ops.BARRIER, Ops.DEFINE_ACC): continue
+      # LOOP and DEFINE_ACC may name what they come after
+      extra = u.op is Ops.LOOP and s not in u.src[:2] and s is not step_of(u)
+      if s.op in NO_VALUE and not extra: return f"reads line {self.line[s]}, a {s.op}, which has no value"
+      if s.op in BUFFERS and not (u.op in (Ops.LOAD, *EFFECTS) and s is u.src[0]):
+        return f"reads line {self.line[s]}, a buffer, other than by LOAD or STORE"
+      home = self.path[_accumulator(s)]
+      if s.op in (Ops.LOOP, Ops.IF): home = (*home, s)
+      if here[:len(home)] != home and not extra:
+        scope = f"{home[-1].op.name} (line {self.line[home[-1]]})"
+        return f"uses line {self.line[s]} after the end of the {scope} that it is defined in"
+      if s in self.assigned and u.op is not Ops.PHI:
+        last = self.assigned[s]
+        inside = self.path[last]
+        if here[:len(inside)] != inside:
+          return f"reads the accumulator of line {self.line[s]} after its loop; line {self.line[last]}, its PHI, is meant"
+    return None
+
+  def enter(self, u: UOp) -> str | None:
+    """Check the rule of the node's place, and note its line and what it opens or closes."""
+    self.path[u] = tuple(self.open)
+    if u.op is not Ops.PHI: self.phis.clear()
+    wrong = _PLACES[u.op](self, u) if u.op in _PLACES else None
+    self.line[u] = len(self.line)
+    return wrong
+
+  def opens(self, u: UOp) -> None: self.open.append(u)
+
+  def closes(self, u: UOp) -> str | None:
+    """ENDLOOP, ENDIF, ENDWHILE and ELSE: what they end is the innermost open one."""
+    inner = self.open[-1] if self.open else None
+    if inner is None or (inner.src[0] if inner.op is Ops.ELSE and u.op is not Ops.ELSE else inner) is not u.src[0]:
+      what = "nothing is open" if inner is None else f"line {self.line[inner]} is the innermost open one"
+      return f"{u.op.name} ends line {self.line[u.src[0]]}, but {what}"
+    self.open[-1:] = [u] if u.op is Ops.ELSE else []
+    return None
+
+  def leaves(self, u: UOp) -> str | None:
+    """BREAK: the innermost open one is a WHILE."""
+    return None if self.open and self.open[-1].op is Ops.WHILE else "BREAK stands directly in a WHILE"
+
+  def assigns(self, u: UOp) -> str | None:
+    """PHI: once for an accumulator from outside, at the end of the innermost of its loops."""
+    acc, loops = _accumulator(u), [x for x in self.open if x.op is Ops.LOOP]
+    for x in u.src[2:]:
+      if x not in loops: return f"PHI stands outside its loop (line {self.line[x]})"
+    if loops[-1] not in u.src[2:]: return f"PHI stands in a loop (line {self.line[loops[-1]]}) that is not one of its loops"
+    if loops[-1] in self.path[acc]:
+      return "PHI assigns an accumulator that is defined inside the same loop, so each iteration starts it again"
+    if acc in self.phis: return "two PHIs of one parallel assignment set the same accumulator"
+    self.phis.add(acc)
+    self.assigned[acc] = u
+    return None
+
+  def synchronizes(self, u: UOp) -> str | None:
+    """BARRIER: every work-item reaches it, so no condition around it differs between work-items."""
+    for x in self.open:
+      if x.op is Ops.WHILE: return f"BARRIER inside line {self.line[x]}, a WHILE, whose rounds differ between work-items"
+      conditions = x.src[0].src[:1] if x.op is Ops.ELSE else x.src[:1] if x.op is Ops.IF else x.src[:2]
+      bad = next((n for n in toposort(conditions) if n.op is Ops.LOAD or n.op is Ops.SPECIAL and n.arg[0] == "l"), None)
+      if bad is not None:
+        where = f"line {self.line[x]}, whose condition differs between work-items"
+        return f"BARRIER inside {where} (it depends on line {self.line[bad]})"
+    return None
+
+  def defines(self, u: UOp) -> str | None:
+    """What is defined once: a slot, a local name, a dimension of the grid."""
+    what = {Ops.DEFINE_GLOBAL: "slot", Ops.DEFINE_LOCAL: "local name"}.get(u.op, "SPECIAL")
+    key = u.arg[:2] if u.op is Ops.SPECIAL else u.arg[0]
+    if (u.op, key) in self.unique: return f"{what} {key} is defined twice"
+    self.unique.add((u.op, key))
+    return None
+
+
+_PLACES: dict[Ops, Callable[[_Scope, UOp], str | None]] = {
+  **dict.fromkeys((Ops.LOOP, Ops.IF, Ops.WHILE), _Scope.opens),
+  **dict.fromkeys((Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE), _Scope.closes),
+  **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL), _Scope.defines),
+  Ops.BREAK: _Scope.leaves,
+  Ops.PHI: _Scope.assigns,
+  Ops.BARRIER: _Scope.synchronizes,
+}
 
 
 def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> None:
   """Check a linear program; without ``widths`` its indices still have the dtype index. Raises VerifyError with the rule broken
   and the line."""
-  at = _Scope(widths)
-  for i, u in enumerate(uops):
-    rule = LINEAR.get(u.op)
-    if rule is None: wrong: str | None = f"{u.op} does not belong in a linear program"
-    elif u in at.at: wrong = f"stands twice (before in line {at.at[u]})"
-    elif widths and u.dtype.scalar() is dtypes.index and u.op not in NO_VALUE:
-      wrong = "has dtype index; a linear program has int32 or int64"
-    elif at.previous is not None and at.previous.op is Ops.PHI and u.op not in (Ops.PHI, Ops.ENDLOOP):
-      wrong = "stands between a PHI and its ENDLOOP; the PHIs of a loop are one parallel assignment just before its end"
-    else: wrong = _sources(u, at)
-    at.path[u] = tuple(at.open)
-    if wrong is None and rule is not None: wrong = rule(u, at)
-    if wrong is not None: raise VerifyError(f"kernel {name!r} line {i}: {wrong}\n{node_line(uops, i)}")
-    at.at[u] = i
-    at.previous = u
-  if at.open: raise VerifyError(f"kernel {name!r}: the {at.open[-1].op.name} never ends\n{node_line(uops, at.at[at.open[-1]])}")
-
-
-def node_line(uops: Sequence[UOp], i: int) -> str:
-  """The listing line; sources that are not in the list are added in front so that it can be printed."""
-  shown = UOpList(uops)
-  known = set(shown)
-  lost = [s for s in shown[i].src if s not in known]
-  if not lost: return shown.lines()[i]
-  u = shown[i]
-  numbers = [shown.index(s) if s in known else "?" for s in u.src]
-  return f"{i:4d} {u.op!s:20s}: {u.dtype!s:25s} {numbers!s:32s} {u.arg}"
+  scope = _Scope(widths)
+  verify(uops, f"kernel {name!r}", scope.stands, by_op(LINEAR, "a linear program"), scope.enter)
+  if scope.open: raise refused(f"kernel {name!r}", f"the {scope.open[-1].op.name} never ends", uops, scope.line[scope.open[-1]])
 
 
 # ---- the index form
 
-def _index_rule(index: UOp) -> str | None:
+_STATEMENTS = (*EFFECTS, *REGIONS)
+
+
+def _index(index: UOp) -> str | None:
   if index.op is not Ops.INDEX: return f"a LOAD or STORE has an INDEX, one expression a source dimension; got {index.op}"
-  bad = next((s for s in index.src if s.dtype.kind not in "iu" or s.dtype.count != 1), None)
-  return f"an INDEX has scalar ints, got {bad.dtype}" if bad is not None else None
+  return next((wrong for s in index.src if (wrong := int_dtype("an expression of an INDEX", s))), None)
 
 
-def _range_rule(u: UOp) -> str | None:
-  a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and isinstance(a[1], int) and a[1] >= 1):
-    return f"the arg of RANGE is (axis id, size >= 1), got {a!r}"
-  return _no_sources(u) or (None if u.dtype.kind in "iu" else f"a RANGE is an int, got {u.dtype}")
-
-
-def combiner_rule(op: Any, dtype: DType) -> str | None:
-  """What reduces, and which dtypes it takes."""
-  if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
-  return refusal(op, dtype, f"a reduction by {op.name}")
-
-
-def _reduce_rule(u: UOp) -> str | None:
-  if len(u.src) != 1: return f"REDUCE takes one value, got {len(u.src)}"
-  if not (isinstance(u.arg, tuple) and len(u.arg) == 2 and isinstance(u.arg[1], tuple)):
-    return f"the arg of REDUCE is (combiner, axis ids), got {u.arg!r}"
-  op, axes = u.arg
-  if u.dtype is not u.src[0].dtype: return f"REDUCE of {u.src[0].dtype} gives {u.src[0].dtype}, not {u.dtype}"
-  if len(set(axes)) != len(axes): return f"REDUCE binds an axis twice: {axes}"
-  return combiner_rule(op, u.dtype)
-
-
-def _index_store(u: UOp) -> str | None:
-  wrong = access_rule(u, _index_rule, tuple)
-  if wrong: return wrong
-  # a scatter: later values are added to earlier ones, or replace them
-  if isinstance(u.arg, tuple) and (len(u.arg) != 2 or u.arg[0] not in ("add", "set") or not isinstance(u.arg[1], tuple)):
-    return f"the arg of a scattering STORE is ('add' or 'set', axis ids), got {u.arg!r}"
-  return None
-
-
-def _free(u: UOp, within: frozenset[int]) -> str | None:
-  """A STORE writes one value to a place; ``within`` are the axes that go on around it, one value after another or a place
-  each."""
-  ordered = u.arg[1] if isinstance(u.arg, tuple) else ()
-  free = u.src[2].ranges - u.src[1].ranges - (u.src[3].ranges if len(u.src) > 3 else frozenset())
-  free = frozenset(r for r in free if r.arg[0] not in ordered and r.arg[0] not in within)
-  return f"STORE of a value that depends on {_axes(free)} to a place that does not" if free else None
-
-
-def _scan_rule(u: UOp) -> str | None:
-  n = 3 if u.op is Ops.SCAN else 2
-  if len(u.src) != 1 or u.dtype is not u.src[0].dtype: return f"{u.op.name} has one value and keeps its dtype"
-  if not isinstance(u.arg, tuple) or len(u.arg) != n or not isinstance(u.arg[-2], int) or not isinstance(u.arg[-1], bool):
-    return f"the arg of {u.op.name} is {'(combiner, axis id, reverse)' if n == 3 else '(axis id, descending)'}, got {u.arg!r}"
-  return combiner_rule(u.arg[0], u.dtype) if n == 3 else None
-
-
-def _statement_rule(u: UOp) -> str | None:
-  """FOR, WHILE and IF: an end or a condition, then statements."""
-  if not u.src: return f"{u.op.name} has {'an end' if u.op is Ops.FOR else 'a condition'} and statements"
-  if u.op is Ops.FOR:
-    if u.src[0].dtype is not dtypes.index: return f"the end of FOR is an index, got {u.src[0].dtype}"
-    if not isinstance(u.arg, int): return f"the arg of FOR is an axis id, got {u.arg!r}"
-    bound = next((n for n in toposort(u.src[1:]) if n.op is Ops.REDUCE and u.arg in n.arg[1]), None)
-    if bound is not None: return f"a REDUCE inside the FOR over axis {u.arg} binds that axis"
-  elif u.src[0].dtype is not dtypes.bool: return f"the condition of {u.op.name} is a bool, got {u.src[0].dtype}"
-  if u.op is Ops.IF and not (isinstance(u.arg, int) and 0 <= u.arg < len(u.src)):
-    return f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}"
+def _region(u: UOp) -> str | None:
   bad = next((s for s in u.src[1:] if s.op not in _STATEMENTS), None)
-  return None if bad is None else f"{u.op.name} has statements (STORE, ATOMIC, FOR, WHILE, IF), got {bad.op}"
+  return None if bad is None else f"{u.op.name} has statements ({', '.join(s.name for s in _STATEMENTS)}), got {bad.op}"
 
 
-_STATEMENTS = (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF)
+def _for(u: UOp) -> str | None:
+  if u.src[0].dtype is not dtypes.index: return f"the end of FOR is an index, got {u.src[0].dtype}"
+  bound = any(n.op is Ops.REDUCE and u.arg in n.arg[1] for n in toposort(u.src[1:]))
+  return f"a REDUCE inside the FOR over axis {u.arg} binds that axis" if bound else None
 
 
-def _axes(rs: Iterable[UOp]) -> str: return ", ".join(f"axis {i} of {n}" for i, n in sorted(r.arg for r in rs))
+def _if(u: UOp) -> str | None:
+  if isinstance(u.arg, int) and 0 <= u.arg < len(u.src): return None
+  return f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}"
 
 
-def _stage_rule(u: UOp) -> str | None:
+def _stage(u: UOp) -> str | None:
   if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "STAGE copies one LOAD to local memory"
   missing = [i for i in u.arg if i not in {r.arg[0] for r in u.ranges}]
   return f"STAGE along axis {missing[0]}, which its LOAD does not vary with" if missing else None
 
 
-INDEX: dict[Ops, Callable[[UOp], str | None]] = {
-  Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.DEFINE_GLOBAL: global_rule,
-  Ops.DEFINE_LOCAL: variable_rule, Ops.RANGE: _range_rule, Ops.INDEX: lambda u: None, Ops.REDUCE: _reduce_rule,
-  Ops.STAGE: _stage_rule, Ops.LOAD: lambda u: access_rule(u, _index_rule), Ops.STORE: _index_store,
-  Ops.ATOMIC: lambda u: access_rule(u, _index_rule), Ops.SCAN: _scan_rule, Ops.SORT: _scan_rule,
-  Ops.FOR: _statement_rule, Ops.WHILE: _statement_rule, Ops.IF: _statement_rule}
+INDEX: dict[Ops, Rule] = {
+  **VALUES,
+  **REDUCTIONS,
+  **accesses(_index, scatters=True),
+  Ops.DEFINE_GLOBAL: global_rule,
+  Ops.DEFINE_LOCAL: variable_rule,
+  Ops.INDEX: lambda u: None,
+  Ops.STAGE: _stage,
+  Ops.FOR: all_of(
+    sources(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region
+  ),
+  Ops.WHILE: all_of(_condition, _region),
+  Ops.IF: all_of(_condition, _if, _region),
+}
 
 
-def verify_index(roots: Sequence[UOp], axes: Iterable[Any] | None = None, params: Iterable[Any] | None = None, name: str = "",
-                 part: bool = False) -> None:
-  """Check the body of a kernel: its statements and all beneath. A ``part`` of one may be a value, and has SPECIALs for what
-  stands around it.
+def _misplaced(u: UOp) -> str | None:
+  """Statements are read by regions only, SCAN and SORT by a STORE into a variable only."""
+  for s in u.src:
+    if s.op in _STATEMENTS and u.op not in REGIONS: return f"reads a {s.op.name}, which is a statement and has no value"
+    if s.op in (Ops.SCAN, Ops.SORT) and not (u.op is Ops.STORE and s is u.src[2] and u.src[0].op is Ops.DEFINE_LOCAL):
+      return f"reads a {s.op.name}, which is only the whole value of a STORE into a variable"
+  return None
 
-  ``axes`` and ``params`` are the kernel's (``Axis``, ``Param``). Raises VerifyError: among others
-  for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
+
+def _fits(kernel: Kernel) -> Rule:
+  """The axes, params and variables that a node refers to are the kernel's, with the size and dimensions that the node has."""
+  sizes = {a.id: a.size for a in kernel.axes}
+  shapes = {p.uop: p.shape for p in kernel.params}
+  def rule(u: UOp) -> str | None:
+    axes: Iterable[int] = \
+      u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else (u.arg,) if u.op is Ops.FOR else ()
+    for i in axes:
+      if i not in sizes:
+        have = ", ".join(map(str, sorted(sizes))) or "none"
+        return f"{u.op.name} over axis {i}, which the kernel does not have (axes: {have})"
+    if u.op is Ops.RANGE and sizes[u.arg[0]] != u.arg[1]:
+      return f"RANGE of {u.arg[1]} over axis {u.arg[0]}, whose size is {sizes[u.arg[0]]}"
+    if u.op not in (Ops.LOAD, *EFFECTS): return None
+    buffer, n = u.src[0], len(u.src[1].src)
+    what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
+    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes:
+      return f"{u.op.name} of {name!r}, which the kernel does not have"
+    shape = buffer.arg[1] if is_variable(buffer) else shapes.get(buffer)
+    if shape is None or len(shape) == n: return None
+    return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"
+  return rule
+
+
+def _unordered(kernel: Kernel) -> Rule:
+  """The order in which elements are stored does not matter: a STORE writes different places for different values of its
+  axes, and an element that is stored twice gets the same value twice."""
+  fors = frozenset(u.arg for u in kernel.nodes if u.op is Ops.FOR)
+  programs = fors.union(a.id for a in kernel.of_kind(AxisKind.GRID))
+  twice = next((a for a in kernel.axes if a.again), None)
+  def rule(u: UOp) -> str | None:
+    if u.op is Ops.STORE:
+      ordered = (fors if u.src[0].op is Ops.DEFINE_GLOBAL else programs).union(u.arg[1] if isinstance(u.arg, tuple) else ())
+      place = u.src[1].ranges.union(*(s.ranges for s in u.src[3:]))
+      free = sorted(r.arg for r in u.src[2].ranges - place if r.arg[0] not in ordered)
+      if free:
+        axes = ", ".join(f"axis {i} of {n}" for i, n in free)
+        return f"STORE of a value that depends on {axes} to a place that does not"
+    if twice is not None and (u.op in EFFECTS and reads_its_place(u) or u.op is Ops.LOAD and u.src[0] in kernel.written):
+      return f"axis {twice} has {twice.again} elements twice, and what is written depends on what was there"
+    return None
+  return rule
+
+
+def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
+  """Check a kernel in index form: its statements and all nodes beneath. A ``part`` of a kernel may be a value, and has SPECIALs
+  for the program's position and the loops around it.
+
+  Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
   """
-  axes = None if axes is None else list(axes)
-  known = None if axes is None else {a.id: a.size for a in axes}
-  shapes = None if params is None else {p.slot: p.shape for p in params}
-  nodes = toposort(roots)
-  around = frozenset(u.arg for u in nodes if u.op is Ops.FOR)
-  programs = around.union(a.id for a in axes if a.kind.name == "GRID") if axes is not None else around
-  for u in nodes:
-    rule = INDEX.get(u.op) if u.op is not Ops.SPECIAL or not part else _no_sources
-    wrong = f"{u.op} does not belong in the index form" if rule is None else rule(u)
-    if wrong is None and u.op is Ops.STORE: wrong = _free(u, around if u.src[0].op is Ops.DEFINE_GLOBAL else programs)
-    if wrong is None and u.op is Ops.RANGE and known is not None:
-      id, size = u.arg
-      if id not in known:
-        wrong = f"RANGE of axis {id}, which the kernel does not have (axes: {', '.join(map(str, sorted(known))) or 'none'})"
-      elif known[id] != size: wrong = f"RANGE of {size} over axis {id}, whose size is {known[id]}"
-    if wrong is None and u.op is Ops.REDUCE and known is not None:
-      lost = [i for i in u.arg[1] if i not in known]
-      if lost: wrong = f"REDUCE over axis {lost[0]}, which the kernel does not have"
-    if wrong is None and u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) and shapes is not None and u.src[0].op is Ops.DEFINE_GLOBAL:
-      slot = u.src[0].arg[0]
-      if slot not in shapes: wrong = f"{u.op.name} of slot {slot}, which the kernel does not have"
-      elif len(u.src[1].src) != len(shapes[slot]):
-        wrong = f"an INDEX of {len(u.src[1].src)} dimensions into param {slot} of shape {shapes[slot]}"
-    if (
-      wrong is None
-      and u.op in (Ops.LOAD, Ops.STORE)
-      and u.src[0].op is Ops.DEFINE_LOCAL
-      and isinstance(u.src[0].arg[1], tuple)
-      and len(u.src[1].src) != len(u.src[0].arg[1])
-    ):
-      wrong = f"an INDEX of {len(u.src[1].src)} dimensions into variable {u.src[0].arg[0]!r} of shape {u.src[0].arg[1]}"
-    if wrong is None and u.op is Ops.FOR and known is not None and u.arg not in known:
-      wrong = f"FOR over axis {u.arg}, which the kernel does not have"
-    if wrong is None: wrong = next((f"reads a {s.op.name}, which is {what}" for s in u.src if (what := _misplaced(u, s))), None)
-    if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{node_line(nodes, nodes.index(u))}")
-  twice = next((a for a in axes or () if a.again), None)
-  if twice is not None:
-    written = {s.src[0] for s in nodes if s.op in EFFECTS}
-    for u in nodes:
-      if u.op in EFFECTS and reads_its_place(u) or u.op is Ops.LOAD and u.src[0] in written:
-        raise VerifyError(
-          f"kernel {name!r}: axis {twice} has {twice.again} elements twice, and what is written depends on what was there\n"
-          f"{node_line(nodes, nodes.index(u))}"
-        )
-  for r in roots:
+  about, table = f"kernel {name!r}", {**INDEX, Ops.SPECIAL: no_sources} if part else INDEX
+  verify(kernel.nodes, about, by_op(table, "the index form"), _fits(kernel), _unordered(kernel), _misplaced)
+  for r in kernel.body:
     if r.op not in _STATEMENTS and not part:
-      raise VerifyError(f"kernel {name!r}: the body of a kernel is statements, got {r.op}\n{node_line(nodes, nodes.index(r))}")
-
-
-def _misplaced(u: UOp, s: UOp) -> str:
-  if s.op in _STATEMENTS and u.op not in (Ops.FOR, Ops.WHILE, Ops.IF): return "a statement and has no value"
-  if s.op in (Ops.SCAN, Ops.SORT) and not (u.op is Ops.STORE and s is u.src[2] and u.src[0].op is Ops.DEFINE_LOCAL):
-    return "only the whole value of a STORE into a variable"
-  return ""
+      raise refused(about, f"the body of a kernel is statements, got {r.op}", kernel.nodes, kernel.nodes.index(r))

@@ -1,7 +1,7 @@
-"""The verifier's tables of the forms between the index form and the linear one, and which check a form of the pipeline has."""
+"""The verifier's table of expanded parts, and which check each form of the pipeline has."""
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 from .additions import MOST_ADDITIONS, additions, is_float_sum
 from .dtype import dtypes
@@ -9,18 +9,31 @@ from .errors import VerifyError
 from .kernel import EFFECTS, AxisKind
 from .parts import Part, Parts
 from .spec import verify_index, verify_linear
-from .spec_rules import access_rule, alu_rule, cast_rule, const_rule, global_rule, names, variable_rule
-from .uop import Ops, UOp, UOpList, toposort
+from .spec_rules import (
+  ANY,
+  VALUES,
+  Rule,
+  accesses,
+  all_of,
+  by_op,
+  gep_rule,
+  global_rule,
+  range_rule,
+  sources,
+  variable_rule,
+  vectorize_rule,
+  verify,
+)
+from .uop import Ops, UOp, toposort
 
 
 def _flat(i: UOp) -> str | None:
   return None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"
 
 
-def _reduce(u: UOp) -> str | None:
-  if not u.src: return "REDUCE has a source for each copy of its axes"
+def _copies(u: UOp) -> str | None:
   wrong = next((s for s in u.src if s.dtype.scalar() is not u.dtype.scalar()), None)
-  return f"REDUCE of {wrong.dtype} gives {wrong.dtype}, not {u.dtype}" if wrong is not None else None
+  return f"{u.op.name} of {wrong.dtype} gives {wrong.dtype}, not {u.dtype}" if wrong is not None else None
 
 
 def _stage(u: UOp) -> str | None:
@@ -30,64 +43,46 @@ def _stage(u: UOp) -> str | None:
   return f"STAGE is filled by STOREs to its array, got {bad.op}" if bad is not None else None
 
 
-def _vectorize(u: UOp) -> str | None:
-  if len(u.src) == u.dtype.count and all(s.dtype is u.dtype.scalar() for s in u.src): return None
-  return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
-
-
-EXPANDED: dict[Ops, Callable[[UOp], str | None]] = {
-  Ops.CONST: const_rule,
-  Ops.ALU: alu_rule,
-  Ops.CAST: cast_rule,
-  Ops.BITCAST: cast_rule,
+EXPANDED: dict[Ops, Rule] = {
+  **VALUES,
+  **accesses(_flat),
+  **dict.fromkeys((Ops.REDUCE, Ops.SCAN, Ops.SORT), all_of(sources(1, "a source for each copy of its axes", ANY), _copies)),
   Ops.DEFINE_GLOBAL: global_rule,
   Ops.DEFINE_LOCAL: variable_rule,
-  Ops.RANGE: lambda u: None,
+  Ops.RANGE: range_rule,
   Ops.SPECIAL: lambda u: None,
-  Ops.REDUCE: _reduce,
   Ops.STAGE: _stage,
-  Ops.LOAD: lambda u: access_rule(u, _flat),
-  Ops.STORE: lambda u: access_rule(u, _flat),
-  Ops.ATOMIC: lambda u: access_rule(u, _flat),
-  Ops.SCAN: _reduce,
-  Ops.SORT: _reduce,
-  Ops.VECTORIZE: _vectorize,
-  Ops.GEP: lambda u: None,
+  Ops.VECTORIZE: vectorize_rule,
+  Ops.GEP: gep_rule,
 }
-_GONE = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)
+_EXPANDED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)
 
 
 def verify_part(part: Part, name: str) -> None:
   """Check an expanded part. Raises VerifyError: for an axis whose copies should have been made, a float sum of more than 4,096
   additions, .."""
-  kernel = part.kernel
+  kernel, nodes = part.kernel, toposort(part.roots)
   for u in kernel.reduces:
     if is_float_sum(u) and (n := additions(kernel, u)) > MOST_ADDITIONS:
       raise VerifyError(
         f"kernel {name!r}: an accumulator of {u.dtype} takes {n:,} additions one after the other, which is not exact enough; "
         f"{MOST_ADDITIONS:,} at most"
       )
-  gone = {a.id: a for a in kernel.axes if a.kind in _GONE and a.size > 1}
-  nodes = toposort(part.roots)
-  for u in nodes:   # a copy in local memory may be filled by loops over them
-    if u.op is Ops.STAGE: gone = {i: a for i, a in gone.items() if i not in u.arg}
-  for u in nodes:
-    rule = EXPANDED.get(u.op)
-    wrong = f"{u.op} does not belong in the expanded form" if rule is None else rule(u)
-    if wrong is None and u.op is Ops.RANGE and u.arg[0] in gone: wrong = f"the copies of axis {gone[u.arg[0]]} have not been made"
-    if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{UOpList(nodes).lines()[nodes.index(u)]}")
-  bad = next(
-    (u for u in nodes if u.op in EFFECTS and u not in part.roots and not any(n.op is Ops.STAGE and u in n.src for n in nodes)),
-    None,
-  )
-  if bad is not None: raise VerifyError(f"kernel {name!r}: a {bad.op} is a root, something reads this one")
+  staged = {i for u in nodes if u.op is Ops.STAGE for i in u.arg}   # a copy in local memory may be filled by loops over these
+  expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.size > 1 and a.id not in staged}
+  fills = {s for u in nodes if u.op is Ops.STAGE for s in u.src}
+  read = {s for u in nodes for s in u.src if s.op in EFFECTS} - fills
+  def finished(u: UOp) -> str | None:
+    if u.op is Ops.RANGE and u.arg[0] in expanded: return f"the copies of axis {expanded[u.arg[0]]} have not been made"
+    return f"a {u.op} is a root, something reads this one" if u in read else None
+  verify(nodes, f"kernel {name!r}", by_op(EXPANDED, "the expanded form"), finished)
 
 
 def verify_form(form: str, program: Any, name: str = "") -> None:
   """Check a program in a form of the pipeline: "index", "parts", "expanded", "ordered" or "linear". Raises VerifyError."""
   if form in ("ordered", "linear"): verify_linear(program, name, form == "linear")
-  elif form == "index": verify_index(program.body, program.axes, program.params, name)
+  elif form == "index": verify_index(program, name)
   elif isinstance(program, Parts):
     for part in program.all():
-      if form == "parts": verify_index(part.kernel.body, part.kernel.axes, part.kernel.params, name, not program.kernel.plain)
+      if form == "parts": verify_index(part.kernel, name, not program.kernel.plain)
       else: verify_part(part, name)

@@ -1,51 +1,135 @@
-"""Rules that the verifier has for nodes of more than one form."""
+"""What the verifier's tables are made of: rules for nodes of more than one form, and makers of rules.
+
+A rule is a function of a node that gives one sentence about what is wrong, or None. The first sentence becomes a VerifyError that
+names the program, the rule broken and the line of the listing.
+"""
 from __future__ import annotations
 
-from typing import Callable, Iterable
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from .dtype import DType, dtypes, held
-from .functions import FUNCTIONS, refusal
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from .dtype import DType, Number, dtypes, held
+from .errors import VerifyError
+from .functions import COMBINERS, FUNCTIONS, refusal
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList
 
+Rule = Callable[[UOp], str | None]
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
 ATOMICS = ("add", "max", "min")
+_ARITY = {UnaryOps: 1, BinaryOps: 2, TernaryOps: 3}
 
+
+def verify(nodes: Sequence[UOp], name: str, *rules: Rule) -> None:
+  """Check every node by all rules, in order. Raises VerifyError with the first sentence, and the node's line of the listing."""
+  for i, u in enumerate(nodes):
+    for rule in rules:
+      if wrong := rule(u): raise refused(name, wrong, nodes, i)
+
+
+def refused(name: str, wrong: str, nodes: Sequence[UOp], i: int) -> VerifyError:
+  """The error about node ``i`` of a listing. A source that is not in the listing has a number past its end."""
+  return VerifyError(f"{name}: {wrong}\n{UOpList([*nodes, *(s for s in nodes[i].src if s not in nodes)]).lines()[i]}")
+
+
+# ---- makers of rules
+
+def by_op(table: Mapping[Ops, Rule], form: str) -> Rule:
+  """The rule that a table has for the node's op. An op without one does not belong in the form."""
+  return lambda u: table[u.op](u) if u.op in table else f"{u.op} does not belong in {form}"
+
+
+def all_of(*rules: Rule) -> Rule:
+  """The first sentence that one of the rules gives."""
+  return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
+
+
+def sources(least: int, what: str, most: int | None = None) -> Rule:
+  """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
+  def rule(u: UOp) -> str | None:
+    n = len(u.src)
+    return None if least <= n <= (least if most is None else most) else f"{u.op.name} has {what}, got {n} sources"
+  return rule
+
+
+def argument(fits: Callable[[Any], bool], what: str) -> Rule:
+  """An arg that ``fits``; ``what`` describes it."""
+  return lambda u: None if fits(u.arg) else f"the arg of {u.op.name} is {what}, got {u.arg!r}"
+
+
+def one_dtype(*at: int) -> Rule:
+  """The sources at these positions (default: all of them) have the dtype of the node."""
+  def rule(u: UOp) -> str | None:
+    read = [u.src[i].dtype for i in at] or [s.dtype for s in u.src]
+    return None if all(d is u.dtype for d in read) else f"{u.op.name} of {names(read)} gives {u.dtype}: one dtype expected"
+  return rule
+
+
+# ---- parts of rules
+
+ANY = 1 << 30   # sources: no limit
+no_sources = sources(0, "no sources")
+one_source = sources(1, "one source")
+
+
+def fields(value: Any, *kinds: type) -> bool:
+  """Whether a value is a tuple with one entry of each type."""
+  return isinstance(value, tuple) and tuple(map(type, value)) == kinds
+
+
+def int_dtype(what: str, u: UOp) -> str | None:
+  """``what``, which ``u`` is, has a scalar int dtype."""
+  return None if u.dtype.kind in "iu" and u.dtype.count == 1 else f"{what} has a scalar int dtype, got {u.dtype}"
+
+
+def spreads(dtype: DType, element: DType, count: int) -> bool:
+  """Whether a value of ``dtype`` can be used as ``count`` elements: it has as many, or is a scalar that is broadcast."""
+  return dtype.scalar() is element and dtype.count in (1, count)
+
+
+def python_type(dtype: DType) -> type[Number]:
+  """The type of a dtype's constants."""
+  return {"f": float, "b": bool}.get(dtype.kind, int)
+
+
+def names(ds: Iterable[DType]) -> str:
+  """Each dtype once, joined by "and"."""
+  return " and ".join(dict.fromkeys(map(str, ds)))
+
+
+# ---- rules
 
 def alu_rule(u: UOp) -> str | None:
   """The number of sources, their dtypes, and what the function takes."""
-  fn = u.arg
-  arity = 1 if isinstance(fn, UnaryOps) else 2 if isinstance(fn, BinaryOps) else 3 if isinstance(fn, TernaryOps) else 0
-  if arity == 0: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
-  if len(u.src) != arity: return f"{fn} takes {arity} sources, got {len(u.src)}"
-  out, values = u.dtype.scalar(), u.src
-  for s in u.src:
+  fn, values = u.arg, u.src
+  arity = _ARITY.get(type(fn))
+  if arity is None: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
+  if len(values) != arity: return f"{fn} takes {arity} sources, got {len(values)}"
+  for s in values:
     if s.dtype.count not in (1, u.dtype.count):
       return f"{fn} gives {u.dtype.count} elements, a source has {s.dtype.count} (1 or {u.dtype.count} expected)"
   if fn is TernaryOps.WHERE:
-    if u.src[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {u.src[0].dtype}"
-    values = u.src[1:]
-  kinds = {s.dtype.scalar() for s in values}
-  if len(kinds) != 1: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
-  kind = kinds.pop()
-  gives = FUNCTIONS[fn].gives
-  if out is not (gives or kind):
-    return f"{fn} gives {gives.name}, not {out}" if gives else f"{fn} of {kind} gives {kind}, not {out}"
+    if values[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {values[0].dtype}"
+    values = values[1:]
+  kind, *others = {s.dtype.scalar() for s in values}
+  if others: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
+  gives = FUNCTIONS[fn].gives or kind
+  if u.dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {u.dtype.scalar()}"
   return refusal(fn, kind)
 
 
 def cast_rule(u: UOp) -> str | None:
   """One source of the same count, or a scalar that is broadcast."""
-  if len(u.src) != 1: return f"{u.op.name} takes one source, got {len(u.src)}"
-  if u.src[0].dtype.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {u.src[0].dtype} to {u.dtype}"
-  if u.op is Ops.BITCAST and u.src[0].dtype.itemsize != u.dtype.itemsize:
-    return f"BITCAST keeps the item size: {u.src[0].dtype} has {u.src[0].dtype.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
+  if wrong := one_source(u): return wrong
+  src = u.src[0].dtype
+  if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
+  if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
+    return f"BITCAST keeps the item size: {src} has {src.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
   return None
 
 
 def const_rule(u: UOp) -> str | None:
-  """A value of the dtype's kind."""
+  """A value of the dtype's kind that the dtype has."""
+  want = python_type(u.dtype)
   if u.src: return "CONST has no sources"
-  want = {"f": float, "b": bool}.get(u.dtype.kind, int)
   if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
   if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
     return f"{u.arg} is outside {u.dtype}"
@@ -53,72 +137,89 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-def access_rule(u: UOp, int_index: Callable[[UOp], str | None], more: type | None = None) -> str | None:
-  """LOAD, STORE and ATOMIC: buffer, index, value dtype, gate; the arg of a STORE may also be a ``more``."""
-  store = u.op is not Ops.LOAD
-  least, most = (3, 4) if store else (2, 4)
-  if not least <= len(u.src) <= most: return f"{u.op.name} has {least} to {most} sources, got {len(u.src)}"
-  buf, index = u.src[:2]
-  if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
-  wrong = int_index(index)
-  if wrong: return wrong
-  dtype = u.src[2].dtype if store else u.dtype
-  if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
-  gate = (u.src[3] if len(u.src) > 3 else None) if store else (u.src[2] if len(u.src) > 2 else None)
-  if gate is not None and (gate.dtype.scalar() is not dtypes.bool or gate.dtype.count not in (1, dtype.count)):
-    return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
-  if not store and len(u.src) > 3:
-    other = u.src[3].dtype
-    if other.scalar() is not dtype.scalar() or other.count not in (1, dtype.count):
-      return f"`other` of a LOAD of {dtype} is {other}"
-  if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
-    return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
-  if u.op is Ops.ATOMIC:
-    if u.arg not in ATOMICS: return f"the arg of ATOMIC is one of {', '.join(map(repr, ATOMICS))}, got {u.arg!r}"
-    if buf.op is not Ops.DEFINE_GLOBAL: return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
-    return f"ATOMIC takes numbers, got {dtype}" if dtype.kind == "b" else None
-  if store and u.arg not in (None, "nt", "tma") and not (more and isinstance(u.arg, more)):
-    return f"the arg of STORE is None, 'nt' or 'tma', got {u.arg!r}"
-  if not store and u.arg not in (None, "tma"): return f"the arg of LOAD is None or 'tma', got {u.arg!r}"
-  if u.arg == "tma" and buf.op is not Ops.DEFINE_GLOBAL:
-    return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
+VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
+
+
+def combiner_rule(op: Any, dtype: DType) -> str | None:
+  """What reduces, and which dtypes it takes."""
+  if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
+  return refusal(op, dtype, f"a reduction by {op.name}")
+
+
+def vectorize_rule(u: UOp) -> str | None:
+  """A scalar for each element of the vector."""
+  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
+  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
   return None
 
 
-def global_rule(u: UOp) -> str | None:
-  """``(slot, name, written)`` and a scalar dtype."""
-  a = u.arg
-  if not (
-    isinstance(a, tuple) and len(a) in (3, 4) and type(a[0]) is int and a[0] >= 0 and isinstance(a[1], str) and type(a[2]) is bool
-  ):
-    return f"the arg of DEFINE_GLOBAL is (slot, name, written), got {a!r}"
-  return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+def gep_rule(u: UOp) -> str | None:
+  """One lane of a vector."""
+  if wrong := one_source(u): return wrong
+  v = u.src[0].dtype
+  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
+  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
+
+
+range_rule = all_of(
+  argument(lambda a: fields(a, int, int) and a[1] >= 1, "(axis id, size >= 1)"), no_sources, lambda u: int_dtype("a RANGE", u)
+)
+
+
+def accesses(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
+  """The entries of a table for LOAD, STORE and ATOMIC: a buffer, an index that keeps to its rule, the value's dtype, the gate.
+
+  ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them.
+  """
+  def rule(u: UOp) -> str | None:
+    store = u.op is not Ops.LOAD
+    if wrong := sources(2 + store, f"{2 + store} to 4 sources", 4)(u): return wrong
+    buf = u.src[0]
+    if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
+    if wrong := index(u.src[1]): return wrong
+    dtype = u.src[2].dtype if store else u.dtype
+    if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
+    gate, other = (*u.src[2 + store:], None, None)[:2]
+    if gate is not None and not spreads(gate.dtype, dtypes.bool, dtype.count):
+      return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
+    if other is not None and not spreads(other.dtype, dtype.scalar(), dtype.count):
+      return f"`other` of a LOAD of {dtype} is {other.dtype}"
+    if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
+      return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
+    allowed = ATOMICS if u.op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
+    ordered = scatters and u.op is Ops.STORE
+    if u.arg not in allowed and not (ordered and fields(u.arg, str, tuple) and u.arg[0] in ("add", "set")):
+      also = ", ('add' or 'set', axis ids)" if ordered else ""
+      return f"the arg of {u.op.name} is one of {', '.join(map(repr, allowed))}{also}, got {u.arg!r}"
+    if buf.op is Ops.DEFINE_LOCAL and u.op is Ops.ATOMIC:
+      return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
+    if buf.op is Ops.DEFINE_LOCAL and u.arg == "tma": return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
+    return f"ATOMIC takes numbers, got {dtype}" if u.op is Ops.ATOMIC and dtype.kind == "b" else None
+  return dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), rule)
+
+
+def _scalar_elements(u: UOp) -> str | None: return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+
+
+global_rule = all_of(
+  argument(
+    lambda a: (fields(a, int, str, bool) or fields(a, int, str, bool, int) and a[3] >= 1) and a[0] >= 0,
+    "(slot, name, written) and, where it begins somewhere in a memory, the bytes that its place is a multiple of",
+  ),
+  _scalar_elements,
+)
+local_rule = all_of(
+  argument(
+    lambda a: fields(a, str, int, str) and a[1] >= 1 and a[2] in ("local", "private"), "(name, size >= 1, 'local' or 'private')"
+  ),
+  _scalar_elements,
+)
+_shaped = all_of(
+  argument(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a[2] == "private", "(name, sizes >= 1, 'private')"),
+  _scalar_elements,
+)
 
 
 def variable_rule(u: UOp) -> str | None:
   """``(name, shape, "private")`` and a scalar dtype; or an array of the linear form."""
-  a = u.arg
-  if not (isinstance(a, tuple) and len(a) == 3 and isinstance(a[0], str) and isinstance(a[1], tuple)): return local_rule(u)
-  if not all(type(n) is int and n >= 1 for n in a[1]) or a[2] != "private":
-    return f"a variable has a shape of sizes >= 1 and is 'private', got {a!r}"
-  return f"a variable has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
-
-
-def local_rule(u: UOp) -> str | None:
-  """``(name, size, "local" | "private")`` and a scalar dtype."""
-  a = u.arg
-  if not (
-    isinstance(a, tuple)
-    and len(a) == 3
-    and isinstance(a[0], str)
-    and type(a[1]) is int
-    and a[1] >= 1
-    and a[2] in ("local", "private")
-  ):
-    return f"the arg of DEFINE_LOCAL is (name, size >= 1, 'local' or 'private'), got {a!r}"
-  return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
-
-
-def names(ds: Iterable[DType]) -> str:
-  """Each dtype once, as a sentence has them."""
-  return " and ".join(dict.fromkeys(map(str, ds)))
+  return (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u)

@@ -1,11 +1,11 @@
 """Index transforms, written once: the tensor graph's movement operations and the arrangement's meta-operations.
 
 A transform knows its output shape and how to *pull* an output index back to its input, with the condition under which the input
-has that element. A View is a chain of them.
+has that element. A View is a chain of them. The arg of a transform is that of its op, see ``Ops``.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from . import index as ix
 from .errors import ShapeError
@@ -26,15 +26,17 @@ def strides_of(shape: Shape) -> Shape:
 
 
 class Regrouped(tuple[int, ...]):
-  """The shape after a reshape that says which dimensions became which: how many became how many, run by run. It counts where an
-  index lies behind the end: by sizes alone nobody knows which dimension of 1 is which."""
+  """The shape after a reshape, with how many dimensions became how many, run by run.
+
+  Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension.
+  """
   runs: tuple[tuple[int, int], ...]
 
   @staticmethod
-  def of(shape: Shape, runs: Sequence[tuple[int, int]]) -> Regrouped:
-    """A shape with its runs."""
-    out = Regrouped(shape)
-    out.runs = tuple(runs)
+  def of(groups: Sequence[tuple[int, Shape]]) -> Regrouped:
+    """From runs: how many dimensions of the input, and the sizes that they become."""
+    out = Regrouped(n for _, sizes in groups for n in sizes)
+    out.runs = tuple((n, len(sizes)) for n, sizes in groups)
     return out
 
 
@@ -80,17 +82,17 @@ def tile_shape(shape: Shape, arg: Any) -> Shape:
   return (*(windows(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
 
 
-def windows(d: int, size: int, stride: int, dilation: int, moved: bool = False) -> int:
-  """How many windows a dimension has; with ``moved`` one more for a rest, moved back until it lies inside."""
+def windows(d: int, size: int, stride: int, dilation: int, partial: bool = False) -> int:
+  """How many windows a dimension has; with ``partial`` one more for elements that are left over."""
   rest = d - (size - 1) * dilation - 1
-  return (-(-rest // stride) if moved else rest // stride) + 1
+  return (-(-rest // stride) if partial else rest // stride) + 1
 
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   n, out = len(shape), []
-  for d, (size, stride, dilation, *moved) in enumerate(arg):
+  for d, (size, stride, dilation, *shifted) in enumerate(arg):
     start = ix.mul(idx[d], stride)
-    if moved and moved[0]: start = ix.least(start, shape[d] - (size - 1) * dilation - 1)
+    if shifted: start = ix.least(start, shape[d] - (size - 1) * dilation - 1)
     out.append(ix.add(start, ix.mul(idx[n + d], dilation)))
   return tuple(out), ix.TRUE
 
@@ -107,34 +109,43 @@ def _pull_untile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   return (*outer, *idx[n:]), ix.both(*valid)
 
 
-# op: (output shape, pull)
-TRANSFORMS: dict[Ops, tuple[Callable[[Shape, Any], Shape], Callable[[Shape, Any, Indices], Pulled]]] = {
-  Ops.RESHAPE: (lambda s, a: a, _pull_reshape),
-  Ops.PERMUTE: (lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)),
-  Ops.EXPAND: (lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n != m else i for n, m, i in zip(s, a, idx)), ix.TRUE)),
-  Ops.PAD: (lambda s, a: tuple(n + lo + hi for n, (lo, hi) in zip(s, a)), _pull_pad),
-  Ops.SHRINK: (
+class Transform(NamedTuple):
+  """What an op does, as functions of the input's shape and the op's arg (and the output's indices)."""
+  shape: Callable[[Shape, Any], Shape]
+  pull: Callable[[Shape, Any, Indices], Pulled]
+
+
+TRANSFORMS: dict[Ops, Transform] = {
+  Ops.RESHAPE: Transform(lambda s, a: a, _pull_reshape),
+  Ops.PERMUTE: Transform(
+    lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)
+  ),
+  Ops.EXPAND: Transform(
+    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n != m else i for n, m, i in zip(s, a, idx)), ix.TRUE)
+  ),
+  Ops.PAD: Transform(lambda s, a: tuple(n + lo + hi for n, (lo, hi) in zip(s, a)), _pull_pad),
+  Ops.SHRINK: Transform(
     lambda s, a: tuple(e - b for b, e in a),
     lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE),
   ),
-  Ops.FLIP: (
+  Ops.FLIP: Transform(
     lambda s, a: s,
     lambda s, a, idx: (tuple(ix.sub(ix.const(n - 1), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE),
   ),
-  Ops.TILE: (tile_shape, _pull_tile),
-  Ops.UNTILE: (lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),
+  Ops.TILE: Transform(tile_shape, _pull_tile),
+  Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),
 }
 
 
 def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled:
   """Where the element at ``idx`` of the transform's output comes from, and the condition under which it has a source."""
-  return TRANSFORMS[op][1](shape, arg, idx)
+  return TRANSFORMS[op].pull(shape, arg, idx)
 
 
 def node_shape(u: UOp) -> Shape:
   """The shape of a tensor graph node from its sources' shapes."""
   op = u.op
-  if op in TRANSFORMS: return TRANSFORMS[op][0](u.src[0].shape, u.arg)
+  if op in TRANSFORMS: return TRANSFORMS[op].shape(u.src[0].shape, u.arg)
   if op is Ops.ALU: return u.src[-1].shape
   if op is Ops.CONST: return ()
   if op is Ops.BUFFER: return tuple(u.arg.shape)
@@ -151,30 +162,33 @@ def node_shape(u: UOp) -> Shape:
 # ---- Views
 
 class View:
-  """A chain of transforms from a source shape: what an arrangement and a movement chain are made of."""
-  __slots__ = ("source", "steps", "shape")
+  """A chain of transforms from a source shape: what an arrangement and a movement chain are made of.
 
-  def __init__(self, source: Shape, steps: tuple[tuple[Ops, Any], ...] = ()):
-    self.source, self.steps = source, steps
-    shape = source
-    for op, arg in steps: shape = TRANSFORMS[op][0](shape, arg)
-    self.shape: Shape = shape
+  ``steps`` are the transforms, each an op and its arg; ``shapes`` the source's shape and that after each step.
+  """
+  __slots__ = ("steps", "shapes")
+
+  def __init__(self, source: Shape):
+    self.steps: tuple[tuple[Ops, Any], ...] = ()
+    self.shapes: tuple[Shape, ...] = (source,)
+
+  @property
+  def source(self) -> Shape: return self.shapes[0]
+  @property
+  def shape(self) -> Shape: return self.shapes[-1]
 
   def then(self, op: Ops, arg: Any) -> View:
     """This view with one more transform."""
     out = View(self.source)
-    out.steps, out.shape = (*self.steps, (op, arg)), TRANSFORMS[op][0](self.shape, arg)
+    out.steps, out.shapes = (*self.steps, (op, arg)), (*self.shapes, TRANSFORMS[op].shape(self.shape, arg))
     return out
 
   def pull(self, idx: Sequence[UOp]) -> Pulled:
     """The source index of an output index, and the condition under which there is one."""
-    shapes = [self.source]
-    for op, arg in self.steps: shapes.append(TRANSFORMS[op][0](shapes[-1], arg))
     at, valid = tuple(idx), ix.TRUE
-    for (op, arg), shape in zip(reversed(self.steps), reversed(shapes[:-1])):
-      at, v = TRANSFORMS[op][1](shape, arg, at)
+    for (op, arg), shape in zip(reversed(self.steps), self.shapes[-2::-1]):
+      at, v = pull(op, shape, arg, at)
       valid = ix.both(valid, v)
     return at, valid
 
   def __repr__(self) -> str: return str(self.source) + "".join(f".{op.name.lower()}({arg})" for op, arg in self.steps)
-

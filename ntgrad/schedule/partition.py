@@ -32,7 +32,7 @@ Demand = tuple[Group, Idx, UOp]     # kernel, index, condition under which the e
 
 def own_cost(u: UOp) -> int:
   """ALU operations of one node."""
-  return FUNCTIONS[u.arg].again if u.op is Ops.ALU else 0
+  return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
 
 
 class Partition:

@@ -160,7 +160,7 @@ class Specialised:
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
     """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
-    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.once
+    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.injective
 
     return tuple(
       (w, p.slot)

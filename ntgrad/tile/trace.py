@@ -360,7 +360,7 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
     if n in known: continue
     if n.op in (Ops.REDUCE, Ops.SCAN, Ops.SORT): return True
     if n.op is Ops.ALU and n.dtype.kind != "b" and n.dtype is not dtypes.index:
-      if FUNCTIONS[n.arg].again > 1: return True
+      if FUNCTIONS[n.arg].recompute > 1: return True
       alu += 1
   return alu > 2
 

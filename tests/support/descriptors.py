@@ -30,7 +30,7 @@ def marked(kernel: Kernel, *slots: int) -> Kernel:
 
 def linear(kernel: Kernel) -> UOpList:
   """The linear form, both forms checked."""
-  verify_index(kernel.body, kernel.axes, kernel.params, "k")
+  verify_index(kernel, "k")
   uops = linearize(kernel, TARGET)
   verify_linear(uops, "k")
   return uops

@@ -83,7 +83,7 @@ def kernels(name: str) -> list[Kernel]:
 
 def spec(kernel: Kernel, name: str, target: Target | None = None) -> ProgramSpec:
   """A kernel as it is, checked in both forms. No source yet. ``target`` as for ``linearize``."""
-  verify_index(kernel.body, kernel.axes, kernel.params, name)
+  verify_index(kernel, name)
   uops = linearize(kernel, target)
   verify_linear(uops, name)
   return ProgramSpec(

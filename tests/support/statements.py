@@ -123,7 +123,7 @@ def value(axis: Axis, dtype: DType = F32) -> E: return E(UOp(Ops.CAST, dtype, (a
 
 def lines(kernel: Kernel, target: Any = None) -> UOpList:
   """The linear form, both forms checked."""
-  verify_index(kernel.body, kernel.axes, kernel.params, "k")
+  verify_index(kernel, "k")
   uops = linearize(kernel, target)
   verify_linear(uops, "k")
   return uops

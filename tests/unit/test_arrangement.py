@@ -62,8 +62,8 @@ def test_partial_last_tile_is_not_valid_outside() -> None:
   assert a.levels == ((3,), (2,))
   assert elements(a).tolist() == [[0, 1], [2, 3], [4, -1]]
   assert elements(Arrangement.of((5,)).tile((2,), floor_mode=True)).tolist() == [[0, 1], [2, 3]]
-  assert elements(Arrangement.of((5,)).tile((2,), moved=True)).tolist() == [[0, 1], [2, 3], [3, 4]]
-  assert elements(Arrangement.of((6,)).tile((3,), (2,), moved=True)).tolist() == [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
+  assert elements(Arrangement.of((5,)).tile((2,), shift_inwards=True)).tolist() == [[0, 1], [2, 3], [3, 4]]
+  assert elements(Arrangement.of((6,)).tile((3,), (2,), shift_inwards=True)).tolist() == [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
   assert elements(Arrangement.of((2,)).tile((3,))).tolist() == [[0, 1, -1]]
 
 
@@ -155,8 +155,8 @@ REFUSED: list[tuple[type[Exception], str, Callable[[Arrangement], object]]] = [
   (ArgumentError, "tile: sizes, strides and dilations are 1 or more", lambda a: a.tile((2, 0))),
   (ArgumentError, "each tile size is an int", lambda a: a.tile((2, 1.5))),  # type: ignore[arg-type]
   (ShapeError, "no window of 7", lambda a: a.tile((7, 1), floor_mode=True)),
-  (ShapeError, "no window of 7 .* inside a dimension of 6", lambda a: a.tile((7, 1), moved=True)),
-  (ArgumentError, "not both", lambda a: a.tile((4, 1), floor_mode=True, moved=True)),
+  (ShapeError, "no window of 7 .* inside a dimension of 6", lambda a: a.tile((7, 1), shift_inwards=True)),
+  (ArgumentError, "not both", lambda a: a.tile((4, 1), floor_mode=True, shift_inwards=True)),
   (ShapeError, "only dimensions of 1 become others", lambda a: a.expand((12, 8))),
   (ShapeError, "only a dimension of 1 can go", lambda a: a.squeeze(0)),
   (AxisError, "axis 2; the level has 2", lambda a: a.squeeze(2)),
@@ -237,10 +237,10 @@ def check_accesses(kernel: Kernel) -> list[str]:
 
     if any(r not in env for u in access.where for r in u.ranges): continue
     gate = points(access.gate)
-    assert (points(ix.both(valid, *access.where)) == gate).all(), str(access)
+    assert (points(ix.both(valid, *access.where)) == gate).all(), access.chain()
     for mine, theirs, size in zip(at, access.index.src, access.param.shape):
-      assert (points(mine) == points(theirs))[gate].all(), str(access)
-      assert ((points(theirs) >= 0) & (points(theirs) < size))[gate].all(), str(access)
+      assert (points(mine) == points(theirs))[gate].all(), access.chain()
+      assert ((points(theirs) >= 0) & (points(theirs) < size))[gate].all(), access.chain()
   return as_is
 
 

@@ -156,7 +156,7 @@ def test_before_and_after(cls: type[Opt], golden: Golden) -> None:
     before = after = make()
     for o in steps: after = o.apply(after)
     assert after.applied == tuple(steps) and before.applied == ()
-    verify_index(after.body, after.axes, after.params, "k")
+    verify_index(after, "k")
     told = "".join(f"\ntold   {name}={n}" for name, n in options(after))
     parts.append(f"{index_form(before)}\n-> {' '.join(map(str, steps))}\n{index_form(after)}{told}")
   assert parts
@@ -352,7 +352,7 @@ def test_neighbours_apply_or_are_refused(target: Target) -> None:
       for step in rng.sample(steps, min(len(steps), 60)):
         try: done.append(after(k, step))
         except OptError: continue
-        verify_index(done[-1].body, done[-1].axes, done[-1].params, "k")
+        verify_index(done[-1], "k")
         added.update(map(type, set(step) - set(start.applied)))
       assert done
       front = rng.sample(done, min(len(done), 3))
@@ -374,7 +374,7 @@ def test_any_opt_applies_or_is_refused(name: str) -> None:
         try: now = drawn(rng.choice(list(OPTS.values())), now, rng.choice).apply(now)
         except OptError: continue
       assert all(s.is_unique == start.body[0].is_unique for s in now.body)
-      verify_index(now.body, now.axes, now.params, "k")
+      verify_index(now, "k")
 
 
 def test_fields_are_named_as_what_they_are() -> None:

@@ -248,7 +248,7 @@ def test_dots(dtype: DType, fp8: bool, factors: DType) -> None:
   first, bad = found[0], []
   bad.append((first.replace((first.src[2], *first.src[1:])), "factors of one dtype and an accumulator of dtypes.float"))
   bad.append((first.replace((*first.src, first.src[2])), "two factors and maybe an accumulator, got 4 sources"))
-  bad.append((first.replace(first.src, arg=("dot", 2)), r"the arg of a product of blocks is \('dot', \(axis id,\)\), got"))
+  bad.append((first.replace(first.src, arg=("dot", 2)), r"the arg of REDUCE is \('dot', \(axis id,\)\), got"))
   for u, words in bad[factors is F32:]:
     with pytest.raises(VerifyError, match=words): verify_form("linear", [*uops[:uops.index(first)], u])
 

@@ -116,7 +116,8 @@ def test_arrangement_of_any_view(chain: tuple[View, np.ndarray], tiles: int) -> 
   store, = k.kernel.body
   access = derive(k.kernel, param, True, store.src[1], store.src[3])
   if access.arrangement is None: return
-  points, (mine, gate) = grid(k.kernel.axes), access.pull()
+  mine, valid = access.arrangement.pull([[a.rng for a in level] for level in access.axes])
+  points, gate = grid(k.kernel.axes), ix.both(valid, *access.where)
   want = at_points(store.src[3], points)
   assert (at_points(gate, points) == want).all(), access
   for x, y in zip(mine, store.src[1].src):
