@@ -20,7 +20,6 @@ from typing import Any, Callable, Iterator
 
 import ntgrad
 from ntgrad.backends import cache
-from ntgrad.backends.messages import receive, send
 from ntgrad.backends.process import uninterrupted
 from ntgrad.backends.progress import bar, wanted
 from ntgrad.codegen.config import config
@@ -31,7 +30,6 @@ SLOW = 1.0                    # seconds of building after which a terminal shows
 SEVERAL = 8                   # of more kernels than these
 LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
-Worker = subprocess.Popen[bytes]
 
 changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
@@ -99,7 +97,7 @@ class Queue:
       if not _workers and not (config.workers and len(jobs) > 1) and sum(j.weight for j in jobs) <= self.many: return
       with uninterrupted():
         while len(_workers) < size() - 1:
-          worker = _start()
+          worker = Worker()
           _workers.append(worker)
           threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
 
@@ -149,32 +147,38 @@ def alive() -> bool:
   with changed: return any(w.poll() is None for w in _workers)
 
 
-def _start() -> Worker:
-  env = dict(os.environ)
-  env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
-  # a Ctrl-C at the terminal is for this process; the worker ignores it
-  return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid())], env=env,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+class Worker(subprocess.Popen[bytes]):
+  """A process that builds, see :mod:`ntgrad.backends.worker`, and the pipe to it. Closing the pipe ends it."""
 
+  def __init__(self) -> None:
+    from multiprocessing import Pipe  # takes long, and few processes need it
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
+    self.pipe, theirs = Pipe()
+    with theirs:
+      super().__init__(
+        [sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
+        env=env,
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+      )
 
-def _ask(worker: Worker, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
-  """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it
-  is gone."""
-  assert worker.stdin is not None and worker.stdout is not None
-  try:
-    send(worker.stdin, (settings, *work))
-    how, what = receive(worker.stdout)
-    return how, what
-  except Exception as e:   # of pipes and pickles
-    return "lost", f"the process that compiles ended ({type(e).__name__})"
+  def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
+    """The answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where the
+    process is gone."""
+    try:
+      self.pipe.send((settings, *work))
+      how, what = self.pipe.recv()
+      return how, what
+    except Exception as e:   # of pipes and pickles
+      return "lost", f"the process that compiles ended ({type(e).__name__})"
 
-
-def _end(worker: Worker) -> None:
-  assert worker.stdin is not None and worker.stdout is not None
-  try: worker.stdin.close()   # which tells it
-  except OSError: pass
-  worker.wait()
-  worker.stdout.close()
+  def end(self) -> None:
+    """Wait until it has ended, after the work that it is at."""
+    self.pipe.close()
+    self.wait()
 
 
 def _next(worker: Worker) -> Job | None:
@@ -199,7 +203,7 @@ def _drive(worker: Worker) -> None:
   global _lost
   how = ""
   while how != "lost" and (job := _next(worker)) is not None:
-    how, what = _ask(worker, job.settings, job.work())
+    how, what = worker.ask(job.settings, job.work())
     with changed:
       if how != "lost": _lost = 0
       elif worker in _workers:   # and was not told to end
@@ -211,14 +215,14 @@ def _drive(worker: Worker) -> None:
     _let_go(job)
     del job   # or it would be kept while this waits for the next
   if how == "lost": worker.kill()
-  _end(worker)
+  worker.end()
 
 
 def once(work: Work) -> Any:
   """The answer of a worker of its own. Raises CompileError."""
-  worker = _start()
-  try: how, what = _ask(worker, cache.settings(), work)
-  finally: _end(worker)
+  worker = Worker()
+  try: how, what = worker.ask(cache.settings(), work)
+  finally: worker.end()
   if how == "made": return what
   raise CompileError(str(what))
 
@@ -275,8 +279,7 @@ def _after_fork() -> None:
   here."""
   global changed, _watcher
   changed, _watcher = threading.Condition(), None
-  for w in _workers:
-    for pipe in (w.stdin, w.stdout): pipe.close()  # type: ignore[union-attr]   # not buffered: nothing is sent
+  for w in _workers: w.pipe.close()
   _inherited.extend(_workers)
   for job in _held: job.taken = False
   _workers.clear()
