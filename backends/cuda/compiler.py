@@ -50,17 +50,21 @@ class Binary:
 
   def pack(self) -> bytes:
     """One line of JSON, then the PTX, then the cubin."""
-    about = {k: v for k, v in asdict(self).items() if k not in ("cubin", "ptx")}
     ptx = self.ptx.encode()
-    return json.dumps({**about, "ptx": len(ptx)}).encode() + b"\n" + ptx + self.cubin
+    return json.dumps({**asdict(self), "ptx": len(ptx), "cubin": len(self.cubin)}).encode() + b"\n" + ptx + self.cubin
 
   @staticmethod
-  def unpack(data: bytes) -> Binary:
-    """What ``pack`` made. Raises ValueError for something else."""
-    head, _, rest = data.partition(b"\n")
-    about = json.loads(head)
-    n = about.pop("ptx")
-    return Binary(**about, ptx=rest[:n].decode(), cubin=rest[n:])
+  def unpack(data: bytes) -> list[Binary]:
+    """What ``pack`` made, of one binary after another. Raises ValueError, TypeError or KeyError for something else."""
+    found = []
+    while data:
+      head, _, rest = data.partition(b"\n")
+      about = json.loads(head)
+      ptx, end = about["ptx"], about["ptx"] + about["cubin"]
+      if len(rest) < end: raise ValueError(f"{end:,} bytes of a kernel expected, got {len(rest):,}")
+      found.append(Binary(**about | {"ptx": rest[:ptx].decode(), "cubin": rest[ptx:end]}))
+      data = rest[end:]
+    return found
 
 
 @once
@@ -152,8 +156,8 @@ def cached(r: Request) -> Binary | None:
   """What :func:`build` would find in the disk cache."""
   found = cache.load(_TABLE, r.key)
   if found is None: return None
-  try: return Binary.unpack(found)
-  except (ValueError, TypeError, KeyError): cache.remove(_TABLE, r.key)
+  try: return Binary.unpack(found)[0]
+  except (ValueError, TypeError, KeyError, IndexError): cache.remove(_TABLE, r.key)
   return None
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import sys
 from collections import deque
 from functools import cache
@@ -41,7 +40,6 @@ def modules() -> tuple[Any, Any]:
   try:
     import cuda.core as core
     from cuda.bindings import driver
-    if not hasattr(core, "Device"): core = importlib.import_module("cuda.core.experimental")   # before 0.5
   except Exception as e:   # a broken installation raises whatever it likes
     raise DeviceError(f"no CUDA: importing cuda.core failed ({type(e).__name__}: {e}); {HINT}") from None
   return core, driver
@@ -67,12 +65,18 @@ def ordinal(name: str) -> int:
   return int(number or 0)
 
 
-def find(name: str) -> int:
-  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
-  n = ordinal(name)
+def _driver() -> Any:
+  """``cuda.bindings.driver``, started. Raises DeviceError."""
   _, driver = modules()
   _started.start()
   call(driver.cuInit(0), "no CUDA: starting the driver failed")
+  return driver
+
+
+def find(name: str) -> int:
+  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
+  n = ordinal(name)
+  driver = _driver()
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
   have = capability_of(driver, n)
@@ -91,9 +95,7 @@ def capability_of(driver: Any, n: int) -> int:
 
 def device_of(address: int) -> int:
   """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
-  _, driver = modules()
-  _started.start()
-  call(driver.cuInit(0), "no CUDA: starting the driver failed")
+  driver = _driver()
   which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))
 
@@ -124,12 +126,9 @@ class Parameters:
 class Events:
   """Marks in a stream, made once and used again and again. ``timing``: the time between two of them can be asked for."""
 
-  def __init__(self, core: Any, device: Any, stream: Any, timing: bool = False):
-    self.device, self.stream, self.free = device, stream, deque[Any]()
-    if not timing: self.options = None
-    else:
-      try: self.options = core.EventOptions(timing_enabled=True)
-      except TypeError: self.options = core.EventOptions(enable_timing=True)   # before 0.6
+  def __init__(self, core: Any, stream: Any, timing: bool = False):
+    self.stream, self.free = stream, deque[Any]()
+    self.options = core.EventOptions(timing_enabled=True) if timing else None
 
   def record(self) -> Any:
     """A mark behind everything that has been launched."""
