@@ -1,8 +1,8 @@
-"""The worker processes of this process, for every backend that compiles: started when much is new, gone when they have idled.
+"""The worker processes of this process, for every backend that compiles. They start when there is much to build, and end when they
+have been idle for a while.
 
-What is to be built waits in a Queue, in the order in which it will be needed. This process builds what it needs next, workers
-take from the other end. They are plain subprocesses with a module of their own, so a script needs no ``if __name__ ==
-"__main__"``.
+Jobs wait in a Queue, in the order in which their kernels will be needed. This process builds what it needs next, workers take jobs
+from the other end. Workers are plain subprocesses with a module of their own, so a script needs no ``if __name__ == "__main__"``.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Work = tuple[Callable[..., Any], tuple[Any, ...]]
 changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _workers: list[Worker] = []
-_inherited: list[Worker] = []   # a parent's: kept, for they are no children of this process
+_inherited: list[Worker] = []   # of the process that this one was forked from; not waited for, as they are no children of it
 _held: list[Job] = []         # being built, here or by a worker
 _built = _lost = 0            # kernels, for the bar; workers lost since the last answer
 _watcher: threading.Thread | None = None
@@ -42,13 +42,13 @@ _watcher: threading.Thread | None = None
 
 @dataclass(eq=False, kw_only=True)
 class Job:
-  """What is built at once. One that nobody refers to any more is not built."""
+  """What is built as one. A job that nobody refers to any more is not built."""
   answer: Any = None          # what a worker made of it, not looked at yet
   refused: str = ""           # a worker's CompileError
-  taken: bool = False         # somebody is at it
-  done: bool = False          # it can be used
-  here: bool = False          # no worker takes it: one has failed
-  settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is kept
+  taken: bool = False         # being built
+  done: bool = False          # built: it can be used
+  here: bool = False          # only this process may build it: a worker has failed
+  settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is stored
 
   @property
   def count(self) -> int:
@@ -57,12 +57,12 @@ class Job:
 
   @property
   def weight(self) -> float:
-    """About how many small kernels it is worth."""
+    """About how many small kernels take as long to build."""
     return 1.0
 
   @property
   def worth_building(self) -> bool:
-    """Whether a worker may take it; else it waits for company."""
+    """Whether a worker may take it; else it waits for more kernels to join it."""
     return True
 
   def work(self) -> Work:
@@ -80,7 +80,7 @@ class Queue:
     with changed: _queues.add(self)
 
   def waiting(self) -> list[Job]:
-    """The jobs that nobody has begun."""
+    """The jobs that are not built and not begun."""
     return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
 
   def add(self, job: Job) -> None:
@@ -103,10 +103,10 @@ class Queue:
 
   @contextmanager
   def claim(self, job: Job) -> Iterator[bool]:
-    """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it
-    is."""
+    """Wait until nobody else builds a job. Gives True where the block is to build it, from the worker's answer if there is one,
+    and False where it is built already."""
     mine = False
-    try:   # around all of it: an interrupt must not leave a job that nobody is at and nobody may take
+    try:   # around all of it: an interrupt must not leave a job taken that nobody builds
       with changed:
         _watch()
         changed.wait_for(lambda: not job.taken)
@@ -182,7 +182,7 @@ class Worker(subprocess.Popen[bytes]):
 
 
 def _next(worker: Worker) -> Job | None:
-  """The job that is needed last, or None when none has come for so long, or when the worker is not wanted any more."""
+  """The job that is needed last. None when none has come for IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
     return next(
       ((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None
@@ -213,7 +213,7 @@ def _drive(worker: Worker) -> None:
       elif how == "refused": job.refused = what
       job.here = how != "made"
     _let_go(job)
-    del job   # or it would be kept while this waits for the next
+    del job   # or it would stay alive while this waits for the next
   if how == "lost": worker.kill()
   worker.end()
 
@@ -246,7 +246,7 @@ def _left() -> int: return sum(j.count for q in _queues for j in q.waiting()) + 
 
 
 def _watch() -> None:
-  """See to it that somebody draws, where there is much to build and a terminal. To be called with the lock held."""
+  """Start drawing the bar, where there is much to build and a terminal. To be called with the lock held."""
   global _watcher
   if _watcher is not None or not wanted(config.debug < 2) or _left() <= SEVERAL: return
   _watcher = threading.Thread(target=_draw, args=(_built,), name="ntgrad-progress", daemon=True)
@@ -254,7 +254,7 @@ def _watch() -> None:
 
 
 def _draw(before: int) -> None:
-  """Show how many kernels of those that wait are built, until all are or nothing has been built for a while."""
+  """Show how many of the waiting kernels are built, until all are, or nothing has been built for a while."""
   global _watcher
   drawn: Any = None
   begun = active = time.monotonic()
@@ -275,7 +275,7 @@ def _draw(before: int) -> None:
 
 
 def _after_fork() -> None:
-  """In a forked process: the workers and the threads that talk to them are the parent's, and what they were at is nobody's
+  """In a forked process: the workers and the threads that talk to them belong to the parent, and nobody builds their jobs
   here."""
   global changed, _watcher
   changed, _watcher = threading.Condition(), None

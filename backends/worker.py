@@ -18,13 +18,13 @@ from typing import Any, Callable
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
 
-LOOK = 1.0                    # seconds between looks at whether the parent is there
-GRACE = 3.0                   # seconds to leave, with what lies in temporary folders removed
+LOOK = 1.0                    # seconds between checks that the parent lives
+GRACE = 3.0                   # seconds to remove temporary folders in, then the process is ended
 
 
 def watch(parent: int) -> None:
-  """Leave when the parent has ended, whatever is being built: a pipe tells of it only between jobs, and not while a fork has it
-  too."""
+  """Leave when the parent has ended, even in the middle of a job: the pipe tells of it only between jobs, and not while a fork of
+  the parent holds the pipe too."""
   while os.getppid() == parent: time.sleep(LOOK)
   os.kill(os.getpid(), signal.SIGTERM)
   time.sleep(GRACE)
@@ -32,7 +32,7 @@ def watch(parent: int) -> None:
 
 
 def answer(settings: dict[str, Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-  """What a job gives."""
+  """Do a job; gives the answer to it."""
   try:
     with config(**settings): return "made", function(*arguments)
   except CompileError as e: return "refused", str(e)

@@ -52,7 +52,7 @@ class CUDAProgram(Program):
     self._scratch = (0, 0)                         # address and bytes of global scratch memory, where the kernel needs some
     self._lock = threading.Lock()                  # the parameters are the program's own
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[int], wait: bool = False) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
 
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.

@@ -225,7 +225,7 @@ class InterpretedProgram(Program):
     self.fn = getattr(self.module, spec.name).fn
     self.types = [t for _, t in spec.source.signature]
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Array], wait: bool = False) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
     if len(buffers) != self.spec.nparams:
       raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
