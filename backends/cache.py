@@ -6,7 +6,7 @@ nothing is cached.
 
 The entries take at most ``config.cache_bytes``; the least recently used are removed first. The sizes are not added up at each
 write: each process appends a byte to the file ``.size`` for every block that it writes, in one step, so the length of that file
-is an upper bound for all processes. Only when the bound is too large are the files themselves counted, and ``.size`` is rewritten.
+is an upper bound for all processes. Only when that is too large are the files themselves counted, and ``.size`` is rewritten.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Triton source to a cubin, for any chip, with no GPU, no CUDA toolkit and no PyTorch.
 
-What is kept on disk is the cubin with what a launch must know of it, in ntgrad's own cache: Triton's stays empty. Kernels that
-are known before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
+The cubin, with what a launch must know of it, is stored in ntgrad's disk cache; Triton's is not used. Kernels that are known
+before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
 """
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Request:
     )
 
   def fitting(self, make: Callable[[Request], Found]) -> Found:
-    """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
+    """What ``make`` (``build`` or ``cached``) gives for as many stages as fit, or for one; None where that is None."""
     for stages in range(self.num_stages, 0, -1):
       found = make(replace(self, num_stages=stages))
       if found is None or found.shared <= self.shared: break
@@ -167,8 +167,8 @@ def shared_memory(capability: int) -> int:
 
 
 def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
-  """What is asked for: as many warps and stages as the kernel's options say, or else its source's. ``shared``: of the device, if
-  it is here."""
+  """The request for a kernel: as many warps and stages as its options say, or else its source's. ``shared``: bytes of shared
+  memory of the device, if there is one."""
   told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
   return Request(
     spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target))
@@ -176,7 +176,7 @@ def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Reques
 
 
 def work(r: Request) -> Binary:
-  """What a worker does. Raises CompileError only for what Triton said of the kernel."""
+  """A worker's job. Raises CompileError only for what Triton said of the kernel."""
   _, reason = available()
   if reason: raise ImportError(reason)   # this process may have another path
   return r.fitting(build)
@@ -184,7 +184,7 @@ def work(r: Request) -> Binary:
 
 @dataclass(eq=False)
 class Unit(pool.Job):
-  """A kernel that will be needed. What holds it keeps it in the queue."""
+  """A kernel that will be needed. It is in the queue for as long as something refers to it."""
   request: Request
   binary: Binary | None = None
 
@@ -199,8 +199,8 @@ _units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary
 
 
 def ahead(requests: Sequence[Request]) -> list[Unit]:
-  """Kernels that will be needed, in this order: read from the disk now, or put where workers find them. To be held until they are
-  there."""
+  """Kernels that will be needed, in this order: read from the disk cache now, or else put into the queue. The caller holds the
+  units until they are built."""
   out = []
   for r in requests:
     unit = _units.get(r)

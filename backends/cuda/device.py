@@ -166,9 +166,9 @@ class CUDADevice(Pooled):
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
-    self._copying = threading.RLock()                     # the pinned memory is used round and round by one thread at a time
+    self._copying = threading.RLock()                     # the pinned ring is used by one thread at a time
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
-    self._let_go: deque[tuple[Any, Any]] = deque()        # owners of adopted memory that is not used any more, behind a mark
+    self._let_go: deque[tuple[Any, Any]] = deque()        # events, and owners of adopted memory that is unused after them
     self._packed: dict[tuple[Any, ...], Binary] = {}
 
   def enter(self) -> None:
@@ -184,7 +184,7 @@ class CUDADevice(Pooled):
     _here.device = None
 
   def here(self) -> None:
-    """``enter`` where this thread is not here already; for what is called often."""
+    """``enter``, unless this thread is here already; for what is called often."""
     if getattr(_here, "device", None) is not self: self.enter()
 
   def failed(self, e: Exception, what: str) -> DeviceError:
@@ -274,7 +274,7 @@ class CUDADevice(Pooled):
     """The context that all libraries of this process use on this device."""
     return call(self.driver.cuDevicePrimaryCtxRetain(self.number), f"{self.name}: asking for its context failed")
 
-  # ---- memory that other libraries have too
+  # ---- memory shared with other libraries
   def adopt(self, address: int, nbytes: int) -> int:
     """The address itself. See :meth:`Device.adopt`."""
     return address
@@ -298,23 +298,22 @@ class CUDADevice(Pooled):
     else: self._after(None, stream)
 
   def _after(self, first: int | None, then: int) -> None:
-    """What comes in the stream ``then`` waits for what is in ``first`` (None: ours) now."""
+    """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: ours) now."""
     if first == then: return
     with self.explained("putting two streams in order failed"):
-      mark = self.events.record() if first is None else self.events.spare()
-      if first is not None: call(self.driver.cuEventRecord(mark.handle, first), "cuEventRecord")
-      call(self.driver.cuStreamWaitEvent(then, mark.handle, 0), "cuStreamWaitEvent")
-    self.events.give(mark)   # a wait that is asked for does not mind what the mark is used for next
+      event = self.events.record() if first is None else self.events.spare()
+      if first is not None: call(self.driver.cuEventRecord(event.handle, first), "cuEventRecord")
+      call(self.driver.cuStreamWaitEvent(then, event.handle, 0), "cuStreamWaitEvent")
+    self.events.give(event)   # recording it again does not change a wait that was asked for
 
   def let_go(self, owner: Any) -> None:
-    """See :meth:`Device.let_go`. Nothing waits: owners are kept until the device has passed a mark, which is looked for again and
-    again."""
+    """See :meth:`Device.let_go`. Nothing waits: an owner is dropped at a later call, when the event recorded now is done."""
     self.enter()
     self._let_go.append((self.events.record(), owner))
     self._drop()
 
   def _drop(self) -> None:
-    """Drop the owners whose marks have been passed."""
+    """Drop the owners whose events are done."""
     while self._let_go:
       first = self._let_go.popleft()   # taken out before anything else runs: dropping an owner may come here again
       if not first[0].is_done: return self._let_go.appendleft(first)
@@ -326,7 +325,7 @@ class CUDADevice(Pooled):
 
   # ---- programs
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Programs that are compiled when they are needed, or before, by a worker."""
+    """Programs that are compiled when they are needed, or before that by a worker."""
     out = [CUDAProgram(self, s) for s in specs]
     new = [p for p in out if _packed_key(p.spec) not in self._packed]
     for p, unit in zip(new, compiler.ahead([self._request(p.spec) for p in new])): p.unit = unit
@@ -367,7 +366,7 @@ class CUDADevice(Pooled):
     return packed
 
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Know kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
+    """Take in kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
     try: binaries = Binary.unpack(data)
     except (ValueError, TypeError, KeyError): raise StateError(f"{self.name}: these are no kernels for CUDA") from None
     if len(binaries) != len(specs): raise StateError(f"{self.name}: {len(binaries)} kernels for {len(specs)} programs")

@@ -124,14 +124,14 @@ class Parameters:
 
 
 class Events:
-  """Marks in a stream, made once and used again and again. ``timing``: the time between two of them can be asked for."""
+  """CUDA events, recorded in a stream and reused. ``timing``: with the device's time, so that two can be subtracted."""
 
   def __init__(self, core: Any, stream: Any, timing: bool = False):
     self.stream, self.free = stream, deque[Any]()
     self.options = core.EventOptions(timing_enabled=True) if timing else None
 
   def record(self) -> Any:
-    """A mark behind everything that has been launched."""
+    """An event behind everything that has been launched."""
     event = self._spare()
     return self.stream.record(event) if event is not None else self.stream.record(options=self.options)
 
@@ -140,16 +140,16 @@ class Events:
     except IndexError: return None
 
   def spare(self) -> Any:
-    """A mark that may be put anywhere on the device."""
+    """An event to record in any stream."""
     return self._spare() or self.record()
 
   def give(self, event: Any) -> None:
-    """It is not needed any more."""
+    """Take an event back, for reuse."""
     self.free.append(event)
 
 
 class Staging:
-  """Pinned memory that copies between host and device pass through, used round and round."""
+  """A ring of pinned memory that copies between host and device pass through."""
   GRAIN = 4096
 
   def __init__(self, driver: Any, stream: Any, events: Events, size: int = RING):
@@ -157,7 +157,7 @@ class Staging:
     self.address = int(call(driver.cuMemAllocHost(size), f"out of memory for {size:,} pinned bytes"))
     self.bytes: np.ndarray[Any, Any] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
     self.head = 0
-    # from, to, and the mark behind the copy; oldest first, so in the ring's order
+    # start, end, and the event behind the copy; oldest first, so in the ring's order
     self.pending: deque[tuple[int, int, Any]] = deque()
 
   def reserve(self, n: int) -> int:

@@ -78,7 +78,7 @@ class NumpyDevice(Device):
     return room[begin:begin + nbytes]
 
   def free(self, raw: Array, nbytes: int) -> None:
-    """The array goes when nobody holds it."""
+    """Count it; the array itself goes with the last reference to it."""
     self.allocated -= nbytes
 
   def part(self, raw: Array, offset: int, nbytes: int) -> Array:
@@ -100,7 +100,7 @@ class NumpyDevice(Device):
   def synchronize(self) -> None:
     """Nothing to do: a launch has finished when it returns."""
 
-  # ---- memory that other libraries have too
+  # ---- memory shared with other libraries
   def adopt(self, address: int, nbytes: int) -> Array:
     """An array over it. See :meth:`Device.adopt`."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))

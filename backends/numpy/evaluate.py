@@ -35,8 +35,8 @@ Block = list[Line]
 
 
 class Evaluator:
-  """A linear program, which must be legal, ready to run on numpy. Raises VerifyError for a node that numpy cannot evaluate, and
-  while running for what a device would leave undefined."""
+  """A linear program, which must be legal, ready to run on numpy. Raises VerifyError for a node that numpy cannot evaluate;
+  running it, for what a device would leave undefined."""
 
   def __init__(self, name: str, uops: Sequence[UOp]):
     self.name, self.uops = name, UOpList(uops)
@@ -230,7 +230,7 @@ class Chunk:
     if start.size == end.size == stride.size == 1:
       for i in range(start.item(), end.item(), stride.item()): self.round(line, np.full(self.ev.ones, i, dtype))
       return
-    outer = self.mask   # bounds that differ from program to program: those that are through sit out
+    outer = self.mask   # bounds that differ from program to program: those that have ended are masked out
     rounds = (end.astype(np.int64) - start + stride - 1) // stride
     if outer is not None: rounds = np.where(outer, rounds, 0)
     for i in range(max(0, int(rounds.max()))):

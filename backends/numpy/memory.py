@@ -18,7 +18,7 @@ def _first(bad: Array) -> tuple[int, ...]: return tuple(int(i) for i in np.argwh
 
 
 class Tracker:
-  """Who wrote and who read each element since the last barrier (of global memory: since the launch)."""
+  """Which program wrote and which read each element since the last barrier (of global memory: since the launch)."""
 
   def __init__(self, size: int, reads: bool):
     self.writer: Array = np.full(size, NOBODY, np.int64)
@@ -119,8 +119,7 @@ class Memory:
     if self.tracker is not None or (i.size > 1 and self.base is None): self._differing(i, bits(self.data[i]) != new)
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: tuple[int, ...]) -> None:
-    """``data[index] = fn(data[index], value)`` for one program after another; each program has its turn, also where it asks for
-    the same."""
+    """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
     places = self._places("updates", index, gate)
     if places is None: return
     i, gate = places
@@ -137,7 +136,7 @@ class Memory:
 
 
 def _others(last: Array, who: Array) -> Array:
-  """Where somebody else was at an element before."""
+  """Where a program other than ``who`` is the last one."""
   return np.asarray((last != NOBODY) & (last != who))
 
 
