@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes, to_narrow
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import COMPARE, BinaryOps, TernaryOps, UnaryOps
+from ntgrad.codegen.uop import BinaryOps, TernaryOps, UnaryOps
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Function = Callable[..., Array]
@@ -52,7 +52,7 @@ def _extreme(better: Function) -> Function:
 def _same(x: Array) -> Array: return x
 
 
-_wide: dict[Any, Function] = {  # computed in float64
+_wide: dict[UnaryOps | BinaryOps | TernaryOps, Function] = {  # computed in float64
   UnaryOps.EXP: np.exp,
   UnaryOps.EXP2: np.exp2,
   UnaryOps.LOG: np.log,
@@ -66,7 +66,7 @@ _wide: dict[Any, Function] = {  # computed in float64
   BinaryOps.POW: np.power,
 }
 
-_plain: dict[Any, Function] = {
+_plain: dict[UnaryOps | BinaryOps | TernaryOps, Function] = {
   UnaryOps.NEG: np.negative,
   UnaryOps.RECIP: np.reciprocal,
   UnaryOps.SQRT: np.sqrt,
@@ -101,9 +101,9 @@ _plain: dict[Any, Function] = {
 _rounding = frozenset({UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND})  # nothing to do on ints
 
 
-def function(fn: Any, dtype: DType, out: DType) -> Function:
+def function(fn: UnaryOps | BinaryOps | TernaryOps, dtype: DType, out: DType) -> Function:
   """``fn`` for sources of (scalar) dtype ``dtype`` (for WHERE: of the values), giving arrays of dtype ``out``."""
-  kind, result = dtype.kind, out.np
+  kind = dtype.kind
   if fn in _rounding and kind != "f": return _same
   if kind == "b":
     if fn in (UnaryOps.NEG, UnaryOps.ABS): return _same
@@ -111,24 +111,21 @@ def function(fn: Any, dtype: DType, out: DType) -> Function:
   if fn is UnaryOps.ISNAN and kind != "f": return lambda x: np.zeros(x.shape, np.bool_)
   if fn is BinaryOps.POW and kind in "iu": return _int_power
   if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f": return _extreme(np.greater if fn is BinaryOps.MAX else np.less)
-  f = _wide.get(fn) or _plain[fn]
-  if fn in _wide and dtype is not dtypes.float64:
-    if dtype.itemsize < 4: return lambda *xs: to_narrow(np.asarray(f(*[x.astype(np.float64) for x in xs])), out)
-    return lambda *xs: np.asarray(f(*[x.astype(np.float64) for x in xs])).astype(result)
-  if kind == "f" and dtype.itemsize < 4:
-    if fn is TernaryOps.WHERE: return np.where
-    if fn in COMPARE or fn is UnaryOps.ISNAN: return lambda *xs: np.asarray(f(*[x.astype(np.float32) for x in xs]))
-    return lambda *xs: np.asarray(f(*[x.astype(np.float32) for x in xs])).astype(result)
-  return f
+  f, via = _wide.get(fn) or _plain[fn], dtype
+  if fn in _wide: via = dtypes.float64
+  elif kind == "f" and dtype.itemsize < 4 and fn is not TernaryOps.WHERE: via = dtypes.float32
+  if via is dtype: return f
+  rounded = cast(via, out)
+  return lambda *xs: rounded(np.asarray(f(*[x.astype(via.np) for x in xs])))
 
 
 def cast(src: DType, dst: DType) -> Function:
   """Arrays of (scalar) dtype ``src`` to ``dst``: truncating float to int, ``!= 0`` to bool, rounding to nearest even to
   floats."""
   if src is dst: return _same
-  via = np.float32 if src.kind == "f" and src.itemsize < 4 else None  # ml_dtypes lacks some direct ways
-  if dst.kind == "b": return (lambda x: x.astype(via) != 0) if via is not None else (lambda x: x != 0)
-  result = dst.np
-  if via is not None: return lambda x: x.astype(via).astype(result)
+  if src.kind == "f" and src.itemsize < 4:   # ml_dtypes lacks some direct ways
+    from_float = cast(dtypes.float32, dst)
+    return lambda x: from_float(x.astype(np.float32))
+  if dst.kind == "b": return lambda x: x != 0
   if dst.kind == "f" and dst.itemsize < 4: return lambda x: to_narrow(x, dst)
-  return lambda x: x.astype(result)
+  return lambda x: x.astype(dst.np)
