@@ -228,7 +228,7 @@ class Chunk:
     stride = np.ones(self.ev.ones, dtype) if step_of(line.node) is None else by[0]
     if self.masked(stride < 1).any(): self.fail("has a loop that does not go up")
     if start.size == end.size == stride.size == 1:
-      for i in range(start.item(), end.item(), stride.item()): self.round(line, np.full(self.ev.ones, i, dtype))
+      for i in range(start.item(), end.item(), stride.item()): self.round(line, np.array(i, dtype, ndmin=len(self.ev.ones)))
       return
     outer = self.mask   # bounds that differ from program to program: those that have ended are masked out
     rounds = (end.astype(np.int64) - start + stride - 1) // stride
