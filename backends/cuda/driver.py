@@ -1,4 +1,5 @@
-"""NVIDIA's driver, through ``cuda.core`` and ``cuda.bindings``, which are imported where there is a driver and nowhere else."""
+"""NVIDIA's driver, through ``cuda.core`` and ``cuda.bindings``, which are imported where there is a driver and nowhere else. They
+have no annotations, so what they give is Any here."""
 from __future__ import annotations
 
 import ctypes
@@ -11,6 +12,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad.backends.cuda import compiler
+from ntgrad.backends.numpy.memory import Array
 from ntgrad.backends.process import Driver
 from ntgrad.codegen.errors import DeviceError
 
@@ -155,7 +157,7 @@ class Staging:
   def __init__(self, driver: Any, stream: Any, events: Events, size: int = RING):
     self.driver, self.stream, self.events, self.size, self.piece = driver, stream, events, size, size // 4
     self.address = int(call(driver.cuMemAllocHost(size), f"out of memory for {size:,} pinned bytes"))
-    self.bytes: np.ndarray[Any, Any] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
+    self.bytes: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
     self.head = 0
     # start, end, and the event behind the copy; oldest first, so in the ring's order
     self.pending: deque[tuple[int, int, Any]] = deque()
@@ -180,7 +182,7 @@ class Staging:
       last.sync()
       self.events.give(last)
 
-  def send(self, to: int, data: np.ndarray[Any, Any]) -> None:
+  def send(self, to: int, data: Array) -> None:
     """Host to device; ``data`` (flat uint8) may be changed after the call, the device has it before what is launched next."""
     for start in range(0, data.size, self.piece):
       piece = data[start:start + self.piece]
@@ -192,7 +194,7 @@ class Staging:
       )
       self.pending.append((at, at + piece.size, self.events.record()))
 
-  def fetch(self, source: int, out: np.ndarray[Any, Any]) -> None:
+  def fetch(self, source: int, out: Array) -> None:
     """Device to host, complete on return: the next piece is on its way while one is copied out of the pinned memory."""
     under_way: deque[tuple[int, int, int, Any]] = deque()
     def land() -> None:

@@ -22,6 +22,7 @@ from ntgrad.backends.cuda.descriptors import UNIT
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.numpy.functions import erf
+from ntgrad.backends.numpy.memory import Array
 from ntgrad.codegen.errors import CompileError, VerifyError
 
 try:
@@ -33,7 +34,6 @@ try:
 except ImportError as e: raise CompileError(compiler.available()[1] or f"importing triton failed: {e}") from None
 
 NAME = "TRITON"
-Array = np.ndarray[Any, Any]
 
 # libdevice's functions that numpy does not have under the same name
 _MATH: dict[str, Callable[..., Any]] = {"erf": erf, "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power}

@@ -6,7 +6,7 @@ computed in float64 and rounded once, so a float32 result is right to the last b
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Callable
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from ntgrad.codegen.dtype import DType, dtypes, to_narrow
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import BinaryOps, TernaryOps, UnaryOps
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .memory import Array
+
 Function = Callable[..., Array]
 
 erf: Function = np.vectorize(math.erf, otypes=[np.float64])

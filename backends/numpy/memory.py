@@ -5,7 +5,7 @@ from typing import Any, Callable, NoReturn
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[Any, np.dtype[Any]]   # of any shape and dtype
 NOBODY, SEVERAL = -1, -2
 
 
