@@ -50,8 +50,8 @@ setup(
   extras_require={
     "cuda": [
       triton,           # compiles kernels to cubins
-      "cuda-core",      # memory, launches, graphs
-      "cuda-bindings",  # what cuda-core does not wrap
+      "cuda-core>=0.6",  # memory, launches, graphs
+      "cuda-bindings",   # what cuda-core does not wrap
     ],
     "examples": examples,
     "test": test,

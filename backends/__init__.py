@@ -23,7 +23,7 @@ RENDERERS = {
 
 
 def renderer(target: str) -> Renderer:
-  """The renderer called ``target``: opencl, triton, c, metal or numpy. Needs no device. Raises ArgumentError for another name."""
+  """The renderer for a target: opencl, triton, c, metal or numpy. Needs no device. Raises ArgumentError for another name."""
   if target not in RENDERERS: raise ArgumentError(f"no renderer {target!r}; renderers: {', '.join(RENDERERS)}")
   module, name = RENDERERS[target]
   return getattr(import_module(module, __name__), name)()

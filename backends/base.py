@@ -1,11 +1,12 @@
 """What a backend is: a renderer, a compiler and a runtime behind one device object.
 
-The engine knows devices only through these classes; a missing capability is a small honest stub that raises.
+The engine knows devices only through these classes. A device that lacks a capability inherits the method that says so: it raises
+DeviceError, or gives None or False where the engine has another way.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Sequence, TypeAlias
 
 import numpy as np
 
@@ -13,11 +14,12 @@ from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 
+Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes, an OpenCL buffer, an address
+
 
 @dataclass(frozen=True)
 class KernelSource:
-  """A kernel as a renderer wrote it, with all that its compiler must know of it: nobody reads the text but people and
-  compilers."""
+  """A kernel as a renderer wrote it, with all that its compiler must know of it: only people and compilers read the text."""
   text: str                                     # the whole source
   # name and type of each parameter in slot order, as the target's compiler takes them
   signature: tuple[tuple[str, str], ...] = ()
@@ -59,7 +61,7 @@ class Renderer:
 class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False) -> float | None:
     """Launch with one raw device allocation a param, in slot order."""
     raise NotImplementedError
 
@@ -67,8 +69,8 @@ class Program:
     """Wait until it can be launched at once; for devices that compile when a kernel is needed. Raises CompileError."""
 
   def clone(self) -> Program:
-    """The same kernel with arguments of its own: a place in a captured schedule, whose buffers hardly change from launch to
-    launch."""
+    """The same kernel with arguments of its own. Each launch of a captured schedule is one: its buffers hardly change from
+    replay to replay, so few arguments are set again."""
     return self
 
 
@@ -77,19 +79,19 @@ class Node:
   """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the earlier launches that it has to
   come after."""
   program: Program
-  args: Sequence[Any]
+  args: Sequence[Raw]
   after: tuple[int, ...] = ()
 
 
 class Graph:
-  """Launches that a device takes all at once: calling it launches them. What does not come after one another may run side by
-  side."""
+  """Launches that a device takes all at once: calling it launches them. Those that do not depend on one another may run at the
+  same time."""
 
   def __call__(self) -> None:
     """Launch everything and return. Raises DeviceError when the device refuses."""
     raise NotImplementedError
 
-  def change(self, node: int, arg: int, raw: Any) -> None:
+  def change(self, node: int, arg: int, raw: Raw) -> None:
     """Give a launch another allocation, from the next call on."""
     raise NotImplementedError
 
@@ -106,22 +108,22 @@ class Device:
   allocated = peak = pooled = memory = 0
   lost = ""   # why it cannot be used any more in this process
 
-  def alloc(self, nbytes: int) -> Any:
+  def alloc(self, nbytes: int) -> Raw:
     """A raw allocation of at least ``nbytes`` (≥ 1), not initialised, aligned to 64 bytes. Raises OutOfMemoryError."""
     raise NotImplementedError
 
-  def free(self, raw: Any, nbytes: int) -> None:
+  def free(self, raw: Raw, nbytes: int) -> None:
     """Give an allocation back (kept for reuse). Work already launched on it still completes."""
     raise NotImplementedError
 
   def trim(self) -> None:
     """Give memory that is kept for reuse back to the system."""
 
-  def part(self, raw: Any, offset: int, nbytes: int) -> Any:
+  def part(self, raw: Raw, offset: int, nbytes: int) -> Raw:
     """A piece of an allocation, usable as one of its own while that lives; ``offset`` is a multiple of 512."""
     raise NotImplementedError
 
-  def at(self, raw: Any, offset: int) -> Any:
+  def at(self, raw: Raw, offset: int) -> Raw:
     """An argument of a launch: what lies in an allocation from byte ``offset`` on, for a param that has an ``align``."""
     raise NotImplementedError
 
@@ -129,15 +131,15 @@ class Device:
     """Start measuring ``peak`` anew."""
     self.peak = self.allocated
 
-  def copy_from(self, raw: Any, source: Device, source_raw: Any, nbytes: int) -> bool:
+  def copy_from(self, raw: Raw, source: Device, source_raw: Raw, nbytes: int) -> bool:
     """Copy an allocation of another device, in order with what both have launched; False where it has to go through the host."""
     return False
 
-  def copyin(self, raw: Any, data: np.ndarray) -> None:
+  def copyin(self, raw: Raw, data: np.ndarray) -> None:
     """Host to device; ``data`` is a flat contiguous array of uint8 and may be changed after the call."""
     raise NotImplementedError
 
-  def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
+  def copyout(self, raw: Raw, nbytes: int) -> np.ndarray:
     """Device to host after all earlier launches: a fresh flat uint8 array."""
     raise NotImplementedError
 
@@ -150,11 +152,12 @@ class Device:
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Know kernels that :meth:`pack` made: compiling them finds them. Raises StateError for what this device does not take."""
+    """Take in kernels that :meth:`pack` made: ``compile`` finds them from now on. Raises StateError for what this device does
+    not take."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
-    """Launches that will be repeated as one; None where launching each by itself is what there is. Raises CompileError."""
+    """A graph of launches that will be repeated; None where the device can only launch each by itself. Raises CompileError."""
     return None
 
   def synchronize(self) -> None:
@@ -162,22 +165,21 @@ class Device:
     raise NotImplementedError
 
   def forked(self) -> None:
-    """Called in a process that was forked from the one that opened the device. One that cannot be used there is ``lost``: its
-    methods raise DeviceError, but for ``free``."""
+    """Called in a process that was forked from the one that opened the device. A device that cannot be used there is ``lost``:
+    its methods raise DeviceError, except ``free``."""
 
-  # ---- memory that other libraries have too; what is said here is right for memory of the host
+  # ---- memory shared with other libraries; the methods as they stand are right for memory of the host
   dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives
 
   def enter(self) -> None:
-    """Make the device this thread's, where that is a thing that libraries ask for."""
+    """Make it this thread's current device, where its driver has such a thing."""
 
-  def adopt(self, address: int, nbytes: int) -> Any:
-    """A raw allocation over memory that another library owns, at a multiple of 64 bytes; None where there is no such thing."""
+  def adopt(self, address: int, nbytes: int) -> Raw | None:
+    """A raw allocation over memory that another library owns, at a multiple of 64 bytes. None where the device cannot use it."""
     return None
 
-  def address(self, raw: Any, nbytes: int) -> int:
-    """Where an allocation lies for other libraries; on the host all that was launched has ended. 0: nowhere that they could
-    use."""
+  def address(self, raw: Raw, nbytes: int) -> int:
+    """The address of an allocation for other libraries; on the host all that was launched has ended. 0: they cannot use it."""
     return 0
 
   def stream_handle(self) -> int | None:
@@ -188,13 +190,12 @@ class Device:
     """What is launched from now on comes after everything in another library's stream."""
 
   def precede(self, stream: int | None) -> None:
-    """What another library puts into a stream from now on comes after everything launched here. None: whatever it does, in any
-    stream."""
+    """What another library puts into a stream from now on comes after everything launched here. None: into any stream."""
     self.synchronize()
 
-  def let_go(self, owner: Any) -> None:
-    """Drop an object that keeps adopted memory, once nothing launched here uses that memory any more."""
+  def let_go(self, owner: object) -> None:
+    """Drop an object that keeps adopted memory alive, once nothing launched here uses that memory any more."""
     self.synchronize()
 
   def settle(self) -> None:
-    """Wait for everything on the device, other libraries' work too: memory that they had may be used again."""
+    """Wait for everything on the device, other libraries' work too, so that memory they used may be used again."""

@@ -1,12 +1,12 @@
 """The disk cache: bytes under a key, safe against damage, against other processes, and against being killed.
 
 Every entry is one file: a checksum, then the bytes. It is written in ``.writing`` and moved to its place in one step, so a reader
-sees the whole of it or nothing; an entry whose checksum fails is removed and counts as absent. A disk that refuses is a cache
-that keeps nothing.
+sees the whole of it or nothing; an entry whose checksum fails is removed and counts as absent. Where the disk cannot be written,
+nothing is cached.
 
-What is kept stays below ``config.cache_bytes``: those that were not read for longest go first. Nobody adds up the files at each
-write: the file ``.size`` has a byte for each block that was ever written, so its length is what the cache takes at most, whoever
-wrote, and appending to it is one step. Only when that is too much are the files looked at, and ``.size`` is made anew.
+The entries take at most ``config.cache_bytes``; the least recently used are removed first. The sizes are not added up at each
+write: each process appends a byte to the file ``.size`` for every block that it writes, in one step, so the length of that file
+is an upper bound for all processes. Only when that is too large are the files themselves counted, and ``.size`` is rewritten.
 """
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from typing import Any, Iterator
 from ntgrad.codegen.config import config
 
 _MAGIC = b"ntgrad01"
-BLOCK = 4096                  # bytes that a file takes a multiple of
-ROOM = 0.75                   # of the limit is left when there was too much
-ABANDONED = 3600.0            # seconds after which nobody is writing a file any more
+BLOCK = 4096                  # bytes; a file takes whole blocks
+ROOM = 0.75                   # part of the limit that is still used after removing entries
+ABANDONED = 3600.0            # seconds after which an unfinished file is one of a process that was killed
 _WRITING, _SIZE = ".writing", ".size"
 _seen: set[str] = set()       # folders whose abandoned files this process has removed
-_refused: list[str] = []      # what the disk said, once
+_refused: list[str] = []      # the disk's last error, so that it is told once
 
 
 @cache
@@ -38,7 +38,7 @@ def _platform_folder() -> Path:
 
 @cache
 def version() -> str:
-  """What of ntgrad itself belongs to a key: its version and, as checkouts change without one, the text of the generators."""
+  """The part of a key that stands for ntgrad itself: a hash of the code generators' text, which changes without a version."""
   h = hashlib.sha256()
   root = Path(__file__).resolve().parent
   for folder in (root, root.parent / "codegen"):
@@ -47,12 +47,12 @@ def version() -> str:
 
 
 def folder() -> Path:
-  """Where the cache lies: ``config.cache_dir``, or the platform's folder for caches."""
+  """The cache's folder: ``config.cache_dir``, or the platform's folder for caches."""
   return Path(config.cache_dir) if config.cache_dir else _platform_folder()
 
 
 def settings() -> dict[str, Any]:
-  """The settings that say where something is kept: for whoever keeps it later, in another thread or process."""
+  """The settings that say where entries are stored, for a thread or process that stores one later."""
   return {
     "cache": config.cache,
     "cache_dir": config.cache_dir and os.path.abspath(config.cache_dir),
@@ -69,7 +69,7 @@ def _path(table: str, name: str) -> Path: return folder() / table / name[:2] / n
 
 
 def load(table: str, name: str) -> bytes | None:
-  """The bytes kept under ``name``, or None where there are none. A damaged entry is removed."""
+  """The bytes stored under ``name``, or None where there are none. A damaged entry is removed."""
   if not config.cache: return None
   path = _path(table, name)
   try:
@@ -86,8 +86,8 @@ def load(table: str, name: str) -> bytes | None:
 
 
 def store(table: str, name: str, data: bytes) -> bool:
-  """Keep ``data`` under ``name``. False where the cache is off, the disk refuses (which is said once), or it is more than the
-  cache may take."""
+  """Store ``data`` under ``name``. False where the cache is off, the disk cannot be written (which is told once), or the data is
+  larger than the whole cache may be."""
   if not config.cache or (config.cache_bytes and len(data) > config.cache_bytes): return False
   root, path, temp = folder(), _path(table, name), ""
   try:
@@ -113,7 +113,7 @@ def store(table: str, name: str, data: bytes) -> bool:
 
 
 def remove(table: str, name: str) -> None:
-  """Forget an entry; none is no mistake."""
+  """Remove an entry, if there is one."""
   _unlink(_path(table, name))
 
 
@@ -134,7 +134,7 @@ def _say(root: Path, e: OSError) -> None:
 
 
 def _clean(root: Path) -> None:
-  """Remove what processes that were killed had begun to write; once a process and folder."""
+  """Remove files that processes which were killed had begun to write; done once for each folder."""
   if str(root) in _seen: return
   _seen.add(str(root))
   with os.scandir(root/_WRITING) as found:
@@ -145,7 +145,7 @@ def _clean(root: Path) -> None:
 
 
 def _count(root: Path, nbytes: int) -> None:
-  """Note that so many bytes were written, and make room when it is too much."""
+  """Note that so many bytes were written, and remove entries when it is too much."""
   if not config.cache_bytes: return
   blocks = _blocks(nbytes)
   with open(root/_SIZE, "ab", buffering=0) as f:
@@ -158,7 +158,7 @@ def _blocks(nbytes: int) -> int: return -(-(nbytes + len(_MAGIC) + 32) // BLOCK)
 
 
 def entries(root: Path) -> Iterator[tuple[int, int, str]]:
-  """When each entry was last used (ns), its size in blocks, and its path; files of others that lie there are none."""
+  """When each entry was last used (ns), its size in blocks, and its path; other files in the folder are left out."""
   for table in _folders(str(root)):
     for part in _folders(table):
       try: found = list(os.scandir(part))
@@ -176,7 +176,7 @@ def _folders(path: str) -> list[str]:
 
 
 def trim() -> None:
-  """Count what the cache takes; where that is more than ``config.cache_bytes``, remove what was not used for longest."""
+  """Count the entries' blocks; where they take more than ``config.cache_bytes``, remove the least recently used."""
   root = folder()
   found = sorted(entries(root))
   total = sum(blocks for _, blocks, _ in found)

@@ -1,34 +1,34 @@
-"""What devices with memory of their own share: allocations that were given back are kept for those of about the same size."""
+"""Memory pools, for devices with memory of their own: a freed allocation is reused for one of about the same size."""
 from __future__ import annotations
 
 import gc
 import threading
-from typing import Any, Callable
+from typing import Callable
 
-from ntgrad.backends.base import Device
+from ntgrad.backends.base import Device, Raw
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
 
-reclaimers: list[Callable[[], None]] = []   # asked for what they still hold before a pool grows
-# asked to forget what they could make again, when a device has no memory left
+reclaimers: list[Callable[[], None]] = []   # called before a pool grows: they free what they hold and do not use
+# called when a device has no memory left: they drop what they could make again
 relievers: list[Callable[[], object]] = [gc.collect]
 
 
 class Pooled(Device):
-  """A device whose freed memory waits in a pool by size. Its queue or stream is in order, so what is freed may be handed out
-  again at once."""
+  """A device whose freed memory waits in a pool by size. Its queue or stream is in order, so freed memory may be handed out again
+  at once: the launches that still use it come first."""
   unit = 4096        # sizes are multiples of it
   most_pooled = 0    # bytes that may lie unused
 
   def __init__(self) -> None:
-    self._pool: dict[int, list[Any]] = {}
+    self._pool: dict[int, list[Raw]] = {}
     self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
 
   def forked(self) -> None:
     """The lock's holder may be no thread of the fork. See :meth:`Device.forked`."""
     self._lock = threading.RLock()
 
-  def alloc(self, nbytes: int) -> Any:
+  def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""
     size = bucket(nbytes, self.unit)
     raw = self._take(size, nbytes)
@@ -37,7 +37,7 @@ class Pooled(Device):
       raw = self._take(size, nbytes)
     return self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes))) if raw is None else raw
 
-  def _take(self, size: int, nbytes: int, raw: Any = None) -> Any:
+  def _take(self, size: int, nbytes: int, raw: Raw = None) -> Raw:
     """Count an allocation: ``raw``, or one from the pool; None where it has none."""
     with self._lock:
       if raw is None:
@@ -49,11 +49,11 @@ class Pooled(Device):
       if self.allocated > self.peak: self.peak = self.allocated
       return raw
 
-  def _new(self, size: int, nbytes: int) -> Any:
+  def _new(self, size: int, nbytes: int) -> Raw:
     """An allocation of ``size`` bytes, at least of ``nbytes``, from the system. Raises OutOfMemoryError."""
     raise NotImplementedError
 
-  def free(self, raw: Any, nbytes: int) -> None:
+  def free(self, raw: Raw, nbytes: int) -> None:
     """Back to the pool; to the system where the pool is full."""
     size = bucket(nbytes, self.unit)
     with self._lock:
@@ -62,16 +62,17 @@ class Pooled(Device):
       self.pooled += size
     if self.pooled > self.most_pooled: self.trim()
 
-  def _emptied(self) -> dict[int, list[Any]]:
-    """What lies in the pool, which is empty then."""
+  def _emptied(self) -> dict[int, list[Raw]]:
+    """Empty the pool; gives what was in it."""
     with self._lock: pool, self._pool, self.pooled = self._pool, {}, 0
     return pool
 
 
-def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Any]) -> Any:
-  """What ``new`` gives, ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left (or ``config.memory`` allows
-  no more), it is tried again once unused memory is given back, and once what could be made again is. Raises OutOfMemoryError."""
-  def attempt() -> Any:
+def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) -> Raw:
+  """What ``new`` gives: ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left, or ``config.memory`` allows
+  no more, it is tried again after the device has given unused memory back, and again after the relievers. Raises
+  OutOfMemoryError."""
+  def attempt() -> Raw:
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
     room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"
     raise OutOfMemoryError(f"{device.name}: out of memory allocating {nbytes:,} bytes ({room})")

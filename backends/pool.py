@@ -1,7 +1,8 @@
-"""The worker processes of this process, for every backend that compiles: started when much is new, gone when they have idled.
+"""The worker processes of this process, for every backend that compiles. They start when there is much to build, and end when
+they have been idle for a while.
 
-What is to be built waits in a Queue, in the order in which it will be needed. This process builds what it needs next, workers
-take from the other end. They are plain subprocesses with a module of their own, so a script needs no ``if __name__ ==
+Jobs wait in a Queue, in the order in which their kernels will be needed. This process builds what it needs next, workers take
+jobs from the other end. Workers are plain subprocesses that run another module, so a script needs no ``if __name__ ==
 "__main__"``.
 """
 from __future__ import annotations
@@ -20,7 +21,6 @@ from typing import Any, Callable, Iterator
 
 import ntgrad
 from ntgrad.backends import cache
-from ntgrad.backends.messages import receive, send
 from ntgrad.backends.process import uninterrupted
 from ntgrad.backends.progress import bar, wanted
 from ntgrad.codegen.config import config
@@ -31,12 +31,11 @@ SLOW = 1.0                    # seconds of building after which a terminal shows
 SEVERAL = 8                   # of more kernels than these
 LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
-Worker = subprocess.Popen[bytes]
 
 changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _workers: list[Worker] = []
-_inherited: list[Worker] = []   # a parent's: kept, for they are no children of this process
+_inherited: list[Worker] = []   # of the process that this one was forked from; not waited for, as they are no children of it
 _held: list[Job] = []         # being built, here or by a worker
 _built = _lost = 0            # kernels, for the bar; workers lost since the last answer
 _watcher: threading.Thread | None = None
@@ -44,13 +43,13 @@ _watcher: threading.Thread | None = None
 
 @dataclass(eq=False, kw_only=True)
 class Job:
-  """What is built at once. One that nobody refers to any more is not built."""
+  """What is built as one. A job that nobody refers to any more is not built."""
   answer: Any = None          # what a worker made of it, not looked at yet
   refused: str = ""           # a worker's CompileError
-  taken: bool = False         # somebody is at it
-  done: bool = False          # it can be used
-  here: bool = False          # no worker takes it: one has failed
-  settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is kept
+  taken: bool = False         # being built
+  done: bool = False          # built: it can be used
+  here: bool = False          # only this process may build it: a worker has failed
+  settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is stored
 
   @property
   def count(self) -> int:
@@ -59,12 +58,12 @@ class Job:
 
   @property
   def weight(self) -> float:
-    """About how many small kernels it is worth."""
+    """About how many small kernels take as long to build."""
     return 1.0
 
   @property
   def worth_building(self) -> bool:
-    """Whether a worker may take it; else it waits for company."""
+    """Whether a worker may take it; else it waits for more kernels to join it."""
     return True
 
   def work(self) -> Work:
@@ -82,7 +81,7 @@ class Queue:
     with changed: _queues.add(self)
 
   def waiting(self) -> list[Job]:
-    """The jobs that nobody has begun."""
+    """The jobs that are not built and not begun."""
     return [job for r in list(self._todo) if (job := r()) is not None and not job.done]
 
   def add(self, job: Job) -> None:
@@ -99,16 +98,16 @@ class Queue:
       if not _workers and not (config.workers and len(jobs) > 1) and sum(j.weight for j in jobs) <= self.many: return
       with uninterrupted():
         while len(_workers) < size() - 1:
-          worker = _start()
+          worker = Worker()
           _workers.append(worker)
           threading.Thread(target=_drive, args=(worker,), name="ntgrad-worker", daemon=True).start()
 
   @contextmanager
   def claim(self, job: Job) -> Iterator[bool]:
-    """Wait until nobody else is at a job. True: what is in the block makes it usable, from its answer or from nothing; False: it
-    is."""
+    """Wait until nobody else builds a job. Gives True where the block is to build it, from the worker's answer if there is one,
+    and False where it is built already."""
     mine = False
-    try:   # around all of it: an interrupt must not leave a job that nobody is at and nobody may take
+    try:   # around all of it: an interrupt must not leave a job taken that nobody builds
       with changed:
         _watch()
         changed.wait_for(lambda: not job.taken)
@@ -149,36 +148,42 @@ def alive() -> bool:
   with changed: return any(w.poll() is None for w in _workers)
 
 
-def _start() -> Worker:
-  env = dict(os.environ)
-  env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
-  # a Ctrl-C at the terminal is for this process; the worker ignores it
-  return subprocess.Popen([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid())], env=env,
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+class Worker(subprocess.Popen[bytes]):
+  """A process that builds, see :mod:`ntgrad.backends.worker`, and the pipe to it. Closing the pipe ends it."""
 
+  def __init__(self) -> None:
+    from multiprocessing import Pipe  # takes long, and few processes need it
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
+    self.pipe, theirs = Pipe()
+    with theirs:
+      super().__init__(
+        [sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
+        env=env,
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+      )
 
-def _ask(worker: Worker, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
-  """A worker's answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where it
-  is gone."""
-  assert worker.stdin is not None and worker.stdout is not None
-  try:
-    send(worker.stdin, (settings, *work))
-    how, what = receive(worker.stdout)
-    return how, what
-  except Exception as e:   # of pipes and pickles
-    return "lost", f"the process that compiles ended ({type(e).__name__})"
+  def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
+    """The answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where the
+    process is gone."""
+    try:
+      self.pipe.send((settings, *work))
+      how, what = self.pipe.recv()
+      return how, what
+    except Exception as e:   # of pipes and pickles
+      return "lost", f"the process that compiles ended ({type(e).__name__})"
 
-
-def _end(worker: Worker) -> None:
-  assert worker.stdin is not None and worker.stdout is not None
-  try: worker.stdin.close()   # which tells it
-  except OSError: pass
-  worker.wait()
-  worker.stdout.close()
+  def end(self) -> None:
+    """Wait until it has ended, after the work that it is at."""
+    self.pipe.close()
+    self.wait()
 
 
 def _next(worker: Worker) -> Job | None:
-  """The job that is needed last, or None when none has come for so long, or when the worker is not wanted any more."""
+  """The job that is needed last. None when none has come for IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
     return next(
       ((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None
@@ -199,7 +204,7 @@ def _drive(worker: Worker) -> None:
   global _lost
   how = ""
   while how != "lost" and (job := _next(worker)) is not None:
-    how, what = _ask(worker, job.settings, job.work())
+    how, what = worker.ask(job.settings, job.work())
     with changed:
       if how != "lost": _lost = 0
       elif worker in _workers:   # and was not told to end
@@ -209,16 +214,16 @@ def _drive(worker: Worker) -> None:
       elif how == "refused": job.refused = what
       job.here = how != "made"
     _let_go(job)
-    del job   # or it would be kept while this waits for the next
+    del job   # or it would stay alive while this waits for the next
   if how == "lost": worker.kill()
-  _end(worker)
+  worker.end()
 
 
 def once(work: Work) -> Any:
   """The answer of a worker of its own. Raises CompileError."""
-  worker = _start()
-  try: how, what = _ask(worker, cache.settings(), work)
-  finally: _end(worker)
+  worker = Worker()
+  try: how, what = worker.ask(cache.settings(), work)
+  finally: worker.end()
   if how == "made": return what
   raise CompileError(str(what))
 
@@ -242,7 +247,7 @@ def _left() -> int: return sum(j.count for q in _queues for j in q.waiting()) + 
 
 
 def _watch() -> None:
-  """See to it that somebody draws, where there is much to build and a terminal. To be called with the lock held."""
+  """Start drawing the bar, where there is much to build and a terminal. To be called with the lock held."""
   global _watcher
   if _watcher is not None or not wanted(config.debug < 2) or _left() <= SEVERAL: return
   _watcher = threading.Thread(target=_draw, args=(_built,), name="ntgrad-progress", daemon=True)
@@ -250,7 +255,7 @@ def _watch() -> None:
 
 
 def _draw(before: int) -> None:
-  """Show how many kernels of those that wait are built, until all are or nothing has been built for a while."""
+  """Show how many of the waiting kernels are built, until all are, or nothing has been built for a while."""
   global _watcher
   drawn: Any = None
   begun = active = time.monotonic()
@@ -271,12 +276,11 @@ def _draw(before: int) -> None:
 
 
 def _after_fork() -> None:
-  """In a forked process: the workers and the threads that talk to them are the parent's, and what they were at is nobody's
+  """In a forked process: the workers and the threads that talk to them belong to the parent, and nobody builds their jobs
   here."""
   global changed, _watcher
   changed, _watcher = threading.Condition(), None
-  for w in _workers:
-    for pipe in (w.stdin, w.stdout): pipe.close()  # type: ignore[union-attr]   # not buffered: nothing is sent
+  for w in _workers: w.pipe.close()
   _inherited.extend(_workers)
   for job in _held: job.taken = False
   _workers.clear()

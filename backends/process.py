@@ -1,8 +1,9 @@
-"""What belongs to one process: drivers, which a forked process has no use of, temporary files, and work that Ctrl-C must not cut
-in two."""
+"""What belongs to one process: drivers, which do not work in a forked process, temporary files, and work that Ctrl-C must not
+interrupt."""
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import shutil
 import tempfile
@@ -11,21 +12,16 @@ import time
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from types import FrameType
+from typing import IO, Any, Callable
 
 from ntgrad.codegen.errors import DeviceError
-
-try:
-  import fcntl
-except ImportError: fcntl = None  # type: ignore[assignment]
-
 
 _signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
 
 
 class Driver:
-  """A driver with threads and state of its own: it works in the process that started it, and in none that is forked from that
-  one."""
+  """A driver with threads and state of its own: it works in the process that started it, not in a fork of that process."""
 
   def __init__(self, name: str):
     self.name = name
@@ -38,7 +34,7 @@ class Driver:
 
 
 def forked(what: str) -> str:
-  """Why something cannot be used in a forked process, and what to do."""
+  """The message of an error: why something cannot be used in a forked process, and what to do."""
   return (f"{what} was opened before this process was forked, and drivers do not work in a fork; start processes by "
           'multiprocessing.get_context("spawn"), use devices in the child only, or use device NUMPY in it')
 
@@ -74,7 +70,6 @@ def _remove(path: Path, process: int) -> None:
 def _lock(path: Path) -> IO[bytes] | None:
   """The lock of a folder, which the system gives back when the process ends, however; None where another process has it. Raises
   OSError."""
-  if fcntl is None: return None   # on Windows they stay
   file = open(path / LOCK, "r+b")
   try: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
@@ -84,29 +79,26 @@ def _lock(path: Path) -> IO[bytes] | None:
 
 
 class uninterrupted:
-  """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For work that would leave half of its effects, and
-  that does not wait for long. Other threads than the main one are not interrupted anyway."""
+  """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For short work that would otherwise be left half
+  done. Python interrupts the main thread only, so in other threads there is nothing to do."""
   __slots__ = ("handler", "caught")
-  handler: Any
-  caught: list[tuple[Any, ...]]
+  handler: Callable[[int, FrameType | None], object] | None
+  caught: list[tuple[int, FrameType | None]]
 
   def __enter__(self) -> None:
     self.handler = None
-    if threading.get_ident() != _main(): return
+    if threading.get_ident() != threading.main_thread().ident: return
     handler = _signal.getsignal(_signal.SIGINT)
     if callable(handler):   # else the signal is ignored, or ends the process
       self.caught = []
       self.handler = handler
       _signal.signal(_signal.SIGINT, self.catch)
 
-  def catch(self, *what: Any) -> None:
-    """What the signal calls meanwhile."""
-    self.caught.append(what)
+  def catch(self, signal: int, frame: FrameType | None) -> None:
+    """The signal's handler during the block."""
+    self.caught.append((signal, frame))
 
   def __exit__(self, *_: object) -> None:
     if self.handler is None: return
     _signal.signal(_signal.SIGINT, self.handler)
     if self.caught: self.handler(*self.caught[-1])
-
-
-def _main() -> int | None: return threading.main_thread().ident

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Nothing:
-  """A bar that nobody sees."""
+  """A bar that shows nothing."""
   n = total = 0
 
   def __enter__(self) -> _Nothing: return self
@@ -22,7 +22,7 @@ def wanted(show: bool = True) -> bool:
 
 
 def bar(text: str, total: int, show: bool = True) -> Any:
-  """A bar with tqdm's methods, ``text 12/40``, on stderr; it is gone when it is closed."""
+  """A bar with tqdm's methods, ``text 12/40``, on stderr; closing it clears the line."""
   if not wanted(show): return _Nothing()
   try:
     from tqdm import tqdm

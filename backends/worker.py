@@ -1,8 +1,9 @@
-"""A process that builds kernels for another: ``python -m ntgrad.backends.worker PARENT``, the parent's process id.
+"""A process that builds kernels for another: ``python -m ntgrad.backends.worker PARENT PIPE``, the parent's process id and the
+descriptor of the pipe to it.
 
-Jobs come on stdin and answers go to stdout, each a length and a pickle. A job is the settings of the disk cache, a function and
-its arguments; the answer is "made" with the result, "refused" with the text of a CompileError, or "failed" with that of another
-error. It ends when stdin does, or when the parent has.
+A job is the settings of the disk cache, a function and its arguments; the answer is "made" with the result, "refused" with the
+text of a CompileError, or "failed" with that of another error. The process ends when the pipe is closed, or when the parent has
+ended.
 """
 from __future__ import annotations
 
@@ -11,27 +12,27 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, Callable
 
-from ntgrad.backends.messages import receive, send
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
 
-LOOK = 1.0                    # seconds between looks at whether the parent is there
-GRACE = 3.0                   # seconds to leave, with what lies in temporary folders removed
+LOOK = 1.0                    # seconds between checks that the parent lives
+GRACE = 3.0                   # seconds to remove temporary folders in, then the process is ended
 
 
 def watch(parent: int) -> None:
-  """Leave when the parent has ended, whatever is being built: a pipe tells of it only between jobs, and not while a fork has it
-  too."""
+  """Leave when the parent has ended, even in the middle of a job: the pipe tells of it only between jobs, and not while a fork of
+  the parent holds the pipe too."""
   while os.getppid() == parent: time.sleep(LOOK)
   os.kill(os.getpid(), signal.SIGTERM)
   time.sleep(GRACE)
   os._exit(1)
 
 
-def answer(settings: dict[str, Any], function: Any, arguments: tuple[Any, ...]) -> tuple[str, Any]:
-  """What a job gives."""
+def answer(settings: dict[str, Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
+  """Do a job; gives the answer to it."""
   try:
     with config(**settings): return "made", function(*arguments)
   except CompileError as e: return "refused", str(e)
@@ -40,15 +41,15 @@ def answer(settings: dict[str, Any], function: Any, arguments: tuple[Any, ...]) 
 
 def main() -> None:
   """Answer jobs until there are none."""
-  jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-  os.dup2(2, 1)  # what a driver prints must not come between answers
+  parent, pipe = map(int, sys.argv[1:])
+  jobs: Connection[Any, Any] = Connection(pipe)
   signal.signal(signal.SIGINT, signal.SIG_IGN)   # it goes to all processes of a terminal, and means the parent
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-  threading.Thread(target=watch, args=(int(sys.argv[1]),), daemon=True).start()
+  threading.Thread(target=watch, args=(parent,), daemon=True).start()
   while True:
-    try: job = receive(jobs)
+    try: job = jobs.recv()
     except EOFError: return
-    send(answers, answer(*job))
+    jobs.send(answer(*job))
 
 
 if __name__ == "__main__": main()

@@ -1,7 +1,7 @@
 """Triton source to a cubin, for any chip, with no GPU, no CUDA toolkit and no PyTorch.
 
-What is kept on disk is the cubin with what a launch must know of it, in ntgrad's own cache: Triton's stays empty. Kernels that
-are known before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
+The cubin, with what a launch must know of it, is stored in ntgrad's disk cache; Triton's is not used. Kernels that are known
+before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
 """
 from __future__ import annotations
 
@@ -50,17 +50,21 @@ class Binary:
 
   def pack(self) -> bytes:
     """One line of JSON, then the PTX, then the cubin."""
-    about = {k: v for k, v in asdict(self).items() if k not in ("cubin", "ptx")}
     ptx = self.ptx.encode()
-    return json.dumps({**about, "ptx": len(ptx)}).encode() + b"\n" + ptx + self.cubin
+    return json.dumps({**asdict(self), "ptx": len(ptx), "cubin": len(self.cubin)}).encode() + b"\n" + ptx + self.cubin
 
   @staticmethod
-  def unpack(data: bytes) -> Binary:
-    """What ``pack`` made. Raises ValueError for something else."""
-    head, _, rest = data.partition(b"\n")
-    about = json.loads(head)
-    n = about.pop("ptx")
-    return Binary(**about, ptx=rest[:n].decode(), cubin=rest[n:])
+  def unpack(data: bytes) -> list[Binary]:
+    """What ``pack`` made, of one binary after another. Raises ValueError, TypeError or KeyError for something else."""
+    found = []
+    while data:
+      head, _, rest = data.partition(b"\n")
+      about = json.loads(head)
+      ptx, end = about["ptx"], about["ptx"] + about["cubin"]
+      if len(rest) < end: raise ValueError(f"{end:,} bytes of a kernel expected, got {len(rest):,}")
+      found.append(Binary(**about | {"ptx": rest[:ptx].decode(), "cubin": rest[ptx:end]}))
+      data = rest[end:]
+    return found
 
 
 @once
@@ -134,7 +138,7 @@ class Request:
     )
 
   def fitting(self, make: Callable[[Request], Found]) -> Found:
-    """What ``make`` (``build`` or ``kept``) gives for as many stages as fit, or for one; None where that is None."""
+    """What ``make`` (``build`` or ``cached``) gives for as many stages as fit, or for one; None where that is None."""
     for stages in range(self.num_stages, 0, -1):
       found = make(replace(self, num_stages=stages))
       if found is None or found.shared <= self.shared: break
@@ -153,8 +157,8 @@ def cached(r: Request) -> Binary | None:
   """What :func:`build` would find in the disk cache."""
   found = cache.load(_TABLE, r.key)
   if found is None: return None
-  try: return Binary.unpack(found)
-  except (ValueError, TypeError, KeyError): cache.remove(_TABLE, r.key)
+  try: return Binary.unpack(found)[0]
+  except (ValueError, TypeError, KeyError, IndexError): cache.remove(_TABLE, r.key)
   return None
 
 
@@ -164,8 +168,8 @@ def shared_memory(capability: int) -> int:
 
 
 def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
-  """What is asked for: as many warps and stages as the kernel's options say, or else its source's. ``shared``: of the device, if
-  it is here."""
+  """The request for a kernel: as many warps and stages as its options say, or else its source's. ``shared``: bytes of shared
+  memory of the device, if there is one."""
   told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
   return Request(
     spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target))
@@ -173,7 +177,7 @@ def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Reques
 
 
 def work(r: Request) -> Binary:
-  """What a worker does. Raises CompileError only for what Triton said of the kernel."""
+  """A worker's job. Raises CompileError only for what Triton said of the kernel."""
   _, reason = available()
   if reason: raise ImportError(reason)   # this process may have another path
   return r.fitting(build)
@@ -181,7 +185,7 @@ def work(r: Request) -> Binary:
 
 @dataclass(eq=False)
 class Unit(pool.Job):
-  """A kernel that will be needed. What holds it keeps it in the queue."""
+  """A kernel that will be needed. It is in the queue for as long as something refers to it."""
   request: Request
   binary: Binary | None = None
 
@@ -196,8 +200,8 @@ _units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary
 
 
 def ahead(requests: Sequence[Request]) -> list[Unit]:
-  """Kernels that will be needed, in this order: read from the disk now, or put where workers find them. To be held until they are
-  there."""
+  """Kernels that will be needed, in this order: read from the disk cache now, or else put into the queue. The caller holds the
+  units until they are built."""
   out = []
   for r in requests:
     unit = _units.get(r)

@@ -5,7 +5,6 @@ writes it next stands behind that kernel. An allocation is its address, a plain 
 """
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import subprocess
@@ -13,9 +12,10 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, Sequence
+from functools import cached_property
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
 from ntgrad.backends.cuda.graph import CUDAGraph
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
-from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.backends.memory import Pooled
 from ntgrad.backends.process import forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError, StateError
@@ -44,16 +44,14 @@ class CUDAProgram(Program):
     self.spec, self._device = spec, device
     self.binary: Binary | None = None
     self.unit: compiler.Unit | None = None         # its place in the queue, until it is there
-    # what a launch needs, once it is known: the driver's function, what it takes before and after the stream, parameters, how to
-    # note it
-    self._bound: tuple[Any, tuple[Any, ...], tuple[Any, ...], Any, Any] | None = None
+    # what a launch needs, once it is known: the driver's function, what it takes up to the stream and after it, the parameters,
+    # how to note it
+    self._bound: tuple[Callable[..., Any], tuple[Any, ...], tuple[int, int], Any, Callable[[str], None]] | None = None
     self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
-    # what the compiler adds to the parameters: addresses of global and of profile scratch
-    self._more: tuple[int, int] = (0, 0)
-    self._scratch: tuple[int, int] | None = None   # address and bytes
+    self._scratch = (0, 0)                         # address and bytes of global scratch memory, where the kernel needs some
     self._lock = threading.Lock()                  # the parameters are the program's own
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[int], wait: bool = False) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
 
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
@@ -91,8 +89,7 @@ class CUDAProgram(Program):
     if b.global_scratch_size:
       size = b.global_scratch_size * math.prod(grid) * b.num_ctas
       self._scratch = (device.alloc(size), size)
-      self._more = (self._scratch[0], 0)
-    self._parameters = Parameters((*[0] * spec.nparams, *self._more))
+    self._parameters = Parameters((*[0] * spec.nparams, *self._added()))
     self._bound = (
       device.driver.cuLaunchKernel,
       (function, *grid, *block, shared, device.stream.handle),
@@ -100,6 +97,10 @@ class CUDAProgram(Program):
       self._parameters.values,
       device.launched.append,
     )
+
+  def _added(self) -> tuple[int, int]:
+    """The parameters that the compiler adds: addresses of global and of profile scratch."""
+    return self._scratch[0], 0
 
   def _load(self, b: Binary) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int]:
     """The driver's function, and what each launch of it has: grid, block, bytes of shared memory. Raises DeviceError."""
@@ -119,11 +120,11 @@ class CUDAProgram(Program):
     self.ready()
     assert self._bound is not None
     function, gx, gy, gz, bx, by, bz, shared, _ = self._bound[1]
-    return function, (gx, gy, gz), (bx, by, bz), shared, self._more
+    return function, (gx, gy, gz), (bx, by, bz), shared, self._added()
 
   def __del__(self) -> None:
     try:   # at interpreter exit the pool may be gone
-      if getattr(self, "_scratch", None): self._device.free(*self._scratch)  # type: ignore[misc]
+      if self._scratch[1]: self._device.free(*self._scratch)
     except Exception: pass
 
 
@@ -161,17 +162,12 @@ class CUDADevice(Pooled):
       bandwidth=bandwidth or TARGET.bandwidth,
     )
     self.renderer = TritonRenderer(chip, self.capability)
-    self.events, self.clock = (Events(self.core, self.device, self.stream, timing) for timing in (False, True))
+    self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
-    self._copying = threading.RLock()                     # the pinned memory is used round and round by one thread at a time
+    self._copying = threading.RLock()                     # the pinned ring is used by one thread at a time
     self._owners: dict[int, Any] = {}                     # address → cuda.core's Buffer, of all that is in use or in the pool
-    self._let_go: deque[tuple[Any, Any]] = deque()        # owners of adopted memory that is not used any more, behind a mark
+    self._let_go: deque[tuple[Any, Any]] = deque()        # events, and owners of adopted memory that is unused after them
     self._packed: dict[tuple[Any, ...], Binary] = {}
-
-  @staticmethod
-  def available(name: str = "CUDA") -> tuple[bool, str]:
-    """See :func:`ntgrad.backends.cuda.driver.available`."""
-    return available(name)
 
   def enter(self) -> None:
     """Make this thread's driver calls go to this device. Raises DeviceError when the device is lost."""
@@ -186,7 +182,7 @@ class CUDADevice(Pooled):
     _here.device = None
 
   def here(self) -> None:
-    """``enter`` where this thread is not here already; for what is called often."""
+    """``enter``, unless this thread is here already; for what is called often."""
     if getattr(_here, "device", None) is not self: self.enter()
 
   def failed(self, e: Exception, what: str) -> DeviceError:
@@ -201,6 +197,14 @@ class CUDADevice(Pooled):
       "that failed. Other devices can be used on"
     )
     return DeviceError(self.lost)
+
+  @contextmanager
+  def explained(self, what: str) -> Iterator[None]:
+    """``with device.explained("copying failed"): ..``: on the device, errors in the block as :meth:`failed` has them. Raises
+    DeviceError."""
+    self.enter()
+    try: yield
+    except Exception as e: raise self.failed(e, f"{self.name}: {what}") from None
 
   # ---- memory
   def _new(self, size: int, nbytes: int) -> int:
@@ -247,18 +251,12 @@ class CUDADevice(Pooled):
 
   def copyin(self, raw: int, data: np.ndarray) -> None:
     """Host to device; on return the data has been taken, it is on the device before what is launched next."""
-    self.enter()
-    try:
-      with self._copying: self.staging.send(raw, data)
-    except Exception as e: raise self.failed(e, f"{self.name}: copying {data.nbytes:,} bytes to the device failed") from None
+    with self.explained(f"copying {data.nbytes:,} bytes to the device failed"), self._copying: self.staging.send(raw, data)
 
   def copyout(self, raw: int, nbytes: int) -> np.ndarray:
     """Device to host, after everything launched before."""
-    self.enter()
     out = np.empty(nbytes, np.uint8)
-    try:
-      with self._copying: self.staging.fetch(raw, out)
-    except Exception as e: raise self.failed(e, f"{self.name}: copying {nbytes:,} bytes to the host failed") from None
+    with self.explained(f"copying {nbytes:,} bytes to the host failed"), self._copying: self.staging.fetch(raw, out)
     if self._let_go: self._drop()
     return out
 
@@ -266,12 +264,10 @@ class CUDADevice(Pooled):
     """From this GPU or another one, not by way of the host. See :meth:`Device.copy_from`."""
     if not isinstance(source, CUDADevice): return False
     if source is not self: source.precede(self.stream_handle())
-    self.enter()
-    d, to = self.driver, self.stream.handle
-    try:
-      if source is self: call(d.cuMemcpyDtoDAsync(raw, source_raw, nbytes, to), "cuMemcpyDtoDAsync")
-      else: call(d.cuMemcpyPeerAsync(raw, self.context, source_raw, source.context, nbytes, to), "cuMemcpyPeerAsync")
-    except Exception as e: raise self.failed(e, f"{self.name}: copying {nbytes:,} bytes from {source.name} failed") from None
+    driver, stream = self.driver, self.stream.handle
+    with self.explained(f"copying {nbytes:,} bytes from {source.name} failed"):
+      if source is self: call(driver.cuMemcpyDtoDAsync(raw, source_raw, nbytes, stream), "cuMemcpyDtoDAsync")
+      else: call(driver.cuMemcpyPeerAsync(raw, self.context, source_raw, source.context, nbytes, stream), "cuMemcpyPeerAsync")
     if source is not self: self.precede(source.stream_handle())   # what was read may be written or freed next
     return True
 
@@ -280,7 +276,7 @@ class CUDADevice(Pooled):
     """The context that all libraries of this process use on this device."""
     return call(self.driver.cuDevicePrimaryCtxRetain(self.number), f"{self.name}: asking for its context failed")
 
-  # ---- memory that other libraries have too
+  # ---- memory shared with other libraries
   def adopt(self, address: int, nbytes: int) -> int:
     """The address itself. See :meth:`Device.adopt`."""
     return address
@@ -304,25 +300,22 @@ class CUDADevice(Pooled):
     else: self._after(None, stream)
 
   def _after(self, first: int | None, then: int) -> None:
-    """What comes in the stream ``then`` waits for what is in ``first`` (None: ours) now."""
+    """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: ours) now."""
     if first == then: return
-    self.enter()
-    try:
-      mark = self.events.record() if first is None else self.events.spare()
-      if first is not None: call(self.driver.cuEventRecord(mark.handle, first), "cuEventRecord")
-      call(self.driver.cuStreamWaitEvent(then, mark.handle, 0), "cuStreamWaitEvent")
-    except Exception as e: raise self.failed(e, f"{self.name}: putting two streams in order failed") from None
-    self.events.give(mark)   # a wait that is asked for does not mind what the mark is used for next
+    with self.explained("putting two streams in order failed"):
+      event = self.events.record() if first is None else self.events.spare()
+      if first is not None: call(self.driver.cuEventRecord(event.handle, first), "cuEventRecord")
+      call(self.driver.cuStreamWaitEvent(then, event.handle, 0), "cuStreamWaitEvent")
+    self.events.give(event)   # recording it again does not change a wait that was asked for
 
   def let_go(self, owner: Any) -> None:
-    """See :meth:`Device.let_go`. Nothing waits: owners are kept until the device has passed a mark, which is looked for again and
-    again."""
+    """See :meth:`Device.let_go`. Nothing waits: an owner is dropped at a later call, when the event recorded now is done."""
     self.enter()
     self._let_go.append((self.events.record(), owner))
     self._drop()
 
   def _drop(self) -> None:
-    """Drop the owners whose marks have been passed."""
+    """Drop the owners whose events are done."""
     while self._let_go:
       first = self._let_go.popleft()   # taken out before anything else runs: dropping an owner may come here again
       if not first[0].is_done: return self._let_go.appendleft(first)
@@ -330,13 +323,11 @@ class CUDADevice(Pooled):
 
   def settle(self) -> None:
     """Wait for the device, whatever the stream. See :meth:`Device.settle`."""
-    self.enter()
-    try: call(self.driver.cuCtxSynchronize(), "cuCtxSynchronize")
-    except Exception as e: raise self.failed(e, f"{self.name}: a kernel failed") from None
+    with self.explained("a kernel failed"): call(self.driver.cuCtxSynchronize(), "cuCtxSynchronize")
 
   # ---- programs
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
-    """Programs that are compiled when they are needed, or before, by a worker."""
+    """Programs that are compiled when they are needed, or before that by a worker."""
     out = [CUDAProgram(self, s) for s in specs]
     new = [p for p in out if _packed_key(p.spec) not in self._packed]
     for p, unit in zip(new, compiler.ahead([self._request(p.spec) for p in new])): p.unit = unit
@@ -372,20 +363,13 @@ class CUDADevice(Pooled):
   def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
     """Compiled kernels as bytes. See :meth:`Device.pack`."""
     programs = self.compile(specs)   # workers build what comes later
-    packed = [self.build(s).pack() for s in specs]
+    packed = b"".join(self.build(s).pack() for s in specs)
     del programs
-    if len(packed) == 1: return packed[0]
-    return json.dumps({"binaries": [len(p) for p in packed]}).encode() + b"\n" + b"".join(packed)
+    return packed
 
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Know kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
-    try:
-      parts = [data]
-      if data.startswith(b'{"binaries"'):
-        head, _, rest = data.partition(b"\n")
-        parts = []
-        for n in json.loads(head)["binaries"]: parts, rest = [*parts, rest[:n]], rest[n:]
-      binaries = [Binary.unpack(p) for p in parts]
+    """Take in kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
+    try: binaries = Binary.unpack(data)
     except (ValueError, TypeError, KeyError): raise StateError(f"{self.name}: these are no kernels for CUDA") from None
     if len(binaries) != len(specs): raise StateError(f"{self.name}: {len(binaries)} kernels for {len(specs)} programs")
     for b, s in zip(binaries, specs):
@@ -407,9 +391,7 @@ class CUDADevice(Pooled):
 
   def synchronize(self) -> None:
     """Wait for everything launched. Raises DeviceError for what went wrong in it."""
-    self.enter()
-    try: self.stream.sync()
-    except Exception as e: raise self.failed(e, f"{self.name}: a kernel failed") from None
+    with self.explained("a kernel failed"): self.stream.sync()
     self._drop()
 
 
@@ -436,6 +418,3 @@ def _packed_key(spec: ProgramSpec) -> tuple[Any, ...]: return spec.name, spec.so
 
 
 def _said(e: Exception) -> str: return (str(e).strip() or type(e).__name__).splitlines()[0]
-
-
-bucket = partial(bucket_of, unit=_ALIGN)

@@ -1,8 +1,8 @@
-"""NVIDIA's driver, through ``cuda.core`` and ``cuda.bindings``, which are imported where there is a driver and nowhere else."""
+"""NVIDIA's driver, through ``cuda.core`` and ``cuda.bindings``, which are imported where there is a driver and nowhere else. They
+have no annotations, so what they give is Any here."""
 from __future__ import annotations
 
 import ctypes
-import importlib
 import sys
 from collections import deque
 from functools import cache
@@ -12,6 +12,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad.backends.cuda import compiler
+from ntgrad.backends.numpy.memory import Array
 from ntgrad.backends.process import Driver
 from ntgrad.codegen.errors import DeviceError
 
@@ -41,7 +42,6 @@ def modules() -> tuple[Any, Any]:
   try:
     import cuda.core as core
     from cuda.bindings import driver
-    if not hasattr(core, "Device"): core = importlib.import_module("cuda.core.experimental")   # before 0.5
   except Exception as e:   # a broken installation raises whatever it likes
     raise DeviceError(f"no CUDA: importing cuda.core failed ({type(e).__name__}: {e}); {HINT}") from None
   return core, driver
@@ -67,12 +67,18 @@ def ordinal(name: str) -> int:
   return int(number or 0)
 
 
-def find(name: str) -> int:
-  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
-  n = ordinal(name)
+def _driver() -> Any:
+  """``cuda.bindings.driver``, started. Raises DeviceError."""
   _, driver = modules()
   _started.start()
   call(driver.cuInit(0), "no CUDA: starting the driver failed")
+  return driver
+
+
+def find(name: str) -> int:
+  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
+  n = ordinal(name)
+  driver = _driver()
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
   have = capability_of(driver, n)
@@ -91,9 +97,7 @@ def capability_of(driver: Any, n: int) -> int:
 
 def device_of(address: int) -> int:
   """The number of the device that an address of CUDA's lies on. Raises DeviceError."""
-  _, driver = modules()
-  _started.start()
-  call(driver.cuInit(0), "no CUDA: starting the driver failed")
+  driver = _driver()
   which = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   return int(call(driver.cuPointerGetAttribute(which, address), f"asking for the device of address {address:#x} failed"))
 
@@ -122,17 +126,14 @@ class Parameters:
 
 
 class Events:
-  """Marks in a stream, made once and used again and again. ``timing``: the time between two of them can be asked for."""
+  """CUDA events, recorded in a stream and reused. ``timing``: with the device's time, so that two can be subtracted."""
 
-  def __init__(self, core: Any, device: Any, stream: Any, timing: bool = False):
-    self.device, self.stream, self.free = device, stream, deque[Any]()
-    if not timing: self.options = None
-    else:
-      try: self.options = core.EventOptions(timing_enabled=True)
-      except TypeError: self.options = core.EventOptions(enable_timing=True)   # before 0.6
+  def __init__(self, core: Any, stream: Any, timing: bool = False):
+    self.stream, self.free = stream, deque[Any]()
+    self.options = core.EventOptions(timing_enabled=True) if timing else None
 
   def record(self) -> Any:
-    """A mark behind everything that has been launched."""
+    """An event behind everything that has been launched."""
     event = self._spare()
     return self.stream.record(event) if event is not None else self.stream.record(options=self.options)
 
@@ -141,24 +142,24 @@ class Events:
     except IndexError: return None
 
   def spare(self) -> Any:
-    """A mark that may be put anywhere on the device."""
+    """An event to record in any stream."""
     return self._spare() or self.record()
 
   def give(self, event: Any) -> None:
-    """It is not needed any more."""
+    """Take an event back, for reuse."""
     self.free.append(event)
 
 
 class Staging:
-  """Pinned memory that copies between host and device pass through, used round and round."""
+  """A ring of pinned memory that copies between host and device pass through."""
   GRAIN = 4096
 
   def __init__(self, driver: Any, stream: Any, events: Events, size: int = RING):
     self.driver, self.stream, self.events, self.size, self.piece = driver, stream, events, size, size // 4
     self.address = int(call(driver.cuMemAllocHost(size), f"out of memory for {size:,} pinned bytes"))
-    self.bytes: np.ndarray[Any, Any] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
+    self.bytes: Array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(self.address))
     self.head = 0
-    # from, to, and the mark behind the copy; oldest first, so in the ring's order
+    # start, end, and the event behind the copy; oldest first, so in the ring's order
     self.pending: deque[tuple[int, int, Any]] = deque()
 
   def reserve(self, n: int) -> int:
@@ -181,7 +182,7 @@ class Staging:
       last.sync()
       self.events.give(last)
 
-  def send(self, to: int, data: np.ndarray[Any, Any]) -> None:
+  def send(self, to: int, data: Array) -> None:
     """Host to device; ``data`` (flat uint8) may be changed after the call, the device has it before what is launched next."""
     for start in range(0, data.size, self.piece):
       piece = data[start:start + self.piece]
@@ -193,7 +194,7 @@ class Staging:
       )
       self.pending.append((at, at + piece.size, self.events.record()))
 
-  def fetch(self, source: int, out: np.ndarray[Any, Any]) -> None:
+  def fetch(self, source: int, out: Array) -> None:
     """Device to host, complete on return: the next piece is on its way while one is copied out of the pinned memory."""
     under_way: deque[tuple[int, int, int, Any]] = deque()
     def land() -> None:

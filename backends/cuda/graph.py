@@ -1,18 +1,18 @@
 """CUDA graphs of captured kernels: built node by node, launched by one call, with the addresses in them patched.
 
 A node's parameters are arrays of this process that the driver reads when the node is made and when it is patched: an address that
-changes is written there and the node given to the driver again. What is on its way keeps what it was launched with.
+changes is written there and the node given to the driver again. A launch that is under way is not changed by that.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence, cast
 
 from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.cuda.driver import Parameters, call, check
 from ntgrad.codegen.errors import DeviceError
 
 if TYPE_CHECKING:
-  from ntgrad.backends.cuda.device import CUDADevice
+  from ntgrad.backends.cuda.device import CUDADevice, CUDAProgram
 
 _NAMED = 8   # kernels, in an error
 
@@ -25,9 +25,9 @@ class CUDAGraph(Graph):
 
   def __init__(self, device: CUDADevice, nodes: Sequence[Node]):
     driver = self._driver = device.driver
-    self._device, self._programs = device, [n.program for n in nodes]   # keeps what the nodes run, and their scratch memory
-    self._names = [p.spec.name for p in self._programs]  # type: ignore[attr-defined]
-    self._last = self._names[-device.launched.maxlen:]   # type: ignore[operator]
+    self._device, self._programs = device, [cast("CUDAProgram", n.program) for n in nodes]   # their code and scratch stay alive
+    self._names = [p.spec.name for p in self._programs]
+    self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
     self._given: list[Parameters] = []           # for each node its parameters,
     self._params: list[Any] = []                 # and the driver's struct that has their address
@@ -36,15 +36,20 @@ class CUDAGraph(Graph):
     self._set, self._launch = driver.cuGraphExecKernelNodeSetParams, driver.cuGraphLaunch
     self._stream = device.stream.handle
     self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
-    for n, after in zip(nodes, with_scratch(nodes)): self._add(n, after)
+    last: dict[CUDAProgram, int] = {}   # all launches of a program use its one scratch memory, so they come after one another
+    for i, (program, n) in enumerate(zip(self._programs, nodes)):
+      after = set(n.after)
+      if program.binary is not None and program.binary.global_scratch_size:
+        if program in last: after.add(last[program])
+        last[program] = i
+      self._add(program, n.args, sorted(after))
     self._exec = call(driver.cuGraphInstantiate(self._graph, 0), f"instantiating a graph of {len(nodes)} kernels failed")
 
-  def _add(self, node: Node, after: Sequence[int]) -> None:
-    program: Any = node.program
+  def _add(self, program: CUDAProgram, args: Sequence[int], after: Sequence[int]) -> None:
     function, grid, block, shared, more = program.node()
-    if len(node.args) != program.spec.nparams:
-      raise DeviceError(f"kernel {program.spec.name} takes {program.spec.nparams} buffers, got {len(node.args)}")
-    given = Parameters((*node.args, *more))
+    if len(args) != program.spec.nparams:
+      raise DeviceError(f"kernel {program.spec.name} takes {program.spec.nparams} buffers, got {len(args)}")
+    given = Parameters((*args, *more))
     p = self._driver.CUDA_KERNEL_NODE_PARAMS()
     p.func, p.sharedMemBytes, p.kernelParams = function, shared, given.address
     p.gridDimX, p.gridDimY, p.gridDimZ = grid
@@ -82,17 +87,3 @@ class CUDAGraph(Graph):
       if getattr(self, "_exec", None) is not None: self._driver.cuGraphExecDestroy(self._exec)
       if getattr(self, "_graph", None) is not None: self._driver.cuGraphDestroy(self._graph)
     except Exception: pass
-
-
-def with_scratch(nodes: Sequence[Node]) -> list[list[int]]:
-  """What each launch comes after. All launches of a program use its one scratch memory, so they come after one another."""
-  last: dict[int, int] = {}
-  out = []
-  for i, n in enumerate(nodes):
-    after = set(n.after)
-    program: Any = n.program
-    if program.binary.global_scratch_size:
-      if id(program) in last: after.add(last[id(program)])
-      last[id(program)] = i
-    out.append(sorted(after))
-  return out

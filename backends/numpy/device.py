@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from typing import Any, Sequence
+from typing import Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, UOpList
 
 from .evaluate import Evaluator
+from .memory import Array
 
 ALIGN = 64
 
@@ -46,7 +47,7 @@ class NumpyProgram(Program):
             f"kernel {spec.name!r}: SPECIAL {u.arg} says {size} programs in dimension {dim}, the launch has {launched}"
           )
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Array], wait: bool = False) -> float | None:
     """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races."""
     if len(buffers) != self.spec.nparams:
       raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
@@ -64,9 +65,9 @@ class NumpyDevice(Device):
   def __init__(self) -> None:
     self.renderer = NumpyRenderer()
 
-  def alloc(self, nbytes: int) -> Any:
+  def alloc(self, nbytes: int) -> Array:
     """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises OutOfMemoryError."""
-    def new() -> Any:
+    def new() -> Array:
       try: return np.full(nbytes + ALIGN, 0xFF, np.uint8)
       except MemoryError:
         raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use)") from None
@@ -76,23 +77,23 @@ class NumpyDevice(Device):
     self.peak = max(self.peak, self.allocated)
     return room[begin:begin + nbytes]
 
-  def free(self, raw: Any, nbytes: int) -> None:
-    """The array goes when nobody holds it."""
+  def free(self, raw: Array, nbytes: int) -> None:
+    """Count it; the array itself goes with the last reference to it."""
     self.allocated -= nbytes
 
-  def part(self, raw: Any, offset: int, nbytes: int) -> Any:
+  def part(self, raw: Array, offset: int, nbytes: int) -> Array:
     """A slice."""
     return raw[offset:offset + nbytes]
 
-  def at(self, raw: Any, offset: int) -> Any:
+  def at(self, raw: Array, offset: int) -> Array:
     """A slice."""
     return raw[offset:]
 
-  def copyin(self, raw: Any, data: np.ndarray) -> None:
+  def copyin(self, raw: Array, data: np.ndarray) -> None:
     """Host bytes into an allocation that is at least as large."""
     raw[:data.nbytes] = data
 
-  def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
+  def copyout(self, raw: Array, nbytes: int) -> np.ndarray:
     """A copy of the first ``nbytes`` bytes."""
     return np.array(raw[:nbytes])
 
@@ -103,11 +104,11 @@ class NumpyDevice(Device):
   def synchronize(self) -> None:
     """Nothing to do: a launch has finished when it returns."""
 
-  # ---- memory that other libraries have too
-  def adopt(self, address: int, nbytes: int) -> Any:
+  # ---- memory shared with other libraries
+  def adopt(self, address: int, nbytes: int) -> Array:
     """An array over it. See :meth:`Device.adopt`."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
-  def address(self, raw: Any, nbytes: int) -> int:
+  def address(self, raw: Array, nbytes: int) -> int:
     """The array's own. See :meth:`Device.address`."""
     return int(raw.ctypes.data)

@@ -5,51 +5,20 @@ computed in float64 and rounded once, so a float32 result is right to the last b
 """
 from __future__ import annotations
 
-from typing import Any, Callable
+import math
+from typing import Callable
 
 import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes, to_narrow
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import COMPARE, BinaryOps, TernaryOps, UnaryOps
+from ntgrad.codegen.uop import BinaryOps, TernaryOps, UnaryOps
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from .memory import Array
+
 Function = Callable[..., Array]
 
-# W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969): near 0, to 4, beyond
-_A = (3.16112374387056560e00, 1.13864154151050156e02, 3.77485237685302021e02, 3.20937758913846947e03, 1.85777706184603153e-1)
-_B = (2.36012909523441209e01, 2.44024637934444173e02, 1.28261652607737228e03, 2.84423683343917062e03)
-_C = (5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e01, 2.98635138197400131e02, 8.81952221241769090e02,
-      1.71204761263407058e03, 2.05107837782607147e03, 1.23033935479799725e03, 2.15311535474403846e-8)
-_D = (1.57449261107098347e01, 1.17693950891312499e02, 5.37181101862009858e02, 1.62138957456669019e03, 3.29079923573345963e03,
-      4.36261909014324716e03, 3.43936767414372164e03, 1.23033935480374942e03)
-_P = (3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1, 1.60837851487422766e-2, 6.58749161529837803e-4,
-      1.63153871373020978e-2)
-_Q = (2.56852019228982242e00, 1.87295284992346725e00, 5.27905102951428412e-1, 6.05183413124413191e-2, 2.33520497626869185e-3)
-
-
-def _ratio(y: Array, top: tuple[float, ...], bottom: tuple[float, ...]) -> Array:
-  num, den = top[-1] * y, y
-  for t, b in zip(top[:-2], bottom[:-1]):
-    num, den = (num + t) * y, (den + b) * y
-  return np.asarray((num + top[-2]) / (den + bottom[-1]))
-
-
-def erf(x: Array) -> Array:
-  """The error function of float64 values, to about one unit in the last place."""
-  y = np.abs(x)
-  near = np.minimum(y, 0.46875)
-  small = near * _ratio(near * near, _A, _B)
-  mid = np.clip(y, 0.46875, 4.0)
-  far = np.clip(y, 4.0, 6.0)  # erf is 1 from 5.93 on
-  inverse = 1 / (far * far)
-  tail = (0.56418958354775628695 - inverse * _ratio(inverse, _P, _Q)) / far
-  use = np.where(y <= 4.0, _ratio(mid, _C, _D), tail)
-  # exp(-y*y) in two factors: y cut to a multiple of 1/16 squares exactly
-  z = np.clip(y, 0.46875, 6.0)
-  cut = np.trunc(z * 16) / 16
-  large = 0.5 - np.exp(-cut * cut) * np.exp(-(z - cut) * (z + cut)) * use + 0.5
-  return np.asarray(np.where(np.isnan(x), x, np.copysign(np.where(y <= 0.46875, small, large), x)))
+erf: Function = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def threefry(counter: Array, key: Array) -> Array:
@@ -84,7 +53,7 @@ def _extreme(better: Function) -> Function:
 def _same(x: Array) -> Array: return x
 
 
-_wide: dict[Any, Function] = {  # computed in float64
+_wide: dict[UnaryOps | BinaryOps | TernaryOps, Function] = {  # computed in float64
   UnaryOps.EXP: np.exp,
   UnaryOps.EXP2: np.exp2,
   UnaryOps.LOG: np.log,
@@ -98,7 +67,7 @@ _wide: dict[Any, Function] = {  # computed in float64
   BinaryOps.POW: np.power,
 }
 
-_plain: dict[Any, Function] = {
+_plain: dict[UnaryOps | BinaryOps | TernaryOps, Function] = {
   UnaryOps.NEG: np.negative,
   UnaryOps.RECIP: np.reciprocal,
   UnaryOps.SQRT: np.sqrt,
@@ -133,9 +102,9 @@ _plain: dict[Any, Function] = {
 _rounding = frozenset({UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND})  # nothing to do on ints
 
 
-def function(fn: Any, dtype: DType, out: DType) -> Function:
+def function(fn: UnaryOps | BinaryOps | TernaryOps, dtype: DType, out: DType) -> Function:
   """``fn`` for sources of (scalar) dtype ``dtype`` (for WHERE: of the values), giving arrays of dtype ``out``."""
-  kind, result = dtype.kind, out.np
+  kind = dtype.kind
   if fn in _rounding and kind != "f": return _same
   if kind == "b":
     if fn in (UnaryOps.NEG, UnaryOps.ABS): return _same
@@ -143,24 +112,21 @@ def function(fn: Any, dtype: DType, out: DType) -> Function:
   if fn is UnaryOps.ISNAN and kind != "f": return lambda x: np.zeros(x.shape, np.bool_)
   if fn is BinaryOps.POW and kind in "iu": return _int_power
   if fn in (BinaryOps.MAX, BinaryOps.MIN) and kind == "f": return _extreme(np.greater if fn is BinaryOps.MAX else np.less)
-  f = _wide.get(fn) or _plain[fn]
-  if fn in _wide and dtype is not dtypes.float64:
-    if dtype.itemsize < 4: return lambda *xs: to_narrow(np.asarray(f(*[x.astype(np.float64) for x in xs])), out)
-    return lambda *xs: np.asarray(f(*[x.astype(np.float64) for x in xs])).astype(result)
-  if kind == "f" and dtype.itemsize < 4:
-    if fn is TernaryOps.WHERE: return np.where
-    if fn in COMPARE or fn is UnaryOps.ISNAN: return lambda *xs: np.asarray(f(*[x.astype(np.float32) for x in xs]))
-    return lambda *xs: np.asarray(f(*[x.astype(np.float32) for x in xs])).astype(result)
-  return f
+  f, via = _wide.get(fn) or _plain[fn], dtype
+  if fn in _wide: via = dtypes.float64
+  elif kind == "f" and dtype.itemsize < 4 and fn is not TernaryOps.WHERE: via = dtypes.float32
+  if via is dtype: return f
+  rounded = cast(via, out)
+  return lambda *xs: rounded(np.asarray(f(*[x.astype(via.np) for x in xs])))
 
 
 def cast(src: DType, dst: DType) -> Function:
   """Arrays of (scalar) dtype ``src`` to ``dst``: truncating float to int, ``!= 0`` to bool, rounding to nearest even to
   floats."""
   if src is dst: return _same
-  via = np.float32 if src.kind == "f" and src.itemsize < 4 else None  # ml_dtypes lacks some direct ways
-  if dst.kind == "b": return (lambda x: x.astype(via) != 0) if via is not None else (lambda x: x != 0)
-  result = dst.np
-  if via is not None: return lambda x: x.astype(via).astype(result)
+  if src.kind == "f" and src.itemsize < 4:   # ml_dtypes lacks some direct ways
+    from_float = cast(dtypes.float32, dst)
+    return lambda x: from_float(x.astype(np.float32))
+  if dst.kind == "b": return lambda x: x != 0
   if dst.kind == "f" and dst.itemsize < 4: return lambda x: to_narrow(x, dst)
-  return lambda x: x.astype(result)
+  return lambda x: x.astype(dst.np)

@@ -5,7 +5,7 @@ from typing import Any, Callable, NoReturn
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[Any, np.dtype[Any]]   # of any shape and dtype
 NOBODY, SEVERAL = -1, -2
 
 
@@ -18,7 +18,7 @@ def _first(bad: Array) -> tuple[int, ...]: return tuple(int(i) for i in np.argwh
 
 
 class Tracker:
-  """Who wrote and who read each element since the last barrier (of global memory: since the launch)."""
+  """Which program wrote and which read each element since the last barrier (of global memory: since the launch)."""
 
   def __init__(self, size: int, reads: bool):
     self.writer: Array = np.full(size, NOBODY, np.int64)
@@ -31,119 +31,98 @@ class Tracker:
 
 
 class Memory:
-  """One param, or one DEFINE_LOCAL of every group or work-item of the chunk (parts of ``size`` elements each)."""
+  """One param, or one DEFINE_LOCAL of every group or program of the chunk: parts of ``size`` elements each, of which each program
+  has the one that begins at its element of ``base``."""
 
-  def __init__(self, what: str, data: Array, size: int, fail: Callable[[str], NoReturn], tracker: Tracker | None = None,
-               written: Array | None = None):
-    self.what, self.data, self.size, self.fail, self.tracker = what, data, size, fail, tracker
-    self.written = written  # which elements hold a value; None: all do
+  def __init__(self, what: str, data: Array, size: int, fail: Callable[[str], NoReturn], who: Array,
+               tracker: Tracker | None = None, base: Array | None = None):
+    self.what, self.data, self.size, self.fail, self.tracker, self.base = what, data, size, fail, tracker, base
+    self.who = who   # for the tracker: the group number of each program, in memory of a group its number there
+    self.written = None if base is None else np.zeros(data.size, np.bool_)   # which elements hold a value; None: all do
 
-  def check(self, verb: str, index: Array, gate: Array | None, count: int) -> Array:
-    """The index as intp. Raises VerifyError where a lane that the gate lets through is out of bounds."""
-    i = index.astype(np.intp)
-    if i.size == 0: return i
-    low = i.view(np.uintp)  # a negative index is a huge one
-    if int(low.max()) + count > self.size:
-      bad = low > self.size - count if self.size >= count else np.ones_like(low, np.bool_)
-      if gate is not None: bad = bad & gate
-      if bad.any():
-        wide = np.broadcast_to(i, bad.shape)
-        where = int(wide[_first(bad)])
-        many = "" if count == 1 else f"..{where + count - 1}"
-        self.fail(f"{verb} {self.what} at index {where}{many}, but its size is {self.size}")
-    return i
-
-  def load(
-    self, index: Array, count: int, gate: Array | None, other: Array | None, base: Array | None, who: Array | None
-  ) -> Array:
-    """Elements at ``base + index``; ``count`` contiguous ones in the last axis."""
+  def _places(self, verb: str, index: Array, gate: Array | None, count: int = 1) -> tuple[Array, Array | None] | None:
+    """Where an access to ``count`` contiguous elements lies in the data (they are the last axis), and its gate: None where that
+    is true everywhere. No places where it is false everywhere. Raises VerifyError where a lane that the gate lets through is out
+    of bounds."""
     if gate is not None:
-      if not gate.any():
-        shape = np.broadcast_shapes(index.shape, gate.shape)
-        return np.zeros(shape[:-1] + (count,), self.data.dtype) if other is None else other
-      if gate.all():
-        gate = None
-    if count > 1 and gate is not None and gate.shape[-1] > 1:
-      index, count = index + np.arange(count, dtype=np.intp), 1
-    i = self.check("reads", index, gate, count)
-    if gate is not None:
-      i = np.where(gate, i, 0)
-    if base is not None:
-      i = i + base
-    if count > 1:
-      i = i + np.arange(count, dtype=np.intp)
-    if self.written is not None:
-      empty = ~self.written[i]
-      if gate is not None:
-        empty &= gate
-      if empty.any():
-        self.fail(f"reads {self.what} at index {self._of(i, _first(empty))}, which nothing has written")
-    if self.tracker is not None and self.tracker.reader is not None and who is not None:
-      self._reading(self.tracker, i, gate, who)
-    out = self.data[i]
-    if gate is None:
-      return out
-    return np.asarray(np.where(gate, out, np.zeros(1, out.dtype) if other is None else other))
-
-  def _of(self, i: Array, at: tuple[int, ...]) -> int: return int(i[at]) % max(self.size, 1)
-
-  def _reading(self, tracker: Tracker, i: Array, gate: Array | None, who: Array) -> None:
-    shape = np.broadcast_shapes(i.shape, who.shape, () if gate is None else gate.shape)
-    i, who = np.broadcast_to(i, shape), np.broadcast_to(who, shape)
-    if gate is not None:
-      live = np.broadcast_to(gate, shape)
-      i, who = i[live], who[live]
-    assert tracker.reader is not None
-    wrote = tracker.writer[i]
-    bad = (wrote != NOBODY) & (wrote != who)
-    if bad.any():
-      self.fail(f"reads {self.what} at index {self._of(i, _first(bad))} in one program and writes it in another: a race")
-    before = tracker.reader[i]
-    after = np.where((before == NOBODY) | (before == who), who, SEVERAL)
-    tracker.reader[i] = after
-    tracker.reader[i[tracker.reader[i] != after]] = SEVERAL
-
-  def store(self, index: Array, count: int, value: Array, gate: Array | None, base: Array | None, who: Array | None) -> None:
-    """Write ``value`` at ``base + index``, ``count`` contiguous elements."""
-    if gate is not None:
-      if not gate.any(): return
+      if not gate.any(): return None
       if gate.all(): gate = None
     if count > 1 and gate is not None and gate.shape[-1] > 1:
       index, count = index + np.arange(count, dtype=np.intp), 1
-    i = self.check("writes", index, gate, count)
-    if base is not None: i = i + base
+    i = index.astype(np.intp)
+    low = i.view(np.uintp)  # a negative index is a huge one
+    if i.size and int(low.max()) + count > self.size:
+      bad = low > self.size - count if self.size >= count else np.ones_like(low, np.bool_)
+      if gate is not None: bad = bad & gate
+      if bad.any():
+        where = int(np.broadcast_to(i, bad.shape)[_first(bad)])
+        many = "" if count == 1 else f"..{where + count - 1}"
+        self.fail(f"{verb} {self.what} at index {where}{many}, but its size is {self.size}")
+    if gate is not None: i = np.where(gate, i, 0)
+    if self.base is not None: i = i + self.base
     if count > 1: i = i + np.arange(count, dtype=np.intp)
+    return i, gate
+
+  def load(self, index: Array, count: int, gate: Array | None, other: Array | None) -> Array:
+    """``count`` contiguous elements from ``index`` on, in the last axis; ``other``, or else 0, where the gate is false."""
+    places = self._places("reads", index, gate, count)
+    if other is None and gate is not None: other = np.zeros((1,) * index.ndim, self.data.dtype)
+    if places is None: return np.asarray(other)
+    i, gate = places
+    if self.written is not None:
+      empty = ~self.written[i]
+      if gate is not None: empty &= gate
+      if empty.any(): self.fail(f"reads {self.what} at index {self._of(i, empty)}, which nothing has written")
+    if self.tracker is not None: self._reading(self.tracker, i, gate)
+    out = self.data[i]
+    return out if gate is None or other is None else np.where(gate, out, other)
+
+  def _of(self, i: Array, bad: Array) -> int:
+    """The first bad index, within its part."""
+    return int(i[_first(bad)]) % max(self.size, 1)
+
+  def _reading(self, tracker: Tracker, i: Array, gate: Array | None) -> None:
+    reader = tracker.reader
+    if reader is None: return
+    shape = np.broadcast_shapes(i.shape, self.who.shape, () if gate is None else gate.shape)
+    live = None if gate is None else np.broadcast_to(gate, shape)
+    i, who = _pick(i, shape, live), _pick(self.who, shape, live)
+    bad = _others(tracker.writer[i], who)
+    if bad.any(): self.fail(f"reads {self.what} at index {self._of(i, bad)} in one program and writes it in another: a race")
+    after = np.where(_others(reader[i], who), SEVERAL, who)
+    reader[i] = after
+    reader[i[reader[i] != after]] = SEVERAL
+
+  def store(self, index: Array, count: int, value: Array, gate: Array | None) -> None:
+    """Write ``value`` to ``count`` contiguous elements from ``index`` on."""
+    places = self._places("writes", index, gate, count)
+    if places is None: return
+    i, gate = places
     reader = None if self.tracker is None else self.tracker.reader
     shapes = [i.shape, value.shape] + ([] if gate is None else [gate.shape])
     # who reads back what it wrote must be known program by program
-    if who is not None and reader is not None: shapes.append(who.shape)
+    if reader is not None: shapes.append(self.who.shape)
     shape = np.broadcast_shapes(*shapes)
     live = None if gate is None else np.broadcast_to(gate, shape)
     i, value = _pick(i, shape, live), _pick(value, shape, live)
     new = bits(value)
-    if who is not None and self.tracker is not None:
-      who = _pick(who if reader is not None else _thin(who, shape), shape, live)
+    if self.tracker is not None:
+      who = _pick(self.who if reader is not None else _thin(self.who, shape), shape, live)
       differs = bits(self.data[i]) != new
       if reader is not None:
-        read = reader[i]
-        bad = (read != NOBODY) & (read != who) & differs
-        if bad.any():
-          self.fail(f"writes {self.what} at index {self._of(i, _first(bad))} in one program and reads it in another: a race")
-      wrote = self.tracker.writer[i]
-      bad = (wrote != NOBODY) & (wrote != who) & differs
-      if bad.any(): self._race(i, bad)
+        bad = _others(reader[i], who) & differs
+        if bad.any(): self.fail(f"writes {self.what} at index {self._of(i, bad)} in one program and reads it in another: a race")
+      self._differing(i, _others(self.tracker.writer[i], who) & differs)
       self.tracker.writer[i] = who
     self.data[i] = value
     if self.written is not None: self.written[i] = True
-    if self.tracker is not None or (i.size > 1 and base is None):
-      lost = bits(self.data[i]) != new
-      if lost.any(): self._race(i, lost)
+    if self.tracker is not None or (i.size > 1 and self.base is None): self._differing(i, bits(self.data[i]) != new)
 
   def atomic(self, how: str, index: Array, value: Array, gate: Array | None, programs: tuple[int, ...]) -> None:
-    """``data[index] = fn(data[index], value)`` for one program after another; each program has its turn, also where it asks for
-    the same."""
-    if gate is not None and not gate.any(): return
-    i = self.check("updates", index, gate, 1)
+    """``data[index] = fn(data[index], value)`` for one program after another, also where they have the same index and value."""
+    places = self._places("updates", index, gate)
+    if places is None: return
+    i, gate = places
     shape = np.broadcast_shapes(i.shape, value.shape, programs + (1,), () if gate is None else gate.shape)
     live = None if gate is None else np.broadcast_to(gate, shape)
     i, value = _pick(i, shape, live), _pick(value, shape, live)
@@ -152,12 +131,17 @@ class Memory:
     else:  # the narrow floats of ml_dtypes
       for k, v in zip(i, value): self.data[k] = fn(self.data[k].astype(np.float32), v.astype(np.float32)).astype(self.data.dtype)
 
-  def _race(self, i: Array, bad: Array) -> NoReturn:
-    self.fail(f"writes {self.what} at index {self._of(i, _first(bad))} with different values in two programs: a race")
+  def _differing(self, i: Array, bad: Array) -> None:
+    if bad.any(): self.fail(f"writes {self.what} at index {self._of(i, bad)} with different values in two programs: a race")
+
+
+def _others(last: Array, who: Array) -> Array:
+  """Where a program other than ``who`` is the last one."""
+  return np.asarray((last != NOBODY) & (last != who))
 
 
 def _pick(x: Array, shape: tuple[int, ...], live: Array | None) -> Array:
-  """The elements that a store really writes, flat."""
+  """The elements that an access really uses, flat."""
   x = np.broadcast_to(x, shape)
   return x.reshape(-1) if live is None else x[live]
 

@@ -426,7 +426,7 @@ def make_plan(
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify:
     verify_graph([s for s, _ in asked])
-  ready, items = schedule_graph(asked, target.cores, target.blocks)
+  ready, items = schedule_graph(asked, target)
   if config.verify:
     verify_graph(ready)
   items = frugal(items, {*inputs, *(storage(r) for r in ready)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable
 
 from ntgrad.codegen.errors import VerifyError
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, prod
 
 from .lower import Lowering, ScheduleItem
@@ -14,22 +15,19 @@ from .prepare import prepare
 from .storage import storage
 from .writes import Placing, Sink
 
+ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
-def schedule_graph(
-  sinks: Iterable[UOp | Sink], cores: int = 2, blocks: bool = False
-) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+
+def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
-  compute them, in an order that may run.
-
-  ``cores`` programs run at a time; with ``blocks`` each makes a block of outputs.
-  """
+  compute them on ``target``, in an order that may run."""
   given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
   alone: set[int] = set()
   late: set[int] = set()
   apart: set[int] = set()
   while True:
-    ready = prepare(Placing(given, late, apart).place(), cores, blocks)
+    ready = prepare(Placing(given, late, apart).place(), target)
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], alone)
     lowering = Lowering(part)
     items = [lowering.item(g) for g in part.groups.all if g.stores]

@@ -3,15 +3,16 @@ from __future__ import annotations
 
 from ntgrad.codegen.functions import identity
 from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, prod
 
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
-CACHE_BYTES = 384 << 10   # what one program should read again and again
 
 
-def prepare(sinks: tuple[UOp, ...], cores: int, blocks: bool = False) -> tuple[UOp, ...]:
-  """Rewrite the graph for a machine that runs ``cores`` programs at a time; with ``blocks`` each makes many outputs."""
-  def reduce(old: UOp, u: UOp) -> UOp | None: return empty_reduce(u) or (split_blocks if blocks else split_reduce)(u, cores)
+def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
+  """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs."""
+  def reduce(old: UOp, u: UOp) -> UOp | None:
+    return empty_reduce(u) or (split_blocks(u, target.cores) if target.blocks else split_reduce(u, target))
   def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
   def contiguous(old: UOp, u: UOp) -> UOp | None: return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
 
@@ -49,27 +50,23 @@ def empty_reduce(u: UOp) -> UOp | None:
   return broadcast(UOp.const(u.dtype, identity(u.arg[0], u.dtype)), u.shape)
 
 
-def split_reduce(u: UOp, cores: int) -> UOp | None:
-  """sum over 64M elements -> sum over P of P partial sums, each its own program (DESIGN section 6, rule 1)."""
-  shape, axes = u.src[0].shape, u.arg[1]
+def split_reduce(u: UOp, target: Target) -> UOp | None:
+  """sum over 64M elements -> sum over P of P partial sums, each its own program."""
+  shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
   count, outputs = prod(shape[a] for a in axes), prod(u.shape)
   if count <= SPLIT_FROM // 2: return None
-  if outputs >= 4 * cores: return split_for_cache(u, count, outputs, cores)
+  if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= SPLIT_FROM: return None
   want = min(max(16 * cores // max(outputs, 1), cores), 4096)
   axis = max(axes, key=lambda a: (shape[a], -a))
   n = shape[axis]
   parts = next((p for p in range(min(want, n), 1, -1) if n % p == 0), 1)
-  if parts >= cores: return in_parts(u, u.src[0], axis, parts)
-  if u.arg[0] is not BinaryOps.ADD: return None
-  parts = min(want, n)
-  padding = tuple((0, -n % parts) if d == axis else (0, 0) for d in range(len(shape)))
-  return in_parts(u, UOp(Ops.PAD, u.dtype, (u.src[0],), padding), axis, parts)
+  return in_parts(u, u.src[0], axis, parts) if parts >= cores else in_padded_parts(u, axis, min(want, n))
 
 
-def split_for_cache(u: UOp, count: int, outputs: int, cores: int) -> UOp | None:
-  """A long sum that reads everything once for each of many outputs (a convolution's weight gradient): parts whose inputs stay in
-  the cache."""
+def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
+  """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
+  whose inputs stay in a core's own cache."""
   leaves: dict[UOp, None] = {}
   stack, seen = [u.src[0]], {u.src[0]}
   while stack and len(seen) < 64:
@@ -83,8 +80,9 @@ def split_for_cache(u: UOp, count: int, outputs: int, cores: int) -> UOp | None:
   size = sum(prod(x.shape) * x.dtype.itemsize for x in leaves)
   axis = min(u.arg[1])
   n = u.src[0].shape[axis]
-  if size <= 4 * CACHE_BYTES or outputs * count < 16 * size: return None
-  parts = next((p for p in range(max(size // CACHE_BYTES, 2 * cores), n + 1) if n % p == 0), 0)
+  fits = target.core_cache * 3 // 4   # the rest is for what else the program reads and writes
+  if size <= 4 * fits or outputs * count < 16 * size: return None
+  parts = next((p for p in range(max(size // fits, 2 * target.cores), n + 1) if n % p == 0), 0)
   if not parts or parts * outputs * u.dtype.itemsize > size: return None
   return in_parts(u, u.src[0], axis, parts)
 
@@ -94,7 +92,7 @@ LEAST_PART = 256      # elements of a part of a sum
 
 
 def split_blocks(u: UOp, cores: int) -> UOp | None:
-  """A long reduction that leaves cores idle, because one program makes a block of outputs: parts, then a sum of the parts
+  """A long reduction that leaves cores idle, because one program makes a block of outputs -> a reduction of partial ones
   (split-k)."""
   x, axes = u.src[0], u.arg[1]
   count, outputs = prod(x.shape[a] for a in axes), prod(u.shape)
@@ -109,10 +107,7 @@ def split_blocks(u: UOp, cores: int) -> UOp | None:
     (p for p in range(min(want, n), 1, -1) if n % p == 0), 1
   )
   if 2 * parts >= want: return in_parts(u, x, axis, parts) if parts > 1 else None
-  if u.arg[0] is not BinaryOps.ADD: return None
-  parts = min(want, n)
-  padding = tuple((0, -n % parts) if d == axis else (0, 0) for d in range(len(x.shape)))
-  return in_parts(u, UOp(Ops.PAD, u.dtype, (x,), padding), axis, parts)
+  return in_padded_parts(u, axis, min(want, n))
 
 
 def is_contraction(x: UOp) -> bool:
@@ -122,6 +117,14 @@ def is_contraction(x: UOp) -> bool:
     while u.op in MOVEMENT or u.op is Ops.CAST: u = u.src[0]
     return prod(u.shape)
   return all(2 * size(s) <= prod(x.shape) for s in x.src)
+
+
+def in_padded_parts(u: UOp, axis: int, parts: int) -> UOp | None:
+  """The sum ``u`` in ``parts`` of one size along ``axis``, zeros at the end. None for other reductions."""
+  if u.arg[0] is not BinaryOps.ADD: return None
+  x = u.src[0]
+  padding = tuple((0, -n % parts) if d == axis else (0, 0) for d, n in enumerate(x.shape))
+  return in_parts(u, UOp(Ops.PAD, u.dtype, (x,), padding), axis, parts)
 
 
 def in_parts(u: UOp, x: UOp, axis: int, parts: int) -> UOp:

@@ -24,7 +24,7 @@ E = Tensor.empty
 
 def kernel(t: Tensor) -> Kernel:
   """The last kernel that a tensor needs, as scheduled for a chip with blocks."""
-  k = schedule_graph([t.lazydata], TARGET.cores, True)[1][-1].ast
+  k = schedule_graph([t.lazydata], TARGET)[1][-1].ast
   assert k is not None
   return k
 
@@ -77,12 +77,12 @@ def test_long_sums_are_split_for_programs() -> None:
   w.requires_grad = True
   items = [
     i.ast
-    for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET.cores, True)[1]
+    for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET)[1]
     if i.ast
   ]
   assert any(programs(optimize(k, TARGET)) >= 2 * TARGET.cores for k in items if len(k.axes) > 4)
-  few = schedule_graph([(half(256, 8192) @ half(8192, 256)).lazydata], TARGET.cores, True)[1]
-  assert len(few) == 2 and len(schedule_graph([(half(1024, 1024) @ half(1024, 1024)).lazydata], TARGET.cores, True)[1]) == 1
+  few = schedule_graph([(half(256, 8192) @ half(8192, 256)).lazydata], TARGET)[1]
+  assert len(few) == 2 and len(schedule_graph([(half(1024, 1024) @ half(1024, 1024)).lazydata], TARGET)[1]) == 1
 
 
 # ---- the Opts

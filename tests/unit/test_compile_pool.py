@@ -103,7 +103,7 @@ def test_failing_here_is_no_end() -> None:
 def test_few_jobs_start_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
   pool.stop()
   started: list[int] = []
-  monkeypatch.setattr(pool, "_start", lambda: started.append(1) or pytest.fail("started"))
+  monkeypatch.setattr(pool, "Worker", lambda: started.append(1) or pytest.fail("started"))
   queue = pool.Queue(8)
   jobs = [Call(operator.add, i, 1) for i in range(20)]
   for j in jobs[:8]: queue.add(j)
@@ -203,7 +203,7 @@ def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> No
   assert made == here and 0 < made[-1].shared <= fits
   units.clear()
   pool.stop()
-  monkeypatch.setattr(pool, "_start", lambda: pytest.fail("a worker for what is on the disk"))
+  monkeypatch.setattr(pool, "Worker", lambda: pytest.fail("a worker for what is on the disk"))
   assert [u.binary for u in again] == made
   again.clear()
   found = compiler.ahead(requests[:-1])

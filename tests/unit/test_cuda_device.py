@@ -16,9 +16,10 @@ from ntgrad import Tensor
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
-from ntgrad.backends.cuda.device import CUDADevice, bucket
+from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.cuda.driver import Events, Staging
 from ntgrad.backends.cuda.renderer import settings
+from ntgrad.backends.memory import bucket
 from ntgrad.codegen.errors import CompileError, DeviceError, StateError
 from support import triton
 from support.cuda_graphs import FakeGraphs
@@ -236,7 +237,8 @@ def test_memory(fake: Fake) -> None:
 
 
 def test_buckets() -> None:
-  for n in (1, 511, 512, 513, 5000, 123456, 1 << 30): assert n <= bucket(n) <= max(n * 1.13 + 512, 512) and bucket(n) % 512 == 0
+  for n in (1, 511, 512, 513, 5000, 123456, 1 << 30):
+    assert n <= bucket(n, 512) <= max(n * 1.13 + 512, 512) and not bucket(n, 512) % 512
 
 
 def test_copies(fake: Fake) -> None:
@@ -253,7 +255,7 @@ def test_copies(fake: Fake) -> None:
 
 def test_pinned_memory_is_not_used_twice_at_a_time(fake: Fake) -> None:
   """What a copy under way uses is waited for before it is written again."""
-  s = Staging(fake.driver, fake.stream, Events(fake.core, None, fake.stream), 1 << 16)
+  s = Staging(fake.driver, fake.stream, Events(fake.core, fake.stream), 1 << 16)
   made: list[tuple[int, int, Event]] = []
   rng = np.random.default_rng(1)
   for _ in range(200):
@@ -291,6 +293,7 @@ def test_packed(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     known.unpack(data, specs)
     assert [known.build(s).name for s in specs] == [s.name for s in specs] and len(known._packed) == len(specs)
   with pytest.raises(StateError, match="no kernels for CUDA"): d.unpack(b"nonsense", [one])
+  with pytest.raises(StateError, match="no kernels for CUDA"): d.unpack(data[:-1], [one, two])
   with pytest.raises(StateError, match="2 kernels for 1"): d.unpack(data, [one])
   fake.capability = 80
   with pytest.raises(StateError, match="built for sm_90, this device is sm_80"): CUDADevice("CUDA").unpack(data, [one, two])

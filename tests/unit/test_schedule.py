@@ -12,6 +12,7 @@ from ntgrad import Tensor
 from ntgrad.codegen.additions import MOST_ADDITIONS, limit_additions
 from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine.realize import frugal
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
@@ -21,7 +22,8 @@ from support.work import events, most_bytes
 E = Tensor.empty
 
 
-def items(*tensors: Tensor, cores: int = 2) -> list[ScheduleItem]: return schedule_graph([sink_of(t) for t in tensors], cores)[1]
+def items(*tensors: Tensor, cores: int = 2) -> list[ScheduleItem]:
+  return schedule_graph([sink_of(t) for t in tensors], Target("opencl", cores=cores))[1]
 def kernels(*tensors: Tensor, cores: int = 2) -> list[Kernel]:
   return [i.ast for i in items(*tensors, cores=cores) if i.ast is not None]
 

@@ -21,7 +21,7 @@ from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.target import Target
 from ntgrad.engine.compile import program_spec
-from ntgrad.schedule import create_schedule
+from ntgrad.schedule import create_schedule, schedule_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10)
@@ -101,6 +101,14 @@ def test_choices_follow_the_target() -> None:
   for target, output, changed in cases:
     k = kernel(output)
     assert optimize(k, target).applied != optimize(k, replace(target, **changed)).applied, changed
+
+
+def test_sums_are_cut_for_the_core_cache() -> None:
+  """A convolution's weight gradient is summed in parts whose inputs fit."""
+  w = Tensor.empty(16, 32, 3, 3)
+  slope = (Tensor.empty(32, 16, 30, 30) * Tensor.empty(32, 32, 32, 32).conv2d(w)).sum().gradient(w)[0].lazydata
+  plain, cut = (len(schedule_graph([slope], Target("opencl", core_cache=n))[1]) for n in (64 << 20, 256 << 10))
+  assert plain < cut
 
 
 def test_estimates_follow_the_target() -> None:
