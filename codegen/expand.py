@@ -42,7 +42,7 @@ class Expander:
     self.memo: dict[tuple[UOp, Env], UOp] = {}
     self.filled: dict[tuple[UOp, Env], UOp] = {}   # the same of indices and conditions
     self.by_id = {a.id: a for a in kernel.axes}
-    self.staged: dict[UOp, tuple[tuple[int, ...], UOp, list[UOp]]] = {}   # STAGE -> the loops that fill it, local array, stores
+    self.caches: dict[UOp, tuple[tuple[int, ...], UOp, list[UOp]]] = {}   # CACHE_READ -> loops that fill it, its array, stores
 
   def run(self) -> tuple[UOp, ...]:
     return tuple(out for s in self.kernel.body for out in (self.store(s) if s.op in EFFECTS else [self.value(s, ())]))
@@ -78,7 +78,7 @@ class Expander:
     if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
     if u.op is Ops.LOAD: return self.load(u, env)
     if u.op is Ops.REDUCE: return self.reduce(u, env)
-    if u.op is Ops.STAGE: return self.stage(u, env)
+    if u.op is Ops.CACHE_READ: return self.cache_read(u, env)
     if u.op in (Ops.SCAN, Ops.SORT): return UOp(u.op, u.dtype, (self.value(u.src[0], env),), u.arg)
     if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST):
       if u.op is Ops.ALU and u.dtype is dtypes.bool and all(s.dtype is dtypes.index for s in u.src):
@@ -220,8 +220,8 @@ class Expander:
       u.op, v.dtype, (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate), u.arg if isinstance(u.arg, str) else None
     )
 
-  def stage(self, u: UOp, env: Env) -> UOp:
-    """An element of a staged value: STAGE(index, local array, stores that fill it), with the loops that the stores go through."""
+  def cache_read(self, u: UOp, env: Env) -> UOp:
+    """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
     axes = [self.by_id[i] for i in u.arg]
     strides = strides_of(tuple(a.size for a in axes))
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
@@ -232,10 +232,10 @@ class Expander:
         if a.kind is AxisKind.LANE and not lane: continue
         out = ix.add(out, ix.mul(ix.const(known[a.rng]) if a.rng in known else a.rng, s))
       return out
-    found = self.staged.get(u)
+    found = self.caches.get(u)
     if found is None:
       load = u.src[0]
-      local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"stage{len(self.staged)}", prod(a.size for a in axes), "local"))
+      local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"cache{len(self.caches)}", prod(a.size for a in axes), "local"))
       plain = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
       if not vector or self.step_of(self.flat(load.src[0], load.src[1], ())) == 1:
         fills = []
@@ -245,9 +245,9 @@ class Expander:
           fills.append(UOp(Ops.STORE, v.dtype, (local, place(at, False), v)))
       else:  # element by element: gathered vectors would be much code for what runs once
         fills, plain = [UOp(Ops.STORE, u.dtype, (local, place((), True), self.at(load, ())))], tuple(u.arg)
-      found = self.staged[u] = (plain, local, fills)
+      found = self.caches[u] = (plain, local, fills)
     loops, local, fills = found
-    return UOp(Ops.STAGE, u.dtype.vec(self.width if vector else 1), (place(env, False), local, *fills), loops)
+    return UOp(Ops.CACHE_READ, u.dtype.vec(self.width if vector else 1), (place(env, False), local, *fills), loops)
 
   # ---- reductions
 

@@ -65,7 +65,7 @@ class LoopNest:
   # ---- axes
 
   def loop(self, axis: int, phase: int | UOp, around: Loops) -> UOp:
-    """The loop over an axis in a phase (or, for a staged array, the one that fills it)."""
+    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it)."""
     key = (axis, phase, around)
     found = self.loops.get(key)
     if found is None:
@@ -104,9 +104,9 @@ class LoopNest:
         stack.pop()
         continue
       within = self.nest(u, e)[0] if u.op is Ops.REDUCE else e
-      missing = [(s, within) for s in u.src if key(s, within) not in self.memo] if u.op is not Ops.STAGE else []
+      missing = [(s, within) for s in u.src if key(s, within) not in self.memo] if u.op is not Ops.CACHE_READ else []
       if missing: stack.extend(missing)
-      elif u.op in (Ops.REDUCE, Ops.STAGE): self.memo[k] = (self.reduce if u.op is Ops.REDUCE else self.stage)(u, e)
+      elif u.op in (Ops.REDUCE, Ops.CACHE_READ): self.memo[k] = (self.reduce if u.op is Ops.REDUCE else self.cache_read)(u, e)
       else: self.memo[k] = self.node(u, tuple([self.memo[key(s, e)] for s in u.src]), e)
     return self.memo[key(root, env)]
 
@@ -170,7 +170,7 @@ class LoopNest:
     self.outside[phi] = around
     return phi
 
-  def stage(self, u: UOp, env: Env) -> UOp:
+  def cache_read(self, u: UOp, env: Env) -> UOp:
     """for ..: local[..] = value; then reads of it"""
     at, local, fills = u.src[0], u.src[1], u.src[2:]
     own = {r.arg[0] for f in fills for r in f.ranges} - set(u.arg)

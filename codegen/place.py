@@ -119,7 +119,7 @@ class Writer:
     self.private = private                               # bytes from which on a variable is local memory
     self.written = {s.src[0] for part in parts.all() for s in part.kernel.effects}
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
-    self.arrays: dict[UOp, UOp] = {}                     # variables and staged arrays -> as they stand in the list
+    self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
     self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP
     self.openers: list[UOp] = []                         # of the open blocks
     self.root: list[Any] = []
@@ -191,7 +191,7 @@ class Writer:
     else: self.close(UOp.unique(mark.op, dtype, (self.openers[-1],)))
 
   def array(self, u: UOp) -> UOp:
-    """A variable, or a staged array, as it stands at the top of the list."""
+    """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
     found = self.arrays.get(u)
     if found is None:
       name, size, where = u.arg
@@ -199,7 +199,7 @@ class Writer:
         size = prod(size)
         if size * u.dtype.itemsize > self.private: where = "local"
       else:
-        name = next(n for i in itertools.count() if (n := f"stage{i}") not in self.names)
+        name = next(n for i in itertools.count() if (n := f"cache{i}") not in self.names)
         self.names.add(name)
       found = self.arrays[u] = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
       self._place(found, 0)

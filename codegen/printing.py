@@ -66,7 +66,7 @@ class Printer:
         _CALL,
       )
     if u.op is Ops.SORT: return (f"sort[a{fn[0]}{', descending' if fn[1] else ''}]({self.text(src[0])})", _CALL)
-    if u.op is Ops.STAGE: return (f"stage[{', '.join(f'a{i}' for i in fn)}]({self.text(src[0])})", _CALL)
+    if u.op is Ops.CACHE_READ: return (f"cache_read[{', '.join(f'a{i}' for i in fn)}]({self.text(src[0])})", _CALL)
     if u.op in (Ops.CAST, Ops.BITCAST):
       if u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
       to = dtype_name(u.dtype)
@@ -104,7 +104,7 @@ def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE): return ()
   if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(u.src[2] if len(u.src) > 2 else None))
-  return u.src[:1] if u.op is Ops.STAGE else u.src
+  return u.src[:1] if u.op is Ops.CACHE_READ else u.src
 
 
 def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0

@@ -342,16 +342,16 @@ _STATEMENTS = (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF)
 def _axes(rs: Iterable[UOp]) -> str: return ", ".join(f"axis {i} of {n}" for i, n in sorted(r.arg for r in rs))
 
 
-def _stage_rule(u: UOp) -> str | None:
-  if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "STAGE copies one LOAD to local memory"
+def _cache_read_rule(u: UOp) -> str | None:
+  if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "CACHE_READ copies one LOAD to local memory"
   missing = [i for i in u.arg if i not in {r.arg[0] for r in u.ranges}]
-  return f"STAGE along axis {missing[0]}, which its LOAD does not vary with" if missing else None
+  return f"CACHE_READ along axis {missing[0]}, which its LOAD does not vary with" if missing else None
 
 
 INDEX: dict[Ops, Callable[[UOp], str | None]] = {
   Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.DEFINE_GLOBAL: global_rule,
   Ops.DEFINE_LOCAL: variable_rule, Ops.RANGE: _range_rule, Ops.INDEX: lambda u: None, Ops.REDUCE: _reduce_rule,
-  Ops.STAGE: _stage_rule, Ops.LOAD: lambda u: access_rule(u, _index_rule), Ops.STORE: _index_store,
+  Ops.CACHE_READ: _cache_read_rule, Ops.LOAD: lambda u: access_rule(u, _index_rule), Ops.STORE: _index_store,
   Ops.ATOMIC: lambda u: access_rule(u, _index_rule), Ops.SCAN: _scan_rule, Ops.SORT: _scan_rule,
   Ops.FOR: _statement_rule, Ops.WHILE: _statement_rule, Ops.IF: _statement_rule}
 

@@ -23,11 +23,11 @@ def _reduce(u: UOp) -> str | None:
   return f"REDUCE of {wrong.dtype} gives {wrong.dtype}, not {u.dtype}" if wrong is not None else None
 
 
-def _stage(u: UOp) -> str | None:
+def _cache_read(u: UOp) -> str | None:
   if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL:
-    return "an expanded STAGE has an index, a local array and the STOREs that fill it"
+    return "an expanded CACHE_READ has an index, a local array and the STOREs that fill it"
   bad = next((s for s in u.src[2:] if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
-  return f"STAGE is filled by STOREs to its array, got {bad.op}" if bad is not None else None
+  return f"CACHE_READ is filled by STOREs to its array, got {bad.op}" if bad is not None else None
 
 
 def _vectorize(u: UOp) -> str | None:
@@ -45,7 +45,7 @@ EXPANDED: dict[Ops, Callable[[UOp], str | None]] = {
   Ops.RANGE: lambda u: None,
   Ops.SPECIAL: lambda u: None,
   Ops.REDUCE: _reduce,
-  Ops.STAGE: _stage,
+  Ops.CACHE_READ: _cache_read,
   Ops.LOAD: lambda u: access_rule(u, _flat),
   Ops.STORE: lambda u: access_rule(u, _flat),
   Ops.ATOMIC: lambda u: access_rule(u, _flat),
@@ -70,16 +70,14 @@ def verify_part(part: Part, name: str) -> None:
   gone = {a.id: a for a in kernel.axes if a.kind in _GONE and a.size > 1}
   nodes = toposort(part.roots)
   for u in nodes:   # a copy in local memory may be filled by loops over them
-    if u.op is Ops.STAGE: gone = {i: a for i, a in gone.items() if i not in u.arg}
+    if u.op is Ops.CACHE_READ: gone = {i: a for i, a in gone.items() if i not in u.arg}
   for u in nodes:
     rule = EXPANDED.get(u.op)
     wrong = f"{u.op} does not belong in the expanded form" if rule is None else rule(u)
     if wrong is None and u.op is Ops.RANGE and u.arg[0] in gone: wrong = f"the copies of axis {gone[u.arg[0]]} have not been made"
     if wrong is not None: raise VerifyError(f"kernel {name!r}: {wrong}\n{UOpList(nodes).lines()[nodes.index(u)]}")
-  bad = next(
-    (u for u in nodes if u.op in EFFECTS and u not in part.roots and not any(n.op is Ops.STAGE and u in n.src for n in nodes)),
-    None,
-  )
+  fills = {s for n in nodes if n.op is Ops.CACHE_READ for s in n.src}
+  bad = next((u for u in nodes if u.op in EFFECTS and u not in part.roots and u not in fills), None)
   if bad is not None: raise VerifyError(f"kernel {name!r}: a {bad.op} is a root, something reads this one")
 
 

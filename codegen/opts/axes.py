@@ -50,7 +50,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp | None:
     return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
-  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.STAGE: lambda old, new: new.replace(new.src, arg=those(old.arg))}
+  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg))}
   return kernel.with_(axes=in_place_of(kernel, axis, *axes), body=rewrite(kernel.body, rules, {axis.rng: by}))
 
 

@@ -120,7 +120,7 @@ class OnAxis(Opt, abstract=True):
     """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are
     laid out."""
     if axis.kind not in PLAIN: raise OptError(f"{self}: axis {axis} is expanded already")
-    if not loops and any(u.op is Ops.STAGE for u in kernel.nodes):
+    if not loops and any(u.op is Ops.CACHE_READ for u in kernel.nodes):
       raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
 
 

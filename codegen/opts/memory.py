@@ -17,8 +17,8 @@ LAYOUT = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LAN
 
 @dataclass(frozen=True)
 class CacheRead(Opt):
-  """``data1[a0, a2]`` along a2 → ``stage[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to local
-  memory first.
+  """``data1[a0, a2]`` along a2 → ``cache_read[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to
+  local memory first.
 
   All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy
   is laid out loops, copies, lanes; so it comes after all that makes these.
@@ -37,14 +37,14 @@ class CacheRead(Opt):
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
     gates = [c for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE) for c in u.src[2 if u.op is Ops.LOAD else 3:]]
     indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
-    copied = {u.src[0] for u in kernel.nodes if u.op is Ops.STAGE}
+    copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
     def staged(old: UOp, new: UOp) -> UOp | None:
       if old.src[0].arg[0] != self.param or along not in old.ranges: return None
       axes = sorted((here[r] for r in old.ranges if r in here), key=lambda a: (LAYOUT[a.kind], kernel.axes.index(a)))
       if not axes: raise OptError(f"{self}: a program reads one element of {what}, there is nothing to copy first")
       if old in indexed: raise OptError(f"{self}: {what} says where to read or write, and is read where that is done")
       if old in copied: raise OptError(f"{self}: {what} is copied to local memory already")
-      return UOp(Ops.STAGE, new.dtype, (new,), tuple([a.id for a in axes]))
+      return UOp(Ops.CACHE_READ, new.dtype, (new,), tuple([a.id for a in axes]))
     body = rewrite(kernel.body, {Ops.LOAD: staged})
     if body == kernel.body: raise OptError(f"{self}: no read of {what} goes along a{self.axis}")
     return kernel.with_(body=body)

@@ -165,7 +165,7 @@ def test_before_and_after(cls: type[Opt], golden: Golden) -> None:
 
 # ---- what each refuses
 
-def staged() -> Kernel: return CacheRead(2, 1).apply(Serial(0).apply(product()))
+def cached() -> Kernel: return CacheRead(2, 1).apply(Serial(0).apply(product()))
 def blocks() -> Kernel: return Block(0, 4).apply(product())
 
 
@@ -181,7 +181,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
     for again in (Split(0, 2), Upcast(0, 2), Serial(0), Serial(0, 2), Block(0, 2), Parallel(0), ShiftInwards(0, 4))
   ],
   *[
-    (staged, lambda k, o=o: o, "a copy in local memory is laid out; cache_read comes later")  # type: ignore[misc]
+    (cached, lambda k, o=o: o, "a copy in local memory is laid out; cache_read comes later")  # type: ignore[misc]
     for o in (Unroll(2, 2), Upcast(1, 2), Vectorize(1, 4), ShiftInwards(1, 3), Block(2, 2), Local(0, 2), Upcast(0, 2))
   ],
   # parts of an axis
@@ -212,7 +212,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (elements, lambda k: Fuse(0, 5), "the kernel has axes a0:10 GRID, a1:6 GRID"),
   (rows, lambda k: Fuse(0, 1), "a0:3 GRID and a1:10 LOOP are not gone through alike"),
   (lambda: Serial(0).apply(rows()), lambda k: Fuse(0, 1), "a0:3 LOOP and a1:10 LOOP: a reduction binds one of them only"),
-  (lambda: Serial(0).apply(staged()), lambda k: Fuse(0, 1), "not gone through alike"),
+  (lambda: Serial(0).apply(cached()), lambda k: Fuse(0, 1), "not gone through alike"),
   (shared, lambda k: Fuse(0, 1), "what is stored varies with one of them only, and would be stored several times"),
   (in_order, lambda k: Fuse(*ordered(k)), "one is gone through in order"),
   (in_order, lambda k: Reorder(ordered(k)[1], first=True), "axes that are gone through in order would change it"),
@@ -237,7 +237,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Upcast(0, 2).apply(table()), lambda k: CacheRead(indices(k), 0, each_round=True), "says where to read or write"),
   (product, lambda k: CacheRead(1, 1), "no read of data1 goes along a1"),
   (product, lambda k: CacheRead(9, 1), "no read of data9 goes along a1"),
-  (staged, lambda k: CacheRead(2, 2), "data2 is copied to local memory already"),
+  (cached, lambda k: CacheRead(2, 2), "data2 is copied to local memory already"),
   (product, lambda k: NonTemporal(1), "the kernel has no STORE to data1 that needs no order"),
   (program, lambda k: NonTemporal(0), "the kernel has no STORE to data0 that needs no order"),
   (lambda: adding(1), lambda k: NonTemporal(written(k)), "depends on what was there, which is read"),
@@ -417,8 +417,8 @@ def same(k: Kernel, *steps: Opt) -> Kernel:
   return now
 
 
-def test_lanes_that_read_nothing_are_staged_too() -> None:
-  """A gate that is false for a whole vector gives one zero, which every lane of the staged array gets."""
+def test_lanes_that_read_nothing_are_copied_too() -> None:
+  """A gate that is false for a whole vector gives one zero, which every lane of the local array gets."""
   k = kernel(E(4, 1).pad(((1, 1), (1, 4))) + 1)
   down, across = (a.id for a in k.axes)
   same(k, Upcast(across, 6), ShiftInwards(down, 4), CacheRead(1, down))
@@ -429,7 +429,7 @@ def test_a_copied_axis_is_split_in_the_copy_too() -> None:
   k = kernel(E(2, 8200) @ E(8200, 4))
   long, = k.bound
   now = limit_additions(same(k, Vectorize(1, 4), Serial(0), CacheRead(2, 1)))
-  copy, = [u for u in now.nodes if u.op is Ops.STAGE]
+  copy, = [u for u in now.nodes if u.op is Ops.CACHE_READ]
   assert len(now.applied) > 3 and set(copy.arg) == {r.arg[0] for r in copy.ranges} and long in copy.arg
 
 

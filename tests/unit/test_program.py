@@ -499,8 +499,8 @@ def test_whole_tiles_have_no_masks(dev: Device, opts: bool) -> None:
   )
 
 
-def test_a_product_stages_what_it_reads_again() -> None:
+def test_a_product_copies_what_it_reads_again() -> None:
   """Rows far apart are copied to local memory first, anew each time round; the numpy evaluator runs that too."""
   uops = lines(matmul(32, 256, 32, 32, 32, 16), AVX2)
-  assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "stage0"]
-  assert "__local float stage0[512]" in OpenCLRenderer(AVX2).render("k", uops).text
+  assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "cache0"]
+  assert "__local float cache0[512]" in OpenCLRenderer(AVX2).render("k", uops).text
