@@ -208,7 +208,7 @@ class Search:
       alu += extra * n
       if not x.write and lane in x.axes and x.axes & self.bound:
         live += vec * prod(c for a, c in copies.items() if a in x.axes)
-    for w in self.info.work: alu += w.cost * trips(w.axes) * (vec if lane in w.axes else 1.0)
+    for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     if statements > MOST_STATEMENTS: return float("inf")
     chain = 0.0
     for operand, bound in self.info.reduces:
