@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Iterator, Union
 
+from .dtype import dtypes
 from .kernel import Axis, Kernel
 from .uop import Ops, UOp
 
@@ -23,10 +24,15 @@ class Part:
 @dataclass(frozen=True)
 class Mark:
   """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``:
-  of a LOOP, whose value is the SPECIAL ("for", axis id, size) in the parts inside."""
+  of a LOOP."""
   op: Ops
   values: tuple[Part, ...] = ()
   axis: Axis | None = None
+
+  @staticmethod
+  def index(axis: Axis) -> UOp:
+    """What stands for the axis of a LOOP in the parts inside."""
+    return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
 
   def __str__(self) -> str:
     of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""

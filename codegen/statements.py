@@ -86,7 +86,7 @@ class _Statements:
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
     self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
     before = self.around
-    if axis.size > 1: self.around = {**before, axis.rng: UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))}
+    if axis.size > 1: self.around = {**before, axis.rng: Mark.index(axis)}
     def end_loop() -> None:
       self.around = before
       self.mark(Ops.ENDLOOP)
