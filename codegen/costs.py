@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Iterable
 
 from . import index as ix
@@ -20,7 +21,19 @@ class MemoryAccess:
   axes: frozenset[int]
   gated: bool
   write: bool
+  slot: int       # of the param; of a variable negative
   itemsize: int
+
+  @cached_property
+  def overlaps(self) -> bool:
+    """Whether different axis values reach the same element (a window): a copy in order of the axes would hold it many times."""
+    sizes = dict(r.arg for r in self.node.ranges)
+    if None in self.steps.values(): return True
+    reach = 1
+    for step, size in sorted((abs(s), sizes[a]) for a, s in self.steps.items() if s):
+      if step < reach: return True
+      reach = step * size
+    return False
 
 
 @dataclass
@@ -61,16 +74,16 @@ def ids_of(u: UOp) -> frozenset[int]:
 def profile(kernel: Kernel) -> Profile:
   """Collect accesses, arithmetic and reductions."""
   out = Profile()
-  shapes = {p.uop: p.shape for p in kernel.params}
+  params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
     ids = ids_of(u)
     if u.op in (Ops.LOAD, Ops.STORE):
-      steps = steps_of(flat_index(shapes[u.src[0]], u.src[1].src))
-      gated = gate_of(u) is not ix.TRUE
-      out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, u.src[0].dtype.itemsize))
+      p, gated = params[u.src[0]], gate_of(u) is not ix.TRUE
+      steps = steps_of(flat_index(p.shape, u.src[1].src))
+      out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
     elif u.op is Ops.REDUCE:
       bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
       out.reduces.append((ids | bound, bound))

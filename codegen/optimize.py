@@ -6,12 +6,14 @@ that are long enough to be worth starting. Nothing here changes what a kernel co
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterator
+import math
+from typing import Iterator
 
 from .axes import merge_axes, split_axes
-from .costs import MemoryAccess, Profile, profile
+from .costs import MemoryAccess, Profile, ids_of, profile
 from .kernel import AxisKind, Kernel
-from .opts import CacheRead, Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, Unroll, Upcast, Vectorize
+from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, Unroll, Upcast, Vectorize
+from .panels import NEAR, copy_for_rows, room
 from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
@@ -21,38 +23,30 @@ COPIES = (1, 2, 3, 4, 5, 6, 8)   # of an axis, in registers,
 MOST_COPIES = 16                 # and of several together; also copies of reduced axes
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
-PART = 4                         # else so many turns of the innermost
+PART = 4                         # else so many iterations of the innermost
 SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
-PROGRAMS = 32                    # for each core at most, so that none waits for the last,
-PANEL_PROGRAMS = 8               # and with a panel, of which each program makes its own
+PROGRAMS = 32                    # for each core at most, so that none waits for the last
+WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
 SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
-NEAR = 256                       # bytes between two turns up to which the next line has been fetched
 FAR_LOAD = 4.0                   # of a load that goes to another page with each iteration, more than another
 GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
-STAGED = 1.3                     # of a load from a panel in local memory
+PANEL = 1.3                      # of a load from a panel in local memory
+MANY_USES = 256                  # of a gather's vectors, from which on a panel pays
 GATE = 2.0                       # of a lane's mask
 STORE = 1.5                      # of a store
 CHAIN = 4                        # cycles from an addition to the next one that needs it
-ITERATION = 2                         # of an iteration of a loop
+ITERATION = 2                    # of an iteration of a loop
 JOIN = 12                        # of an accumulator's lanes, after the loop
 KEPT = 8                         # loaded vectors that are in registers at once, at most
 SPILL = 0.3                      # of all arithmetic, for each register too few
 CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
 # of all, for each statement written out and each axis between copies: neighbours in memory are better
 STATEMENT, APART = 1/1024, 0.02
-
-# ---- panels
-MANY_USES = 256                  # of a gather's vectors, from which on a panel pays
-MANY_REUSES = 32                 # the same, of what :func:`stage_panel` finds
-LONG_STEP = 1024                 # bytes between two turns from which on a panel pays for whole vectors too
-PANELS = 2                       # a panel is at most one in so many parts of a core's own cache
-MOST_PANELS = 8                  # side by side in one program
-PACKED = 64 << 10                # bytes of the other side at most
 
 
 def optimize(kernel: Kernel, target: Target) -> Kernel:
@@ -99,7 +93,6 @@ class Search:
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
     self.in_place = kernel.in_place
-    self._overlap: dict[tuple[int, int], bool] = {}
 
   def best(self) -> list[Opt]:
     """The cheapest choice as Opts."""
@@ -157,14 +150,12 @@ class Search:
       for c, d in itertools.product(options[a], options[b]):
         if c * d <= MOST_COPIES: yield {a: c, b: d}
 
-  def stageable(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
-    """Whether :func:`stage_panel` would copy this gather to local memory."""
-    if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound: return False
-    key = (id(x), lane)
-    if key not in self._overlap: self._overlap[key] = overlapping(self.kernel, x)
+  def in_panel(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
+    """Whether :func:`copy_for_rows` would copy this load to local memory."""
+    if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound or x.overlaps: return False
     rows = prod(n // copies.get(a, 1) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes)
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
-    return not self._overlap[key] and rows >= MANY_USES and size <= panel(self.target)
+    return rows >= MANY_USES and size <= room(self.target)
 
   def _long_step(self, x: MemoryAccess, lane: int | None) -> bool:
     """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read
@@ -177,30 +168,25 @@ class Search:
 
   def cost(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
-    regs = width * max(self.item, 4) / (4 * self.target.lanes)           # registers a vector takes
-    vec = max(regs, 1.0)
+    vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
+    outer = math.prod([self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1)) for a in self.out])
+    inner = {a: self.sizes[a] / (width if a == lane else 1) for a in self.bound}
     def trips(axes: frozenset[int]) -> float:
-      n = 1.0
-      for a in self.out: n *= self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1))
-      for a in axes:
-        if a in self.bound: n *= self.sizes[a] / (width if a == lane else 1)
-        else: n *= copies.get(a, 1)
-      return n
-    loads = alu = 0.0
-    live = 0.0
+      return math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer)
+    loads = alu = live = 0.0
     statements = 0
     for x in self.info.accesses:
       n = trips(x.axes)
-      if lane is None or lane not in x.axes: price, extra = 1.0, 0.0
-      elif x.steps.get(lane) == 1:
-        price, extra = vec, 0.0
-        if x.axes & self.bound and self._long_step(x, lane) and not self.stageable(x, lane, width, copies):
-          price += FAR_LOAD / copies.get(lane, 1)
-      elif x.steps.get(lane) == 0: price, extra = 1.0, 0.0
-      elif self.stageable(x, lane, width, copies): price, extra = STAGED * vec, 0.0   # gathered once into local memory
-      else: price = extra = GATHER * width
-      scattered = lane in x.axes and x.steps.get(lane) not in (0, 1)
-      if not (scattered and lane is not None and self.stageable(x, lane, width, copies)):
+      price, extra = 1.0, 0.0
+      if lane is None or lane not in x.axes: scattered = panel = False
+      else:
+        scattered, far = x.steps.get(lane) != 1, bool(x.axes & self.bound) and self._long_step(x, lane)
+        panel = (scattered or far) and self.in_panel(x, lane, width, copies)
+        price = vec
+        if scattered and panel: price *= PANEL   # gathered once
+        elif scattered: price = extra = GATHER * width
+        elif far and not panel: price += FAR_LOAD / copies.get(lane, 1)
+      if not (scattered and panel):
         statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
       if x.gated: extra += GATE * (width if lane in x.axes else 1)
       if x.write: price *= STORE
@@ -213,18 +199,14 @@ class Search:
     chain = 0.0
     for operand, bound in self.info.reduces:
       accumulators = prod(copies.values()) * (vec if lane in operand else 1)
-      inner = 1.0
-      for a in bound: inner *= self.sizes[a] / (width if a == lane else 1)
-      outer = 1.0
-      for a in self.out: outer *= self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1))
-      chain += CHAIN * inner * outer
-      loops = inner / prod(unroll.get(a, 1) for a in bound)
-      alu += ITERATION * loops * outer
+      rounds = math.prod([inner[a] for a in bound])
+      chain += CHAIN * rounds * outer
+      alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * prod(copies.values())
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
-    far = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
-    return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far)
+    far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
+    return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far_apart)
 
   def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
     lanes = [] if lane is None else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
@@ -233,14 +215,13 @@ class Search:
 
 def spread(kernel: Kernel, target: Target) -> Kernel:
   """Give each program enough to do: inner GRID axes become loops until a program is worth starting."""
-  staged = stage_panel(kernel, target)
-  if staged is not None: return staged
+  if (panels := copy_for_rows(kernel, target)) is not None: return panels
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.size for a in grid)
-  work = sum(_cycles(kernel, u) for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE))
-  most = max(int(work / target.start_cycles), 1)
-  most = max(most, target.cores) if work > target.start_cycles / SMALL else 1
-  want = min(max(most, 1), PROGRAMS * target.cores)
+  each = {a.id: 1 if a.kind is AxisKind.LANE else a.size for a in kernel.axes}
+  work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
+  most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1
+  want = min(most, PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
     rest = programs // a.size
@@ -252,72 +233,3 @@ def spread(kernel: Kernel, target: Target) -> Kernel:
     if parts < a.size: kernel = Serial(a.id, a.size // parts).apply(kernel)
     break
   return kernel
-
-
-def panel(target: Target) -> int:
-  """Bytes that a panel in local memory may have, so that it stays in a core's own cache."""
-  return min(target.core_cache // PANELS, target.local_memory)
-
-
-def stage_panel(kernel: Kernel, target: Target) -> Kernel | None:
-  """A matrix product's panel in local memory: what all rows of a program read again and again, with a long stride between reads.
-
-  Programs are columns of panels; a loop over the rows reads each panel from the cache.
-  """
-  if not target.local_memory or len(kernel.reduces) != 1: return None
-  lanes = kernel.of_kind(AxisKind.LANE)
-  loops = [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
-  if not lanes or not loops or lanes[0].id in kernel.bound: return None
-  lane, inner = lanes[0], loops[-1]
-  for x in profile(kernel).accesses:
-    step = x.steps.get(inner.id) or 0
-    if x.write or lane.id not in x.axes or (x.steps.get(lane.id) == 1 and step * x.itemsize < LONG_STEP): continue
-    if overlapping(kernel, x): continue
-    rows = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in x.axes]
-    columns = [a for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes]
-    size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
-    if prod(a.size for a in rows) < MANY_REUSES or size > panel(target): continue
-    if columns:  # several sub-panels a program, as long as they fit and enough programs are left
-      c = columns[-1]
-      spare = prod(a.size for a in (*rows, *columns)) // PANEL_PROGRAMS
-      parts = max(
-        (p for p in range(1, MOST_PANELS + 1) if c.size % p == 0 and p * size <= panel(target) and spare // p >= 1), default=1
-      )
-      if parts > 1: kernel = Serial(c.id, parts).apply(kernel)
-    programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID) if a.id in {c.id for c in columns})
-    for r in rows[::-1]:
-      # rows are a loop; only as many programs along them as the cores need
-      want = max(PANEL_PROGRAMS * target.cores // programs, 1)
-      split = next((p for p in range(want, r.size + 1) if r.size % p == 0), r.size) if r is rows[0] else 1
-      programs *= split
-      if split == r.size: continue
-      kernel = Serial(r.id, r.size // split if split > 1 else None).apply(kernel)
-    slot = x.node.src[0].arg[0]
-    kernel = CacheRead(slot, lane.id).apply(kernel)
-    for y in profile(kernel).accesses:  # the other side, where each step goes to another line: pack the rows of one iteration
-      again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id not in y.axes)
-      size = y.itemsize * prod(
-        a.size for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)
-      )
-      other = y.node.src[0].arg[0]
-      if y.write or other == slot or lane.id in y.axes or not y.axes & kernel.bound or again < 2 or size > PACKED: continue
-      if (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR: kernel = CacheRead(other, inner.id, each_round=True).apply(kernel)
-    return kernel
-  return None
-
-
-def overlapping(kernel: Kernel, x: MemoryAccess) -> bool:
-  """Whether different axis values reach the same element (a window): a staged copy would hold it many times."""
-  steps = sorted((abs(s), kernel.axis(a).size) for a, s in x.steps.items() if s)
-  reach = 1
-  for s, n in steps:
-    if s < reach: return True
-    reach = s * n
-  return any(s is None for s in x.steps.values())
-
-
-def _cycles(kernel: Kernel, u: Any) -> float:
-  n = 1.0
-  for r in (u.src[0].ranges if u.op is Ops.REDUCE else u.ranges):
-    n *= kernel.axis(r.arg[0]).size if kernel.axis(r.arg[0]).kind is not AxisKind.LANE else 1
-  return n * CYCLES

@@ -219,7 +219,8 @@ class Writer:
 def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
   PHI, ENDLOOP."""
-  writer = Writer(parts, (target or Target("none")).private_memory)
+  target = target or Target("none")
+  writer = Writer(parts, target.private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
   for item in parts.items:
     if isinstance(item, Part): writer.part(item)
