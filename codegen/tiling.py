@@ -10,7 +10,7 @@ from typing import Iterable
 
 from .axes import merge_axes, split_axes
 from .config import config
-from .costs import MemoryAccess, profile
+from .costs import MemoryAccess, ids_of, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, even
@@ -134,14 +134,19 @@ def factors(kernel: Kernel) -> tuple[UOp, UOp, UOp] | None:
   return u, value.src[0], value.src[1]
 
 
+def roles(kernel: Kernel, among: Iterable[Axis]) -> tuple[list[int], list[int], list[int]]:
+  """Which axes of a product are its rows (the first factor varies with them), its columns (the second), and summed."""
+  found = factors(kernel)
+  if found is None: return [], [], []
+  u, *sides = found
+  a, b = (ids_of(s).intersection([x.id for x in among]) for s in sides)
+  bound = set(u.arg[1])
+  return sorted(a - b - bound), sorted(b - a - bound), sorted(a & b & bound)
+
+
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
-  found = factors(kernel)
-  if found is None: return False
-  u, *sides = found
-  tiles = {a.id for a in kernel.of_kind(AxisKind.TILE) if a.size >= LEAST_DOT}
-  a, b = ({r.arg[0] for r in s.ranges} & tiles for s in sides)
-  return bool(a - b - set(u.arg[1]) and b - a - set(u.arg[1]) and a & b & set(u.arg[1]))
+  return all(roles(kernel, [a for a in kernel.of_kind(AxisKind.TILE) if a.size >= LEAST_DOT]))
 
 
 def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
@@ -151,18 +156,14 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   are short.
   """
   found = factors(kernel)
-  if found is None: return kernel, None
-  u, *sides = found
-  grid = {a.id for a in free(kernel)}
-  a, b = ({r.arg[0] for r in s.ranges} for s in sides)
+  axes = roles(kernel, [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound])
+  if found is None or any(prod(kernel.axis(i).size for i in ids) < LEAST_DOT for ids in axes): return kernel, None
   accesses = [x for x in profile(kernel).accesses if not x.write]
-  reads = [[x for x in accesses if x.node in s.toposort()] for s in sides]
-  roles = (sorted(grid & a - b), sorted(grid & b - a), sorted(set(u.arg[1]) & a & b))
-  if any(prod(kernel.axis(i).size for i in ids) < LEAST_DOT for ids in roles): return kernel, None
-  k = inner(kernel, roles[2], reads)
-  m, n = (outer(kernel, ids, side, k) for ids, side in zip(roles, reads))
+  reads = [[x for x in accesses if x.node in s.toposort()] for s in found[1:]]
+  k = inner(kernel, axes[2], reads)
+  m, n = (outer(kernel, ids, side, k) for ids, side in zip(axes, reads))
   chosen = []
-  for i, ids in zip((m, n, k), roles):
+  for i, ids in zip((m, n, k), axes):
     kernel, i = widened(kernel, i, ids, accesses)
     chosen.append(i)
   stores = [x for x in profile(kernel).accesses if x.write]
