@@ -6,7 +6,7 @@ from dataclasses import replace
 from .axes import merge_axes, split_axes
 from .config import config
 from .costs import profile
-from .kernel import Kernel
+from .kernel import AxisKind, Kernel
 from .optimize import Search, optimize
 from .opts import Vectorize
 from .panels import copy_once
@@ -27,6 +27,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one
   program."""
   if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
+  if parts.kernel.of_kind(AxisKind.LOCAL): return parts   # work-items share local memory, and were chosen by hand
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel

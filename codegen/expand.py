@@ -191,7 +191,8 @@ class Expander:
       if not vector or self.step_of(self.place(load, ())[0]) == 1:
         fills = [(position((*first, *at)), self.value(load, at)) for at in self.envs([a for a in self.copied if a in axes])]
         if vector: fills = [(at, self.wide(v)) for at, v in fills]   # one number for all lanes, where none of them is read
-      else: fills, loops = [(position(()), self.at(load, ()))], u.arg   # gathered vectors would be much code for what runs once
+      else:   # element by element: gathered vectors would be much code for what runs once
+        fills, loops = [(position(()), self.at(load, ()))], tuple(a.id for a in axes if a.kind is not AxisKind.LOCAL)
       self.caches[u] = loops, [local, *[UOp(Ops.STORE, v.dtype, (local, at, v)) for at, v in fills]]
     loops, array = self.caches[u]
     return UOp(Ops.CACHE_READ, u.dtype.vec(self.width if vector else 1), (position((*first, *env)), *array), loops)

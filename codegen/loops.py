@@ -7,13 +7,14 @@ Nothing has an order yet: a node knows in which loops it stands, and what its va
 """
 from __future__ import annotations
 
+import itertools
 from typing import Sequence, Union
 
 from . import index as ix
 from .dtype import dtypes
 from .errors import OptError
 from .functions import identity
-from .kernel import EFFECTS, AxisKind, Kernel
+from .kernel import EFFECTS, Axis, AxisKind, Kernel
 from .uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 
 Loops = frozenset[UOp]
@@ -49,22 +50,26 @@ class LoopNest:
     self.phase: dict[UOp, int] = {}
     for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
     self.special = positions(kernel)
+    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.size > 1]
+    self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
     self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
     self.final = 1 + max(self.phase[s] for s in roots)
     self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, {}) for s in roots]
 
   # ---- axes
 
-  def loop(self, id: int, phase: Phase, outer: Loops) -> UOp:
-    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops."""
+  def loop(self, id: int, phase: Phase, outer: Loops, items: Axis | None = None) -> UOp:
+    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops. The
+    work-items of ``items`` share its values."""
     key = (id, phase, outer)
     found = self.loops.get(key)
     if found is None:
       axis = self.axes[id]
-      end, n = ix.const(axis.size), axis.programs
-      bounds = (UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, n)), end, ix.const(n)) if n else (ix.const(0), end)
-      for b in bounds: self._track(b)
-      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if n else None)
+      start, step = ix.const(0), axis.programs
+      if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
+      elif items is not None: start, step = self.special[items.id], items.size
+      bounds = tuple(map(self._track, (start, ix.const(axis.size), *[ix.const(step)] * (step > 0))))
+      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
       # surrounding loops come first
       self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
@@ -83,8 +88,9 @@ class LoopNest:
     else: return env, [], NONE
     outer = NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
     inner, loops = dict(env), list[UOp]()
-    for i in axes:
-      inner[i] = self.loop(i, phase, outer.union(loops))
+    items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
+    for i, a in itertools.zip_longest(axes, items[:len(axes)]):
+      inner[i] = self.loop(i, phase, outer.union(loops), a)
       loops.append(inner[i])
     return inner, loops, outer
 
@@ -176,9 +182,23 @@ class LoopNest:
     return phi
 
   def cache_read(self, u: UOp, src: tuple[UOp, ...], outer: Loops) -> UOp:
-    """for ..: local[..] = value; then reads of it"""
+    """for ..: local[..] = value; then reads of it. Work-items wait for each other before the array is filled anew, and before it
+    is read."""
     at, local, *fills = src
     out = UOp(Ops.LOAD, u.dtype, (local, at))
     self.inside[out] = self.varies[out] = self.varies[at] | outer
-    self.after[out] = tuple(fills)
+    self.after[out] = (self.filled(tuple(fills), outer),) if self.locals else tuple(fills)
     return out
+
+  def filled(self, fills: tuple[UOp, ...], outer: Loops) -> UOp:
+    """The BARRIER behind the STOREs that fill an array. Another comes before them; all stand in the same loops, also what is the
+    same in each iteration."""
+    key = (fills, outer)
+    if key not in self.barriers:
+      before, behind = UOp.unique(Ops.BARRIER, dtypes.bool), UOp.unique(Ops.BARRIER, dtypes.bool)
+      self.inside[before] = self.inside[behind] = outer
+      stores = [UOp.unique(f.op, f.dtype, f.src, f.arg) for f in fills]
+      for f, s in zip(fills, stores): self.inside[s], self.after[s] = self.inside[f] | outer, (before,)
+      self.after[behind] = tuple(stores)
+      self.barriers[key] = behind
+    return self.barriers[key]

@@ -143,7 +143,7 @@ class Writer:
         src = tuple([new[s] for s in u.src])
         if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
         elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI): new[u] = self.unique(u, src)
+        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER): new[u] = self.unique(u, src)
         elif u.op is not Ops.LOAD: new[u] = self.pure(u, src, self.depth == base)
         elif u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL: new[u] = self.unique(u, src)   # what it reads changes
         else: new[u] = self.pure(u, src, False)

@@ -12,7 +12,8 @@ from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
 
-LAYOUT = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}   # of a local copy, outermost first
+# of a local copy, outermost first
+LAYOUT = {AxisKind.LOCAL: 0, AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class CacheRead(Opt):
   local memory first.
 
   All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy
-  is laid out loops, copies, lanes; so it comes after all that makes these.
+  is laid out loops, copies, lanes; so it comes after all that makes these. The work-items of a group have one copy, which they
+  make together.
   """
   param: int
   axis: int
@@ -31,7 +33,8 @@ class CacheRead(Opt):
   def change(self, kernel: Kernel) -> Kernel:
     along = self.axis_of(kernel, self.axis).rng
     what = f"data{self.param}"
-    if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{self}: staging with work-items needs barriers, which are not made yet")
+    if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in kernel.nodes):
+      raise OptError(f"{self}: the kernel is one statement of several that work-items go through, each at its own pace")
     if kernel.of_kind(AxisKind.TILE): raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
