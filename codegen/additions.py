@@ -25,17 +25,15 @@ def limit_additions(kernel: Kernel) -> Kernel:
   ) is not None:
     size = kernel.axis(long).size
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
-    if size % inner:
-      kernel = Pad(long, inner).apply(kernel)
+    if size % inner: kernel = Pad(long, inner).apply(kernel)
     kernel = Split(long, inner).apply(kernel)
 
   def nested(old: UOp, u: UOp) -> UOp:
     groups = together(kernel, old) if is_float_sum(old) else []
     if len(groups) < 2: return u
-    parallel = [i for i in u.arg[1] if i not in sequential(kernel, old)]
+    later = [i for ids in groups[1:] for i in ids]
     total = u.src[0]
-    for n, ids in enumerate(groups):
-      if n == 0: ids = sorted((*ids, *parallel), key=u.arg[1].index)
+    for ids in ([i for i in u.arg[1] if i not in later], *groups[1:]):
       total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
     return total
   return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))

@@ -19,7 +19,7 @@ from .tiling import tile
 from .uop import Ops, prod
 
 # ---- what is tried
-COPIES = (1, 2, 3, 4, 5, 6, 8)   # of an axis, in registers,
+COPIES = (2, 3, 4, 5, 6, 8)      # of an axis, in registers,
 MOST_COPIES = 16                 # and of several together; also copies of reduced axes
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
@@ -30,6 +30,7 @@ MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
+NO_LANE = -1                     # in the place of an axis
 SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
@@ -96,39 +97,41 @@ class Search:
 
   def best(self) -> list[Opt]:
     """The cheapest choice as Opts."""
-    best: tuple[float, list[Opt]] = (float("inf"), [])
+    least, best = math.inf, list[Opt]()
     for lane, width in self.lanes():
-      for unroll in self.unrolls(lane, width):
-        for copies in self.copies(lane, width):
-          c = self.cost(lane, width, copies, unroll)
-          if lane is not None and self.sizes[lane] % width: c *= -(-self.sizes[lane] // width) * width / self.sizes[lane]
-          if c < best[0]: best = (c, self.opts(lane, width, copies, unroll))
-    return best[1]
+      size = self.sizes.get(lane, 1)
+      computed = -(-size // width) * width / size   # elements, for each that there is
+      for unroll, copies in itertools.product(self.unrolls(lane, width), list(self.copies(lane, width))):
+        cost = self.cost(lane, width, copies, unroll) * computed
+        if cost < least: least, best = cost, self.opts(lane, width, copies, unroll)
+    return best
 
-  def lanes(self) -> Iterator[tuple[int | None, int]]:
-    yield None, 1
+  def lanes(self) -> Iterator[tuple[int, int]]:
+    """Axes for vector lanes, and how many lanes."""
+    yield NO_LANE, 1
     full = max(self.target.lanes * 4 // max(self.item, 4), 2)
     for a, n in self.sizes.items():
       if a in self.kernel.sequential: continue
       for w in (2 * full, full, full // 2):
         if 1 < w <= WIDEST and (n % w == 0 or (n > w and w == full and not self.in_place)): yield a, w
 
-  def unrolls(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
+  def unrolls(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
     out: dict[int, int] = {}
-    n = 1
-    for a in reversed(self.kernel.axes):
-      size = -(-a.size // width) if a.id == lane else a.size  # with lanes: what is left of the axis
-      if a.id not in self.bound or a.id in self.kernel.sequential or (a.id == lane and a.size % width == 0): continue
-      if size > UNROLLED or n * size > MOST_COPIES: break
-      if size > 1: out[a.id] = size
-      n *= size
+    inner = [i for i in reversed(self.sizes) if i in self.bound - self.kernel.sequential]
+    for i in inner:
+      size = self.left(i, lane, width)
+      if i == lane and self.sizes[i] % width == 0: continue
+      if size > UNROLLED or prod(out.values()) * size > MOST_COPIES: break
+      if size > 1: out[i] = size
     yield out
-    if not out:
-      inner = [a for a in self.kernel.axes if a.id in self.bound - self.kernel.sequential and a.id != lane]
-      if inner and inner[-1].size % PART == 0 and lane is None: yield {inner[-1].id: PART}
+    if not out and inner and self.sizes[inner[0]] % PART == 0 and lane == NO_LANE: yield {inner[0]: PART}
 
-  def copies(self, lane: int | None, width: int) -> Iterator[dict[int, int]]:
+  def left(self, axis: int, lane: int, width: int) -> int:
+    """The size of an axis, without the lanes that it may have."""
+    return -(-self.sizes[axis] // width) if axis == lane else self.sizes[axis]
+
+  def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in
     memory) first."""
     loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
@@ -139,11 +142,10 @@ class Search:
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if not any(x.write and x.axes & self.bound for x in self.info.accesses):
-        several = next((c for c in SEVERAL if self.sizes[self.out[-1]] % c == 0), 1)
-        if several > 1 and self.sizes[self.out[-1]] >= MANY_ROWS: yield {self.out[-1]: several}
+        last, rows = self.out[-1], self.sizes[self.out[-1]]
+        if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0][:1]
       return
-    left = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in useful}
-    options = {a: [c for c in COPIES if left[a] % c == 0 and c > 1] for a in useful}
+    options = {a: [c for c in COPIES if self.left(a, lane, width) % c == 0] for a in useful}
     for a in useful:
       for c in options[a]: yield {a: c}
     for a, b in itertools.combinations(useful, 2):
@@ -157,16 +159,12 @@ class Search:
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
     return rows >= MANY_USES and size <= room(self.target)
 
-  def _long_step(self, x: MemoryAccess, lane: int | None) -> bool:
+  def _long_step(self, x: MemoryAccess, lane: int) -> bool:
     """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read
     together."""
-    return (
-      lane is not None
-      and x.steps.get(lane) == 1
-      and not any((x.steps.get(b) or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
-    )
+    return x.steps.get(lane) == 1 and not any((x.steps[b] or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
 
-  def cost(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
+  def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
     vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
     outer = math.prod([self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1)) for a in self.out])
@@ -178,7 +176,7 @@ class Search:
     for x in self.info.accesses:
       n = trips(x.axes)
       price, extra = 1.0, 0.0
-      if lane is None or lane not in x.axes: scattered = panel = False
+      if lane not in x.axes: scattered = panel = False
       else:
         scattered, far = x.steps.get(lane) != 1, bool(x.axes & self.bound) and self._long_step(x, lane)
         panel = (scattered or far) and self.in_panel(x, lane, width, copies)
@@ -208,8 +206,8 @@ class Search:
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
     return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far_apart)
 
-  def opts(self, lane: int | None, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
-    lanes = [] if lane is None else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
+  def opts(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
+    lanes = [] if lane == NO_LANE else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
     return [*lanes, *itertools.starmap(Upcast, copies.items()), *itertools.starmap(Unroll, unroll.items())]
 
 

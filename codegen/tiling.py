@@ -32,7 +32,7 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
     kernel, dot = product(kernel)
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    else: kernel = reduction(kernel, target) if kernel.reduces else elementwise(kernel, target.mapped)
+    else: kernel = reduction(kernel, target) if kernel.reduces else fill(kernel, free(kernel), target.mapped)[0]
   return persistent(grouped(kernel, target), target)
 
 
@@ -100,16 +100,12 @@ def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
 def free(kernel: Kernel) -> list[Axis]: return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
 
 
-def elementwise(kernel: Kernel, room: int) -> Kernel: return fill(kernel, free(kernel), room)[0]
-
-
 def reduction(kernel: Kernel, target: Target) -> Kernel:
   """The reduced axes as a block where they are small enough, and as many rows as then fit and leave every core some programs."""
   bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
   reads = [x for x in profile(kernel).accesses if not x.write]
-  def contiguous(axes: list[Axis]) -> bool: return any(x.steps.get(a.id) == 1 for x in reads for a in axes)
   rows = free(kernel)
-  if rows and contiguous(rows[-1:]) and not contiguous(bound):
+  if rows and contiguous(rows[-1].id, reads) and not any(contiguous(a.id, reads) for a in bound):
     kernel, _ = fill(kernel, rows, target.columns)
     return fill(kernel, bound, target.block // target.columns)[0]
   width = prod(1 << (a.size - 1).bit_length() for a in bound)
@@ -167,11 +163,13 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
     kernel, i = widened(kernel, i, ids, accesses)
     chosen.append(i)
   stores = [x for x in profile(kernel).accesses if x.write]
-  if any(x.steps.get(chosen[0]) == 1 for x in stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
+  if contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
   return kernel, (chosen[0], chosen[1], chosen[2])
 
 
-def contiguous(i: int, side: list[MemoryAccess]) -> bool: return any(x.steps.get(i) == 1 for x in side)
+def contiguous(i: int, accesses: list[MemoryAccess]) -> bool:
+  """Whether some access goes along memory with an axis."""
+  return any(x.steps.get(i) == 1 for x in accesses)
 
 
 def inner(kernel: Kernel, ids: list[int], sides: list[list[MemoryAccess]]) -> int:

@@ -136,8 +136,8 @@ class ShiftInwards(SplitOpt):
     self.fits(kernel, axis)
     if axis.size < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
-    turns = -(-axis.size // n)
-    outer, inner = Axis(axis.id, turns, axis.kind), Axis(new_id(kernel), n, AxisKind.LANE, again=turns * n - axis.size)
+    rounds = -(-axis.size // n)
+    outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, AxisKind.LANE, again=rounds * n - axis.size)
     at = ix.add(ix.least(ix.mul(outer.rng, n), axis.size - n), inner.rng)
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 

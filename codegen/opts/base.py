@@ -31,9 +31,8 @@ class Opt(ABC):
 
   - ``ShiftInwards`` computes elements twice: none of these kernels takes it, and the verifier refuses one that has it.
   - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
-  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order stays.
-  No other
-    Opt takes it.
+  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order is the
+    same. No other Opt takes it.
   - All others give every element to exactly one place of the new axes, and any effect takes them.
   """
   name: ClassVar[str] = ""

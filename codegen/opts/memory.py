@@ -3,9 +3,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..costs import gate_of
 from ..dtype import dtypes
 from ..errors import OptError
-from ..kernel import AxisKind, Kernel, reads_its_place
+from ..kernel import EFFECTS, AxisKind, Kernel, reads_its_place
 from ..rewrite import rewrite
 from ..uop import Ops, UOp, toposort
 from .base import Opt
@@ -38,17 +39,17 @@ class CacheRead(Opt):
     if kernel.of_kind(AxisKind.TILE): raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
-    gates = [c for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE) for c in u.src[2 if u.op is Ops.LOAD else 3:]]
+    gates = [gate_of(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
     indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
     copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
-    def staged(old: UOp, new: UOp) -> UOp | None:
+    def copy(old: UOp, new: UOp) -> UOp | None:
       if old.src[0].arg[0] != self.param or along not in old.ranges: return None
       axes = sorted((here[r] for r in old.ranges if r in here), key=lambda a: (LAYOUT[a.kind], kernel.axes.index(a)))
       if not axes: raise OptError(f"{self}: a program reads one element of {what}, there is nothing to copy first")
       if old in indexed: raise OptError(f"{self}: {what} says where to read or write, and is read where that is done")
       if old in copied: raise OptError(f"{self}: {what} is copied to local memory already")
       return UOp(Ops.CACHE_READ, new.dtype, (new,), tuple([a.id for a in axes]))
-    body = rewrite(kernel.body, {Ops.LOAD: staged})
+    body = rewrite(kernel.body, {Ops.LOAD: copy})
     if body == kernel.body: raise OptError(f"{self}: no read of {what} goes along a{self.axis}")
     return kernel.with_(body=body)
 
@@ -80,16 +81,9 @@ class TensorDescriptor(Opt):
     return tuple([TensorDescriptor(p.slot) for p in kernel.params])
 
   def change(self, kernel: Kernel) -> Kernel:
-    def ours(u: UOp) -> bool:
-      return (
-        u.op in (Ops.LOAD, Ops.STORE)
-        and u.src[0].op is Ops.DEFINE_GLOBAL
-        and u.src[0].arg[0] == self.param
-        and not isinstance(u.arg, tuple)
-      )
-
-    if not any(map(ours, kernel.nodes)):
+    def is_plain(u: UOp) -> bool:
+      return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
+    if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-
-    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if ours(old) else None
+    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
     return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))

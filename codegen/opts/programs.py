@@ -100,7 +100,7 @@ class Warps(Told):
 
 
 class Stages(Told):
-  """Loops are made pipelines of ``n`` stages: what later turns read is on its way while this one computes."""
+  """Loops are made pipelines of ``n`` stages: what later iterations read is on its way while this one computes."""
   tried = (2, 3, 4, 5)
 
   @classmethod
