@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Iterable
 
@@ -40,9 +40,9 @@ class MemoryAccess:
 class Profile:
   """A kernel as the cost model sees it. ``work``: the cost of what depends on the same axes; ``reduces``: (axes of the operand,
   bound axes)."""
-  accesses: list[MemoryAccess] = field(default_factory=list)
-  work: dict[frozenset[int], float] = field(default_factory=dict)
-  reduces: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)
+  accesses: list[MemoryAccess]
+  work: dict[frozenset[int], float]
+  reduces: list[tuple[frozenset[int], frozenset[int]]]
 
 
 def gate_of(u: UOp) -> UOp:
@@ -73,7 +73,7 @@ def ids_of(u: UOp) -> frozenset[int]:
 
 def profile(kernel: Kernel) -> Profile:
   """Collect accesses, arithmetic and reductions."""
-  out = Profile()
+  out = Profile([], {}, [])
   params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}

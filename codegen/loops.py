@@ -11,6 +11,7 @@ import itertools
 from typing import Sequence, Union
 
 from . import index as ix
+from .costs import ids_of
 from .dtype import dtypes
 from .errors import OptError
 from .functions import identity
@@ -104,7 +105,7 @@ class LoopNest:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
     env: Env = {}
     outer: Loops = NONE
-    ranges = {r.arg[0] for r in u.ranges}
+    ranges = ids_of(u)
     for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
       if a.id in ranges:
         env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer)
@@ -156,7 +157,7 @@ class LoopNest:
 
   def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:
     """A block reduced over TILE axes; those that the value does not vary along only say how often it counts."""
-    there = {r.arg[0] for r in value.ranges}
+    there = ids_of(value)
     over = tuple(i for i in tiles if i in there)
     if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
     return self._track(repeated(fn, value, prod(self.axes[i].size for i in tiles if i not in there)))

@@ -13,7 +13,7 @@ from typing import Callable, Iterable, Sequence, Union
 
 from . import index as ix
 from .config import config
-from .costs import gate_of
+from .costs import gate_of, ids_of
 from .dtype import DType, dtypes
 from .errors import OptError
 from .functions import identity
@@ -194,7 +194,7 @@ class _Statements:
   def part(self, root: UOp) -> Part:
     """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
     nodes = toposort((root,))
-    ids = {r.arg[0] for r in root.ranges}.union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
+    ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
     axes = tuple(
       a if self.keeps_blocks or a.kind in COPIED else Axis(i, a.size, AxisKind.LOOP) for i, a in self.axes.items() if i in ids
     )

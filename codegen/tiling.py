@@ -90,8 +90,6 @@ def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
 def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
   """The last of ``axes`` as blocks, as far as ``room`` elements go; gives the room that is left."""
   for a in reversed(list(axes)):
-    if room <= 1: break
-    if a.size == 1: continue
     kernel = tile_axis(kernel, a, room)
     room //= min(room, 1 << (a.size - 1).bit_length())
   return kernel, room

@@ -65,7 +65,7 @@ class NonTemporal(Opt):
     if not kernel.plain or not stored: raise OptError(f"{self}: the kernel has no STORE to data{self.param} that needs no order")
     if any(map(reads_its_place, stored)):
       raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
-    return kernel.with_(body=tuple([s.replace(s.src, arg="nt") if s.src[0].arg[0] == self.param else s for s in kernel.body]))
+    return kernel.with_(body=tuple([s.replace(s.src, arg="nt") if s in stored else s for s in kernel.body]))
 
 
 @dataclass(frozen=True)
