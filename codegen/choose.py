@@ -40,7 +40,8 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
 
 
 def whole_axis(kernel: Kernel) -> Kernel:
-  """For an evaluator with arrays: an axis that is contiguous wherever it is seen, as one vector."""
+  """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
+  a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
   accesses = profile(kernel).accesses
   fits = [
     a

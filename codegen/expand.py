@@ -48,7 +48,7 @@ class Expander:
     return list(itertools.product(*[[(a.rng, ix.const(n)) for n in range(a.size)] for a in over]))
 
   def scalar(self, *us: UOp) -> bool:
-    """Whether none of the nodes varies along the lane axis."""
+    """Whether no node varies along the lane axis."""
     return not any(self.lane in u.ranges for u in us)
 
   # ---- values

@@ -63,7 +63,7 @@ def optimize(kernel: Kernel, target: Target) -> Kernel:
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
-  """For GPUs: neighbouring elements of the output by neighbouring work-items of a group."""
+  """For GPUs, neighbouring elements of the output by neighbouring work-items: a0:1024 GRID -> a0:4 GRID, a1:256 LOCAL."""
   stores = [x for x in profile(kernel).accesses if x.write]
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
   if not grid: return kernel
@@ -76,7 +76,7 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
 
 
 def stream(kernel: Kernel, target: Target) -> Kernel:
-  """Stores of large outputs go past the cache: what they would push out is worth more."""
+  """Stores of large outputs are nontemporal (past the cache): what they would evict is worth more."""
   for p in kernel.params:
     if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream:
       kernel = NonTemporal(p.slot).apply(kernel)
@@ -84,7 +84,7 @@ def stream(kernel: Kernel, target: Target) -> Kernel:
 
 
 class Search:
-  """Tries lane axes and register copies and keeps the cheapest by :meth:`cost`."""
+  """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`."""
 
   def __init__(self, kernel: Kernel, target: Target):
     self.kernel, self.target = kernel, target
@@ -212,7 +212,7 @@ class Search:
 
 
 def spread(kernel: Kernel, target: Target) -> Kernel:
-  """Give each program enough to do: inner GRID axes become loops until a program is worth starting."""
+  """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
   if (panels := copy_for_rows(kernel, target)) is not None: return panels
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.size for a in grid)

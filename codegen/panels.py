@@ -45,7 +45,10 @@ def panels(kernel: Kernel, target: Target, limits: Limits) -> Iterator[tuple[Mem
 
 
 def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
-  """The kernel of one statement with a panel, if the bytes that are ``left`` of the program's local memory are enough."""
+  """The kernel of one statement with a panel: x[a0, a1] * y[a1, a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2]).
+
+  Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
+  """
   for x, size in panels(kernel, target, STATEMENT):
     if x.gated or size > left[0]: continue
     left[0] -= size

@@ -42,21 +42,21 @@ def in_order(nest: LoopNest) -> UOpList:
     p = parent[l] = innermost(outer[l])
     if p is not None: outer[p] |= outer[l] - {p}
 
-  # the way to each node: the loops that it stands in, outermost first, and itself
-  way: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
-  for l in loops: way[l] = (*way[parent[l]], l)
+  # the path to each node: the loops that it stands in, outermost first, and itself
+  path: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
+  for l in loops: path[l] = (*path[parent[l]], l)
   members: dict[UOp | None, list[UOp]] = {l: [] for l in (None, *loops)}
   for u in nodes:
     block = parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u])
     members[block].append(u)
-    way[u] = (*way[block], u)
+    path[u] = (*path[block], u)
 
-  # a node waits for its sources; where their ways part, a loop stands for all that is in it
+  # a node waits for its sources; where their paths part, a loop stands for all that is in it
   waits: dict[UOp, set[UOp]] = {u: set() for u in nodes}
   users: dict[UOp, list[UOp]] = {u: [] for u in nodes}
   for u in nodes:
     for s in (*u.src, *nest.after.get(u, ())):
-      first, then = next(((x, y) for x, y in zip(way[s], way[u]) if x is not y), (u, u))
+      first, then = next(((x, y) for x, y in zip(path[s], path[u]) if x is not y), (u, u))
       if first is not then and first not in waits[then]:
         waits[then].add(first)
         users[first].append(then)
@@ -79,20 +79,21 @@ def in_order(nest: LoopNest) -> UOpList:
         waits[v].discard(u)
         if not waits[v]: heapq.heappush(heap, priority(v))
   emit(None)
+  assert len(out) == len(nodes) + len(loops), "nodes wait for each other"
   return out
 
 
 @dataclass
 class Block:
   """What stands in a loop or a branch, while it is open."""
-  opener: UOp | None = None                             # LOOP, WHILE or IF; None at the top
+  opener: UOp | None = None                                 # LOOP, WHILE or IF; None at the top
   nodes: list[Union[UOp, Block]] = field(default_factory=list)
-  again: dict[UOp, UOp] = field(default_factory=dict)   # a node as it would be interned -> the one that stands here
-  inner: int = 0                                        # where the last block inside begins, before which hoisted nodes go
+  available: dict[UOp, UOp] = field(default_factory=dict)   # a node as it would be interned -> the one that stands here
+  inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
 
 class Writer:
-  """A linear program while it is written: a tree of blocks, each with what stands in it and what can be used again there."""
+  """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
 
   def __init__(self, parts: Parts, private: int) -> None:
     self.private = private                               # bytes from which on a variable is local memory
@@ -101,24 +102,24 @@ class Writer:
     self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
     self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP
     self.blocks = [Block()]                              # the open ones
-    self.home: dict[UOp, int] = {}                       # every node that stands somewhere -> how many blocks are round it
+    self.depths: dict[UOp, int] = {}                     # every node that stands in the list -> how many blocks it is in
 
   @property
   def depth(self) -> int: return len(self.blocks) - 1
 
   def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
-    """A node without effect: the one that stands in an open block, or a new one, with ``hoist`` as far out as its sources
-    allow."""
+    """A node without effect: a common subexpression that stands in an open block, or a new node, with ``hoist`` as far out as its
+    sources allow."""
     like = UOp(u.op, u.dtype, src, u.arg)
     for block in reversed(self.blocks):
-      if like in block.again: return block.again[like]
-    new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.home else like
-    depth = max((self.home[s] for s in src), default=0) if hoist else self.depth
-    self.blocks[depth].again[like] = new
+      if like in block.available: return block.available[like]
+    new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
+    depth = max((self.depths[s] for s in src), default=0) if hoist else self.depth
+    self.blocks[depth].available[like] = new
     return self._place(new, depth)
 
   def unique(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """A node that stands here and is no other's equal."""
+    """A unique node (not interned), which stands here."""
     return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
@@ -127,7 +128,7 @@ class Writer:
     else:
       block.nodes.insert(block.inner, new)
       block.inner += 1
-    self.home[new] = self.home[new.src[0]] if new.op is Ops.PHI else depth
+    self.depths[new] = self.depths[new.src[0]] if new.op is Ops.PHI else depth
     return new
 
   def part(self, part: Part) -> UOp | None:
@@ -190,14 +191,14 @@ class Writer:
     block = Block(opener)
     self.blocks[-1].nodes += [u, block]
     self.blocks.append(block)
-    self.home[u] = self.depth
+    self.depths[u] = self.depth
     return u
 
   def close(self, end: UOp) -> None:
     """``end`` ends what is open."""
     self.blocks.pop()
     self.blocks[-1].nodes.append(end)
-    self.home[end] = self.depth
+    self.depths[end] = self.depth
 
   def list(self) -> UOpList:
     """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands

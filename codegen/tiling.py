@@ -55,7 +55,8 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int,
 
 
 def grouped(kernel: Kernel, target: Target) -> Kernel:
-  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``target.group`` blocks of rows high.
+  """Programs of a product in groups of ``target.group`` blocks of rows, which the last GRID axis goes through:
+  a0:64 GRID, a1:32 GRID -> a0:8 GRID, a1:32 GRID, a2:8 GRID.
 
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
@@ -83,7 +84,8 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
-  """``axis`` in blocks of at most ``size``, a power of two: whole, or padded to a multiple and split."""
+  """``axis`` in blocks of at most ``size``, a power of two: a0:100 GRID by 64 -> a0:2 GRID, a1:64 TILE; a shorter axis is one
+  block."""
   return Block(axis.id, min(size, axis.size)).apply(kernel) if axis.size > 1 < size else kernel
 
 
