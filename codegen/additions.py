@@ -20,9 +20,10 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
   An axis that no useful number divides is padded first.
   """
-  while (
-    long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)
-  ) is not None:
+  def too_long() -> int | None:
+    sums = filter(is_float_sum, kernel.reduces)
+    return next((i for u in sums for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)
+  while (long := too_long()) is not None:
     size = kernel.axis(long).size
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
     if size % inner: kernel = Pad(long, inner).apply(kernel)
@@ -40,9 +41,6 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
 
 def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
-
-
-def float_sums(kernel: Kernel) -> list[UOp]: return [u for u in kernel.reduces if is_float_sum(u)]
 
 
 def sequential(kernel: Kernel, u: UOp) -> list[int]:

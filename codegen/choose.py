@@ -6,7 +6,7 @@ from dataclasses import replace
 from .axes import merge_axes, split_axes
 from .config import config
 from .costs import profile
-from .kernel import AxisKind, Kernel
+from .kernel import Axis, AxisKind, Kernel
 from .optimize import Search, optimize
 from .opts import Vectorize
 from .panels import copy_once
@@ -18,9 +18,8 @@ from .uop import Ops
 
 def choose(parts: Parts, target: Target | None) -> Parts:
   """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
-  if config.noopt or target is None: return parts
-  if parts.kernel.plain: return Parts.of(optimize(parts.kernel, target))
-  return choose_statements(parts, target)
+  if not parts.kernel.plain: return choose_statements(parts, target)
+  return parts if config.noopt or target is None else Parts.of(optimize(parts.kernel, target))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
@@ -43,10 +42,6 @@ def whole_axis(kernel: Kernel) -> Kernel:
   """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
   a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
   accesses = profile(kernel).accesses
-  fits = [
-    a
-    for a in kernel.axes
-    if a.id not in kernel.bound and 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
-  ]
-  best = max(fits, key=lambda a: a.size, default=None)
+  def fits(a: Axis) -> bool: return 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
+  best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.size, default=None)
   return kernel if best is None else Vectorize(best.id).apply(kernel)

@@ -68,7 +68,7 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
-  amount = max(d for d in range(1, min(axis.size, target.work_items) + 1) if axis.size % d == 0)
+  amount = max(d for d in range(1, target.work_items + 1) if axis.size % d == 0)
   if amount < SHORT <= axis.size:
     amount = PADDED
     kernel = Pad(axis.id, amount).apply(kernel)
@@ -93,7 +93,6 @@ class Search:
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
-    self.in_place = kernel.in_place
 
   def best(self) -> list[Opt]:
     """The cheapest choice as Opts."""
@@ -113,7 +112,7 @@ class Search:
     for a, n in self.sizes.items():
       if a in self.kernel.sequential: continue
       for w in (2 * full, full, full // 2):
-        if 1 < w <= WIDEST and (n % w == 0 or (n > w and w == full and not self.in_place)): yield a, w
+        if 1 < w <= WIDEST and (n % w == 0 or (n > w and w == full and not self.kernel.in_place)): yield a, w
 
   def unrolls(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""

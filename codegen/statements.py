@@ -211,8 +211,9 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
     for t, k in terms: greatest = ix.add(greatest, ix.const(max(k, 0) * ix.vmax(t)) if t.op is Ops.RANGE else ix.mul(t, k))
-    if not any(x.op is Ops.LOAD for x in greatest.toposort()): out[c] = ix.lt(greatest, 0)
-  return {c: always for c, always in out.items() if always is not ix.FALSE}
+    always = ix.lt(greatest, 0)
+    if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
+  return out
 
 
 def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort((u,)))

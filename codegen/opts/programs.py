@@ -47,7 +47,7 @@ class Swizzle(Sized):
 
 @dataclass(frozen=True)
 class Persistent(Opt):
-  """``a0:64 GRID, a1:32 GRID`` with 132 programs → ``a0:2048 LOOP/132``: so many programs stay, each doing every 132nd part of
+  """``a0:64 GRID, a1:32 GRID`` with 132 programs → ``a0:2048 LOOP/132``: so many programs run, each doing every 132nd part of
   the work."""
   programs: int
   blocks = True
