@@ -30,7 +30,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel
-    if kernel.body[0].op is not Ops.STORE or not kernel.axes or any(a.kind in COPIED for a in kernel.axes): return part
+    if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
     if not chooses(target): return replace(part, kernel=whole_axis(kernel))
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)

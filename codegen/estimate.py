@@ -11,7 +11,8 @@ STAGES = 3             # of a pipeline, all in shared memory at once
 def estimate(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
   memory."""
-  sizes, tiles = ({a.rng: a.size for a in axes} for axes in (kernel.axes, kernel.of_kind(AxisKind.TILE)))
+  sizes = {a.rng: a.size for a in kernel.axes}
+  tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
   spread = {a.rng: a.size for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
   programs = prod(spread.values())
   rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
@@ -23,7 +24,7 @@ def estimate(kernel: Kernel, target: Target) -> float:
       traffic += moved * programs
       if u.op is Ops.LOAD and rounds > 1: read += moved / rounds
     if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
-      live = max(live, prod(tiles.get(r, 1) for r in u.ranges) * 4.0)
+      live = max(live, prod(sizes[r] for r in u.ranges & tiles) * 4.0)
   waves = -(-programs // cores) * cores / max(programs, 1)
   crowded = max(1.0, STAGES * read / target.local_memory) if target.blocks and target.local_memory else 1.0
   iterations = programs * rounds / cores * target.iteration if target.blocks else 0.0
