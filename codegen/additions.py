@@ -20,31 +20,27 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
   An axis that no useful number divides is padded first.
   """
-  while (
-    long := next((i for u in float_sums(kernel) for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)
-  ) is not None:
+  def too_long() -> int | None:
+    sums = filter(is_float_sum, kernel.reduces)
+    return next((i for u in sums for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)
+  while (long := too_long()) is not None:
     size = kernel.axis(long).size
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
-    if size % inner:
-      kernel = Pad(long, inner).apply(kernel)
+    if size % inner: kernel = Pad(long, inner).apply(kernel)
     kernel = Split(long, inner).apply(kernel)
 
   def nested(old: UOp, u: UOp) -> UOp:
     groups = together(kernel, old) if is_float_sum(old) else []
     if len(groups) < 2: return u
-    parallel = [i for i in u.arg[1] if i not in sequential(kernel, old)]
+    later = [i for ids in groups[1:] for i in ids]
     total = u.src[0]
-    for n, ids in enumerate(groups):
-      if n == 0: ids = sorted((*ids, *parallel), key=u.arg[1].index)
+    for ids in ([i for i in u.arg[1] if i not in later], *groups[1:]):
       total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
     return total
   return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))
 
 
 def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
-
-
-def float_sums(kernel: Kernel) -> list[UOp]: return [u for u in kernel.reduces if is_float_sum(u)]
 
 
 def sequential(kernel: Kernel, u: UOp) -> list[int]:

@@ -1,12 +1,15 @@
 """What the optimiser looks at: how each memory access moves along each axis, and what the arithmetic depends on."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Iterable
 
 from . import index as ix
 from .functions import FUNCTIONS
 from .kernel import Kernel
-from .uop import BinaryOps, Ops, UOp
+from .uop import BinaryOps, Ops, UOp, toposort
 from .view import strides_of
 
 
@@ -18,29 +21,39 @@ class MemoryAccess:
   axes: frozenset[int]
   gated: bool
   write: bool
+  slot: int       # of the param; of a variable negative
   itemsize: int
 
-
-@dataclass
-class Work:
-  """Arithmetic that depends on the same axes."""
-  axes: frozenset[int]
-  cost: float
+  @cached_property
+  def overlaps(self) -> bool:
+    """Whether different axis values reach the same element (a window): a copy in order of the axes would hold it many times."""
+    sizes = dict(r.arg for r in self.node.ranges)
+    if None in self.steps.values(): return True
+    reach = 1
+    for step, size in sorted((abs(s), sizes[a]) for a, s in self.steps.items() if s):
+      if step < reach: return True
+      reach = step * size
+    return False
 
 
 @dataclass
 class Profile:
-  """A kernel as the cost model sees it."""
-  accesses: list[MemoryAccess] = field(default_factory=list)
-  work: list[Work] = field(default_factory=list)
-  reduces: list[tuple[frozenset[int], frozenset[int]]] = field(default_factory=list)  # (axes of the operand, bound axes)
+  """A kernel as the cost model sees it. ``work``: the cost of what depends on the same axes; ``reduces``: (axes of the operand,
+  bound axes)."""
+  accesses: list[MemoryAccess]
+  work: dict[frozenset[int], float]
+  reduces: list[tuple[frozenset[int], frozenset[int]]]
 
 
-def flat_index(kernel: Kernel, u: UOp) -> UOp:
-  """The one-dimensional index of a LOAD or STORE."""
-  shape = next(p.shape for p in kernel.params if p.uop is u.src[0])
+def gate_of(u: UOp) -> UOp:
+  """The condition under which a LOAD, STORE or ATOMIC is done; TRUE where it has none."""
+  return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
+
+
+def flat_index(shape: tuple[int, ...], index: Iterable[UOp]) -> UOp:
+  """The one row-major index of an element from one a dimension."""
   out = ix.const(0)
-  for i, s in zip(u.src[1].src, strides_of(shape)): out = ix.add(out, ix.mul(i, s))
+  for i, stride in zip(index, strides_of(shape)): out = ix.add(out, ix.mul(i, stride))
   return out
 
 
@@ -49,43 +62,33 @@ def steps_of(flat: UOp) -> dict[int, int | None]:
   steps: dict[int, int | None] = {}
   for atom, k in ix.linear(flat)[0]:
     if atom.op is Ops.RANGE: steps[atom.arg[0]] = k if atom.arg[0] not in steps else None
-    else:
-      for r in atom.ranges: steps[r.arg[0]] = None
+    else: steps.update(dict.fromkeys(ids_of(atom)))
   return steps
+
+
+def ids_of(u: UOp) -> frozenset[int]:
+  """The axes that a node depends on."""
+  return frozenset([r.arg[0] for r in u.ranges])
 
 
 def profile(kernel: Kernel) -> Profile:
   """Collect accesses, arithmetic and reductions."""
-  out = Profile()
-  work: dict[frozenset[int], float] = {}
-  users: dict[UOp, int] = {}
+  out = Profile([], {}, [])
+  params = {p.uop: p for p in kernel.params}
+  uses = Counter([s for u in kernel.nodes for s in u.src])
+  summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
+  in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
-    for s in u.src: users[s] = users.get(s, 0) + 1
-  in_index: set[UOp] = set()
-  for u in kernel.nodes:
-    if u.op is Ops.INDEX: in_index.update(n for s in u.src for n in s.toposort())
-  for u in kernel.nodes:
-    ids = frozenset(r.arg[0] for r in u.ranges)
+    ids = ids_of(u)
     if u.op in (Ops.LOAD, Ops.STORE):
-      gate = u.src[2:3] if u.op is Ops.LOAD else u.src[3:4]
-      out.accesses.append(
-        MemoryAccess(
-          u,
-          steps_of(flat_index(kernel, u)),
-          ids if u.op is Ops.LOAD else frozenset(r.arg[0] for r in u.ranges),
-          bool(gate),
-          u.op is Ops.STORE,
-          u.src[0].dtype.itemsize,
-        )
-      )
+      p, gated = params[u.src[0]], gate_of(u) is not ix.TRUE
+      steps = steps_of(flat_index(p.shape, u.src[1].src))
+      out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
     elif u.op is Ops.REDUCE:
-      operand = frozenset(r.arg[0] for r in u.src[0].ranges)
-      out.reduces.append((operand | frozenset(u.arg[1]), frozenset(u.arg[1])))
-      work[operand] = work.get(operand, 0) + FUNCTIONS[u.arg[0]].cost
+      bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
+      out.reduces.append((ids | bound, bound))
+      out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg[0]].cost
     elif u.op is Ops.ALU and u not in in_index:
-      fused = (
-        u.arg is BinaryOps.MUL and users.get(u) == 1 and any(r.src[0] is u for r in kernel.reduces if r.arg[0] is BinaryOps.ADD)
-      )
-      if not fused: work[ids] = work.get(ids, 0) + FUNCTIONS[u.arg].cost
-  out.work = [Work(a, c) for a, c in work.items()]
+      fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
+      if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
   return out

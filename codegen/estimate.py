@@ -12,20 +12,21 @@ def estimate(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
   memory."""
   sizes = {a.rng: a.size for a in kernel.axes}
-  grid = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.programs]
-  programs, spread = prod(a.size for a in grid), {a.rng for a in grid}
+  tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
+  spread = {a.rng: a.size for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
+  programs = prod(spread.values())
   rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
   cores = max(target.cores, 1)
-  traffic = live = staged = 0.0
+  traffic = live = read = 0.0
   for u in kernel.nodes:
     if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
-      own = prod(sizes.get(r, 1) for r in u.src[1].ranges if r not in spread)
-      traffic += own * programs * u.dtype.itemsize
-      if u.op is Ops.LOAD and rounds > 1: staged += own / rounds * u.dtype.itemsize
+      moved = prod(sizes.get(r, 1) for r in u.src[1].ranges if r not in spread) * u.dtype.itemsize   # by one program
+      traffic += moved * programs
+      if u.op is Ops.LOAD and rounds > 1: read += moved / rounds
     if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
-      live = max(live, prod(sizes[r] for r in u.ranges if r in sizes and kernel.axis(r.arg[0]).kind is AxisKind.TILE) * 4.0)
+      live = max(live, prod(sizes[r] for r in u.ranges & tiles) * 4.0)
   waves = -(-programs // cores) * cores / max(programs, 1)
-  crowded = max(1.0, STAGES * staged / target.local_memory) if target.blocks and target.local_memory else 1.0
+  crowded = max(1.0, STAGES * read / target.local_memory) if target.blocks and target.local_memory else 1.0
   iterations = programs * rounds / cores * target.iteration if target.blocks else 0.0
   crowded *= crowded * max(1.0, live / target.accumulators)
   return (traffic / target.bandwidth + iterations) * waves * crowded + programs * target.start_bytes / target.bandwidth

@@ -102,7 +102,7 @@ def walk(body: Iterable[UOp], around: Around = ()) -> Iterator[tuple[UOp, Around
 
 
 def is_variable(buffer: UOp) -> bool:
-  """Whether a buffer of the index form is a variable (a staged array has a number of elements, not a shape)."""
+  """Whether a buffer of the index form is a variable (the array of a CACHE_READ has a number of elements, not a shape)."""
   return buffer.op is Ops.DEFINE_LOCAL and isinstance(buffer.arg[1], tuple)
 
 

@@ -34,9 +34,8 @@ class Linearizer:
 
   def _last(self, axis: int | None) -> int:
     if axis is not None: return axis
-    if not self.kernel.axes: raise OptError("the kernel has no axis left to work on")
-    loops = [a for a in self.kernel.axes if a.kind in (AxisKind.LOOP, AxisKind.GRID)]
-    if not loops: raise OptError("every axis of the kernel is expanded already")
+    loops = self.kernel.of_kind(AxisKind.LOOP, AxisKind.GRID)
+    if not loops: raise OptError(f"the kernel has no LOOP or GRID axis left to work on: {', '.join(map(str, self.kernel.axes))}")
     return loops[-1].id
 
   def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:

@@ -7,18 +7,21 @@ Nothing has an order yet: a node knows in which loops it stands, and what its va
 """
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Sequence, Union
 
 from . import index as ix
+from .costs import ids_of
 from .dtype import dtypes
 from .errors import OptError
 from .functions import identity
-from .kernel import EFFECTS, AxisKind, Kernel
+from .kernel import EFFECTS, Axis, AxisKind, Kernel
 from .uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 
 Loops = frozenset[UOp]
 NONE: Loops = frozenset()
-Env = dict[int, UOp]   # axis -> what stands for it: a LOOP
+Env = dict[int, UOp]      # axis -> its LOOP
+Phase = Union[int, UOp]   # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
 
 
 def positions(kernel: Kernel) -> dict[int, UOp]:
@@ -27,15 +30,8 @@ def positions(kernel: Kernel) -> dict[int, UOp]:
   for kind, letter in ((AxisKind.GRID, "g"), (AxisKind.LOCAL, "l")):
     axes = kernel.of_kind(kind)[::-1]
     for d, a in enumerate(axes[:2]): out[a.id] = UOp(Ops.SPECIAL, dtypes.index, (), (letter, d, a.size))
-    rest = axes[2:]
-    total = 1
-    for a in rest: total *= a.size
-    if rest:
-      at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, total))
-      for a in rest[:-1]:
-        out[a.id] = ix.mod(at, a.size)
-        at = ix.fdiv(at, a.size)
-      out[rest[-1].id] = at
+    at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, prod(a.size for a in axes[2:])))
+    for a in axes[2:]: out[a.id], at = ix.mod(at, a.size), ix.fdiv(at, a.size)
   return out
 
 
@@ -45,51 +41,75 @@ class LoopNest:
 
   def __init__(self, kernel: Kernel, roots: tuple[UOp, ...]):
     self.kernel = kernel
-    self.size = {a.id: a.size for a in kernel.axes}
-    self.programs = {a.id: a.programs for a in kernel.axes}
-    self.order: dict[UOp, tuple[int, int, int]] = {}                 # loop -> place in the nesting
-    self.loops: dict[tuple[Any, ...], UOp] = {}                 # (axis, phase, surrounding loops) -> LOOP
+    self.axes = {a.id: a for a in kernel.axes}
+    self.order: dict[UOp, tuple[int, int, int]] = {}            # loop -> place in the nesting
+    self.loops: dict[tuple[int, Phase, Loops], UOp] = {}        # (axis, phase, surrounding loops) -> LOOP
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
-    self.outside: dict[UOp, Loops] = {}                         # the loops that its value varies with, seen from its users
+    self.varies: dict[UOp, Loops] = {}                          # the loops that its value varies with
     self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
     self.step: dict[UOp, int] = {}                              # the copy of a reduced axis that a node first serves
     self.phase: dict[UOp, int] = {}
-    for u in toposort(roots):
-      below = max((self.phase[s] for s in u.src), default=0)
-      self.phase[u] = below + (u.op is Ops.REDUCE)
+    for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
     self.special = positions(kernel)
+    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.size > 1]
+    self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
     self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
     self.final = 1 + max(self.phase[s] for s in roots)
     self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, {}) for s in roots]
 
   # ---- axes
 
-  def loop(self, axis: int, phase: int | UOp, around: Loops) -> UOp:
-    """The loop over an axis in a phase (or, for a staged array, the one that fills it)."""
-    key = (axis, phase, around)
+  def loop(self, id: int, phase: Phase, outer: Loops, items: Axis | None = None) -> UOp:
+    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops. The
+    work-items of ``items`` share its values."""
+    key = (id, phase, outer)
     found = self.loops.get(key)
     if found is None:
-      n = self.programs[axis]
-      end = ix.const(self.size[axis])
-      bounds = (UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, n)), end, ix.const(n)) if n else (ix.const(0), end)
-      for b in bounds: self._track(b)
-      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if n else None)
-      self.inside[found] = self.outside[found] = around | {found}
+      axis = self.axes[id]
+      start, step = ix.const(0), axis.programs
+      if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
+      elif items is not None: start, step = self.special[items.id], items.size
+      bounds = tuple(map(self._track, (start, ix.const(axis.size), *[ix.const(step)] * (step > 0))))
+      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
+      self.inside[found] = self.varies[found] = outer | {found}
       # surrounding loops come first
-      self.order[found] = (len(around), -1 if isinstance(phase, UOp) else phase, [a.id for a in self.kernel.axes].index(axis))
+      self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
     return found
+
+  def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
+    """The loops that the sources of a node stand in: the LOOP of each axis, those of its own, and the ones around these.
+
+    Of a REDUCE, loops over the axes that it binds (TILE axes have none); of a CACHE_READ, those that fill its array.
+    """
+    axes: tuple[int, ...]
+    phase: Phase
+    if u.op is Ops.REDUCE:
+      axes, phase, ranges = tuple([i for i in u.arg[1] if not self.is_tile(i)]), self.phase[u], u.ranges
+    elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], NONE.union(*(f.ranges for f in u.src[2:]))
+    else: return env, [], NONE
+    outer = NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
+    inner, loops = dict(env), list[UOp]()
+    items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
+    for i, a in itertools.zip_longest(axes, items[:len(axes)]):
+      inner[i] = self.loop(i, phase, outer.union(loops), a)
+      loops.append(inner[i])
+    return inner, loops, outer
+
+  def is_tile(self, id: int) -> bool:
+    """Whether all values of an axis are taken at once, as a block."""
+    return self.axes[id].kind is AxisKind.TILE
 
   # ---- nodes
 
   def lower_store(self, u: UOp) -> UOp:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
     env: Env = {}
-    around: Loops = NONE
-    ranges = {r.arg[0] for r in u.ranges}
+    outer: Loops = NONE
+    ranges = ids_of(u)
     for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
       if a.id in ranges:
-        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, around)
-        around |= {env[a.id]}
+        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer)
+        outer |= {env[a.id]}
     return self.lower(u, env)
 
   def lower(self, root: UOp, env: Env) -> UOp:
@@ -103,87 +123,83 @@ class LoopNest:
       if k in self.memo:
         stack.pop()
         continue
-      within = self.nest(u, e)[0] if u.op is Ops.REDUCE else e
-      missing = [(s, within) for s in u.src if key(s, within) not in self.memo] if u.op is not Ops.STAGE else []
-      if missing: stack.extend(missing)
-      elif u.op in (Ops.REDUCE, Ops.STAGE): self.memo[k] = (self.reduce if u.op is Ops.REDUCE else self.stage)(u, e)
-      else: self.memo[k] = self.node(u, tuple([self.memo[key(s, e)] for s in u.src]), e)
+      inner, loops, outer = self.nest(u, e)
+      position = 1 if u.op is Ops.CACHE_READ else 0   # the first source: where to read, which the loops do not go through
+      at = [*((s, e) for s in u.src[:position]), *((s, inner) for s in u.src[position:])]
+      missing = [x for x in at if key(*x) not in self.memo]
+      if missing:
+        stack.extend(missing)
+        continue
+      src = tuple([self.memo[key(*x)] for x in at])
+      if u.op is Ops.REDUCE: self.memo[k] = self.reduce(u, src, loops, outer)
+      elif u.op is Ops.CACHE_READ: self.memo[k] = self.cache_read(u, src, outer)
+      else: self.memo[k] = self.node(u, src, e)
     return self.memo[key(root, env)]
 
   def node(self, u: UOp, src: tuple[UOp, ...], env: Env) -> UOp:
+    """A node without loops of its own."""
     if u.op is Ops.RANGE:
       i = u.arg[0]
       if i in env: return env[i]
       if i in self.special: return self._track(self.special[i])
-      if self.kernel.axis(i).kind is AxisKind.TILE: return self._track(u)   # all at once: the node stands for a block
-      raise OptError(f"axis a{i} has kind {self.kernel.axis(i).kind}, which this target does not take")
+      if self.is_tile(i): return self._track(u)   # the node stands for a block
+      raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
     new = u.replace(src)
     folded = ix.fold(new) if src != u.src else None
     return self._track(folded or new)
 
   def _track(self, u: UOp) -> UOp:
-    if u not in self.outside:
-      for n in toposort((u,), stop=self.outside.__contains__):
-        if n not in self.outside: self.inside[n] = self.outside[n] = NONE.union(*(self.outside[s] for s in n.src))
+    """Note the loops of a node: those that its sources vary with."""
+    if u in self.varies: return u
+    for n in toposort((u,), stop=self.varies.__contains__):
+      if n not in self.varies: self.inside[n] = self.varies[n] = NONE.union(*(self.varies[s] for s in n.src))
     return u
 
-  def over_tiles(self, fn: BinaryOps, value: UOp, tiles: tuple[int, ...]) -> UOp:
+  def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:
     """A block reduced over TILE axes; those that the value does not vary along only say how often it counts."""
-    there = {r.arg[0] for r in value.ranges}
+    there = ids_of(value)
     over = tuple(i for i in tiles if i in there)
     if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
-    return repeated(fn, value, prod(self.kernel.axis(i).size for i in tiles if i not in there))
+    return self._track(repeated(fn, value, prod(self.axes[i].size for i in tiles if i not in there)))
 
-  def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
-    """Around the value of a REDUCE: its axes, its own loops, and the loops around those."""
-    outer = {r.arg[0] for r in u.ranges if r.arg[0] in env}
-    around: Loops = NONE.union(*(self.outside[env[i]] for i in outer))
-    inner, nest = dict(env), list[UOp]()
-    for i in u.arg[1]:
-      if self.kernel.axis(i).kind is AxisKind.TILE: continue
-      inner[i] = self.loop(i, self.phase[u], around.union(nest))
-      nest.append(inner[i])
-    return inner, nest, around
-
-  def reduce(self, u: UOp, env: Env) -> UOp:
+  def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
     """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
     fn, bound = u.arg
-    tiles = tuple(i for i in bound if self.kernel.axis(i).kind is AxisKind.TILE)
-    inner, nest, around = self.nest(u, env)
-    parts = [self.lower(s, inner) for s in u.src]
-    if tiles: parts = [self._track(self.over_tiles(fn, p, tiles)) for p in parts]
-    if not nest:
+    if tiles := [i for i in bound if self.is_tile(i)]: parts = [self.over_tiles(fn, p, tiles) for p in parts]
+    if not loops:
       whole = parts[0]
       for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))
       return whole
     acc = UOp.unique(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
-    self.inside[acc] = around
-    self.outside[acc] = around.union(nest)
+    self.inside[acc], self.varies[acc] = outer, outer.union(loops)
     total = acc
     for j, p in enumerate(parts):
       total = UOp.alu(fn, p, acc, dtype=u.dtype) if total is acc else UOp.alu(fn, total, p, dtype=u.dtype)
       # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
       for n in toposort((total,), stop=self.step.__contains__): self.step.setdefault(n, j)
-      self.inside[total] = self.outside[total] = self.outside[p] | self.outside[acc]
-    phi = UOp.unique(Ops.PHI, u.dtype, (acc, total, *nest))
-    self.inside[phi] = around.union(nest)
-    self.outside[phi] = around
+      self.inside[total] = self.varies[total] = self.varies[p] | self.varies[acc]
+    phi = UOp.unique(Ops.PHI, u.dtype, (acc, total, *loops))
+    self.inside[phi], self.varies[phi] = outer.union(loops), outer
     return phi
 
-  def stage(self, u: UOp, env: Env) -> UOp:
-    """for ..: local[..] = value; then reads of it"""
-    at, local, fills = u.src[0], u.src[1], u.src[2:]
-    own = {r.arg[0] for f in fills for r in f.ranges} - set(u.arg)
-    around: Loops = NONE.union(*(self.outside[env[i]] for i in own if i in env))
-    inner = dict(env)
-    nest: list[UOp] = []
-    for i in u.arg:
-      inner[i] = self.loop(i, local, around.union(nest))
-      nest.append(inner[i])
-    self._track(local)
-    filled = tuple(self.lower(f, inner) for f in fills)
-    where = self.lower(at, env)
-    out = UOp(Ops.LOAD, u.dtype, (local, where))
-    self.inside[out] = self.outside[out] = self.outside[where] | around
-    self.after[out] = filled
+  def cache_read(self, u: UOp, src: tuple[UOp, ...], outer: Loops) -> UOp:
+    """for ..: local[..] = value; then reads of it. Work-items wait for each other before the array is filled anew, and before it
+    is read."""
+    at, local, *fills = src
+    out = UOp(Ops.LOAD, u.dtype, (local, at))
+    self.inside[out] = self.varies[out] = self.varies[at] | outer
+    self.after[out] = (self.filled(tuple(fills), outer),) if self.locals else tuple(fills)
     return out
+
+  def filled(self, fills: tuple[UOp, ...], outer: Loops) -> UOp:
+    """The BARRIER behind the STOREs that fill an array. Another comes before them; all stand in the same loops, also what is the
+    same in each iteration."""
+    key = (fills, outer)
+    if key not in self.barriers:
+      before, behind = UOp.unique(Ops.BARRIER, dtypes.bool), UOp.unique(Ops.BARRIER, dtypes.bool)
+      self.inside[before] = self.inside[behind] = outer
+      stores = [UOp.unique(f.op, f.dtype, f.src, f.arg) for f in fills]
+      for f, s in zip(fills, stores): self.inside[s], self.after[s] = self.inside[f] | outer, (before,)
+      self.after[behind] = tuple(stores)
+      self.barriers[key] = behind
+    return self.barriers[key]

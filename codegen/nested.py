@@ -1,14 +1,17 @@
 """Nested values, gone through without recursion: what a program nests may be deeper than Python's stack."""
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
-def fold(root: Any, parts: Callable[[Any], Sequence[Any]], made: Callable[[Any, list[Any]], Any]) -> Any:
+def fold(root: T, parts: Callable[[T], Sequence[T]], made: Callable[[T, list[R]], R]) -> R:
   """What ``made`` gives for ``root``. It gets a value and what it gave for each of its ``parts``, from left to right, before the
   value itself."""
-  out: list[Any] = []
-  stack: list[tuple[Any, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
+  out: list[R] = []
+  stack: list[tuple[T, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
   while stack:
     value, n = stack.pop()
     if n: out[-n:] = [made(value, out[-n:])]

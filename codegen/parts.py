@@ -1,14 +1,16 @@
 """A kernel cut into what is lowered together: *parts*, in the order in which they run, between the marks of loops and branches.
 
 A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own,
-in which the program's position and the loops around it are SPECIAL nodes. Opts are chosen for each part.
+in which the program's position and the axes of the loops that it stands in are SPECIAL nodes. Opts are chosen for each part.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterable, Iterator, Union
+from typing import Callable, Iterable, Iterator, Union
 
+from .dtype import dtypes
 from .kernel import Axis, Kernel
+from .opts import Opt, Opts
 from .uop import Ops, UOp
 
 
@@ -23,10 +25,15 @@ class Part:
 @dataclass(frozen=True)
 class Mark:
   """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``:
-  of a LOOP, whose value is the SPECIAL ("for", axis id, size) in the parts inside."""
+  of a LOOP."""
   op: Ops
   values: tuple[Part, ...] = ()
   axis: Axis | None = None
+
+  @staticmethod
+  def index(axis: Axis) -> UOp:
+    """What stands for the axis of a LOOP in the parts inside."""
+    return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
 
   def __str__(self) -> str:
     of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""
@@ -52,11 +59,11 @@ class Parts:
     for item in self.items: yield from (item,) if isinstance(item, Part) else item.values
 
   @property
-  def opts(self) -> tuple[tuple[Any, ...], ...]:
+  def opts(self) -> tuple[Opts, ...]:
     """The Opts of each part."""
     return tuple([p.kernel.applied for p in self.all()])
 
-  def after(self, opts: Iterable[Iterable[Any]]) -> Parts:
+  def after(self, opts: Iterable[Iterable[Opt]]) -> Parts:
     """With a list of Opts applied to each part, in the order of ``all``. Raises OptError where one does not apply."""
     lists = iter(opts)
     def one(part: Part) -> Part:

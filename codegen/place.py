@@ -1,13 +1,14 @@
 """Pass: parts with loops -> one list of UOps, every node in the innermost loop or branch that it depends on.
 
-:class:`Sorter` puts the nodes of one part in order; :class:`Writer` puts parts one after the other: index arithmetic as far out
+:func:`in_order` puts the nodes of one part in order; :class:`Writer` puts parts one after the other: index arithmetic as far out
 as it can stand, once; what touches memory that the kernel writes exactly where its statement stands.
 """
 from __future__ import annotations
 
 import heapq
 import itertools
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Iterable, Union
 
 from .dtype import dtypes
 from .kernel import EFFECTS, is_variable
@@ -16,182 +17,158 @@ from .parts import Mark, Part, Parts
 from .target import Target
 from .uop import Ops, UOp, UOpList, prod, toposort
 
+# what stands first in a list, in this order
+FIRST = {op: n for n, op in enumerate((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST), -5)}
 
-class Sorter:
-  """The nodes of one part in order: nodes into blocks (one a loop), blocks into a list (``out``), by a topological sort with
-  priorities."""
-  FIRST = {Ops.DEFINE_GLOBAL: -5, Ops.DEFINE_LOCAL: -4, Ops.SPECIAL: -3, Ops.DEFINE_ACC: -2, Ops.CONST: -1}
 
-  def __init__(self, low: LoopNest):
-    self.low = low
-    nodes = toposort([*(f for fills in low.after.values() for f in fills), *low.out])
-    self._read_first(nodes)
-    self.rank = {u: i for i, u in enumerate(nodes)}
-    loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=lambda l: low.order[l])
-    need: dict[UOp, set[UOp]] = {l: set(low.inside[l]) - {l} for l in loops}
-    place = {l: i for i, l in enumerate(loops)}
-    for u in nodes:
-      s = sorted(low.inside[u], key=lambda l: place[l])
-      for i, l in enumerate(s): need[l].update(s[:i])
-    self.parent: dict[UOp, UOp | None] = {}
-    for l in reversed(loops):
-      p = max(need[l], key=lambda x: place[x], default=None)
-      self.parent[l] = p
-      if p is not None: need[p] |= need[l] - {p}
-    self.place = place
-    self.block: dict[UOp, UOp | None] = {}
-    self.members: dict[UOp | None, list[UOp]] = {None: []}
-    for l in loops: self.members[l] = []
-    for u in nodes:
-      if u.op is Ops.LOOP: b = self.parent[u]
-      else: b = max(low.inside[u], key=lambda x: place[x], default=None)
-      self.block[u] = b
-      self.members[b].append(u)
-    self.out = UOpList()
-    self.emit(None)
+def in_order(nest: LoopNest) -> UOpList:
+  """The nodes of one part, each in its innermost loop: loop by loop a topological sort with priorities."""
+  nodes = toposort([*(u for before in nest.after.values() for u in before), *nest.out])
+  loads: dict[UOp, list[UOp]] = {}
+  for u in nodes:
+    if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
+  for u in nodes:   # what is read of a parameter that the part also writes is the old contents
+    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads: nest.after[u] = tuple(loads[u.src[0]])
 
-  def _read_first(self, nodes: list[UOp]) -> None:
-    """What is read of a parameter that the kernel also writes is the old contents: loads come before its stores."""
-    loads: dict[UOp, list[UOp]] = {}
-    for u in nodes:
-      if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
-    for u in nodes:
-      if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads: self.low.after[u] = tuple(loads[u.src[0]])
+  # the tree of loops: a loop stands in all that some node stands in together with it, and that come before it in the nesting
+  loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=nest.order.__getitem__)
+  number = {l: i for i, l in enumerate(loops)}
+  def innermost(ls: Iterable[UOp]) -> UOp | None: return max(ls, key=number.__getitem__, default=None)
+  outer: dict[UOp, set[UOp]] = {l: set() for l in loops}
+  for u in nodes:
+    for l in nest.inside[u]: outer[l].update(x for x in nest.inside[u] if number[x] < number[l])
+  parent: dict[UOp, UOp | None] = {}
+  for l in reversed(loops):
+    p = parent[l] = innermost(outer[l])
+    if p is not None: outer[p] |= outer[l] - {p}
 
-  def chain(self, b: UOp | None) -> list[UOp | None]:
-    out: list[UOp | None] = [b]
-    while b is not None:
-      b = self.parent[b]
-      out.append(b)
-    return out
+  # the path to each node: the loops that it stands in, outermost first, and itself
+  path: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
+  for l in loops: path[l] = (*path[parent[l]], l)
+  members: dict[UOp | None, list[UOp]] = {l: [] for l in (None, *loops)}
+  for u in nodes:
+    block = parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u])
+    members[block].append(u)
+    path[u] = (*path[block], u)
 
-  def emit(self, b: UOp | None) -> None:
-    """The nodes of block ``b`` in order; a loop among them stands for its whole body."""
-    members = self.members[b]
-    unit: dict[UOp, UOp] = {}
-    def own(u: UOp) -> UOp | None:
-      """The member of this block that ``u`` is, or lies in."""
-      if u in unit: return unit[u]
-      x = u if u.op is Ops.LOOP and self.block[u] == b else None
-      c = self.block[u]
-      if c == b: x = u
-      while x is None and c is not None:
-        if self.parent[c] == b: x = c
-        c = self.parent[c]
-      if x is not None: unit[u] = x
-      return x
-    inner: dict[UOp, list[UOp]] = {u: [u] for u in members}
-    for c, us in self.members.items():
-      if c is None or c is b: continue
-      top = next((x for x in self.chain(c) if x is not None and self.parent[x] == b), None)
-      if top is not None and top in inner: inner[top].extend(us)
-    waits: dict[UOp, set[UOp]] = {u: set() for u in members}
-    users: dict[UOp, list[UOp]] = {u: [] for u in members}
-    for u in members:
-      for n in inner[u]:
-        for s in (*n.src, *self.low.after.get(n, ())):
-          o = own(s)
-          if o is not None and o is not u and o not in waits[u] and o in waits:
-            waits[u].add(o)
-            users[o].append(u)
-    def priority(u: UOp) -> tuple[int, int, int]:
-      if u.op is Ops.PHI: return (3, 0, self.rank[u])
-      if u.op is Ops.LOOP: return (1, 0, self.rank[u])
-      return (self.FIRST.get(u.op, 0), self.low.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else self.rank[u])
-    heap = [(*priority(u), i) for i, u in enumerate(members) if not waits[u]]
+  # a node waits for its sources; where their paths part, a loop stands for all that is in it
+  waits: dict[UOp, set[UOp]] = {u: set() for u in nodes}
+  users: dict[UOp, list[UOp]] = {u: [] for u in nodes}
+  for u in nodes:
+    for s in (*u.src, *nest.after.get(u, ())):
+      first, then = next(((x, y) for x, y in zip(path[s], path[u]) if x is not y), (u, u))
+      if first is not then and first not in waits[then]:
+        waits[then].add(first)
+        users[first].append(then)
+
+  rank = {u: i for i, u in enumerate(nodes)}
+  def priority(u: UOp) -> tuple[int, int, int, int]:
+    if u.op in (Ops.LOOP, Ops.PHI): return (1 if u.op is Ops.LOOP else 3, 0, 0, rank[u])
+    return (FIRST.get(u.op, 0), nest.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0, rank[u])
+  out = UOpList()
+  def emit(block: UOp | None) -> None:
+    heap = [priority(u) for u in members[block] if not waits[u]]
     heapq.heapify(heap)
-    number = {u: i for i, u in enumerate(members)}
     while heap:
-      u = members[heapq.heappop(heap)[-1]]
-      self.out.append(u)
+      u = nodes[heapq.heappop(heap)[-1]]
+      out.append(u)
       if u.op is Ops.LOOP:
-        self.emit(u)
-        self.out.append(UOp.unique(Ops.ENDLOOP, u.dtype, (u,)))
+        emit(u)
+        out.append(UOp.unique(Ops.ENDLOOP, u.dtype, (u,)))
       for v in users[u]:
         waits[v].discard(u)
-        if not waits[v]: heapq.heappush(heap, (*priority(v), number[v]))
+        if not waits[v]: heapq.heappush(heap, priority(v))
+  emit(None)
+  assert len(out) == len(nodes) + len(loops), "nodes wait for each other"
+  return out
+
+
+@dataclass
+class Block:
+  """What stands in a loop or a branch, while it is open."""
+  opener: UOp | None = None                                 # LOOP, WHILE or IF; None at the top
+  nodes: list[Union[UOp, Block]] = field(default_factory=list)
+  available: dict[UOp, UOp] = field(default_factory=dict)   # a node as it would be interned -> the one that stands here
+  inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
 
 class Writer:
-  """A linear program while it is written: a tree of blocks, each with what stands in it and what can be used again there."""
+  """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
 
   def __init__(self, parts: Parts, private: int) -> None:
     self.private = private                               # bytes from which on a variable is local memory
     self.written = {s.src[0] for part in parts.all() for s in part.kernel.effects}
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
-    self.arrays: dict[UOp, UOp] = {}                     # variables and staged arrays -> as they stand in the list
+    self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
     self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP
-    self.openers: list[UOp] = []                         # of the open blocks
-    self.root: list[Any] = []
-    self.blocks: list[list[Any]] = [self.root]           # the open ones
-    self.opened: list[int] = []                          # in each but the last, where that begins which is open inside it
-    # for each open block: a node as it would be interned -> the one that stands there
-    self.again: list[dict[UOp, UOp]] = [{}]
-    self.home: dict[UOp, int] = {}                       # every node that stands somewhere -> how many blocks are round it
+    self.blocks = [Block()]                              # the open ones
+    self.depths: dict[UOp, int] = {}                     # every node that stands in the list -> how many blocks it is in
 
   @property
   def depth(self) -> int: return len(self.blocks) - 1
 
   def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
-    """A node without effect: the one that stands in an open block, or a new one, with ``hoist`` as far out as its sources
-    allow."""
+    """A node without effect: a common subexpression that stands in an open block, or a new node, with ``hoist`` as far out as its
+    sources allow."""
     like = UOp(u.op, u.dtype, src, u.arg)
-    for table in reversed(self.again):
-      if like in table: return table[like]
-    new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.home else like
-    depth = max((self.home[s] for s in src), default=0) if hoist else self.depth
-    self.again[depth][like] = new
+    for block in reversed(self.blocks):
+      if like in block.available: return block.available[like]
+    new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
+    depth = max((self.depths[s] for s in src), default=0) if hoist else self.depth
+    self.blocks[depth].available[like] = new
     return self._place(new, depth)
 
   def unique(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
-    """A node that stands here and is no other's equal."""
+    """A unique node (not interned), which stands here."""
     return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
     block = self.blocks[depth]
-    if depth == self.depth: block.append(new)
+    if depth == self.depth: block.nodes.append(new)
     else:
-      block.insert(self.opened[depth], new)
-      self.opened[depth] += 1
-    self.home[new] = self.home[new.src[0]] if new.op is Ops.PHI else depth
+      block.nodes.insert(block.inner, new)
+      block.inner += 1
+    self.depths[new] = self.depths[new.src[0]] if new.op is Ops.PHI else depth
     return new
 
   def part(self, part: Part) -> UOp | None:
     """Put the nodes of a part here; gives what its last root became, None where no root is left (a gate that is never true)."""
     if not part.roots: return None
-    low = LoopNest(part.kernel, part.roots)
+    nest = LoopNest(part.kernel, part.roots)
     base = self.depth
     new: dict[UOp, UOp] = {}
-    for u in Sorter(low).out:
+    for u in in_order(nest):
       if u in self.values: new[u] = self.values[u]
       elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       else:
         src = tuple([new[s] for s in u.src])
         if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
         elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-        elif u.op in EFFECTS or u.op in (Ops.DEFINE_ACC, Ops.PHI): new[u] = self.unique(u, src)
-        elif u.op is Ops.LOAD:
-          changes = u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL
-          new[u] = self.unique(u, src) if changes else self.pure(u, src, False)
-        else: new[u] = self.pure(u, src, self.depth == base)
-    return new[low.out[-1]]
+        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER): new[u] = self.unique(u, src)
+        elif u.op is not Ops.LOAD: new[u] = self.pure(u, src, self.depth == base)
+        elif u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL: new[u] = self.unique(u, src)   # what it reads changes
+        else: new[u] = self.pure(u, src, False)
+    return new[nest.out[-1]]
 
   def mark(self, mark: Mark) -> None:
     """Begin or end a loop or a branch."""
     values = tuple([v for v in map(self.part, mark.values) if v is not None])
     dtype = dtypes.index if mark.op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
+    opener = self.blocks[-1].opener
     if mark.op in (Ops.LOOP, Ops.WHILE, Ops.IF):
-      opener = self.open(UOp.unique(mark.op, dtype, values))
-      if mark.axis is not None: self.values[UOp(Ops.SPECIAL, dtypes.index, (), ("for", mark.axis.id, mark.axis.size))] = opener
+      opened = self.open(UOp.unique(mark.op, dtype, values))
+      if mark.axis is not None: self.values[Mark.index(mark.axis)] = opened
     elif mark.op is Ops.BREAK: self.unique(UOp(Ops.BREAK, dtype), values)
-    elif mark.op is Ops.ELSE:
-      self.blocks.pop()
-      self.again.pop()
-      self._begin(UOp.unique(Ops.ELSE, dtype, (self.openers[-1],)))
-    else: self.close(UOp.unique(mark.op, dtype, (self.openers[-1],)))
+    else:
+      assert opener is not None, f"{mark} without what it belongs to"
+      u = UOp.unique(mark.op, dtype, (opener,))
+      if mark.op is Ops.ELSE:
+        self.blocks.pop()
+        self._begin(u, opener)
+      else: self.close(u)
 
   def array(self, u: UOp) -> UOp:
-    """A variable, or a staged array, as it stands at the top of the list."""
+    """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
     found = self.arrays.get(u)
     if found is None:
       name, size, where = u.arg
@@ -199,7 +176,7 @@ class Writer:
         size = prod(size)
         if size * u.dtype.itemsize > self.private: where = "local"
       else:
-        name = next(n for i in itertools.count() if (n := f"stage{i}") not in self.names)
+        name = next(n for i in itertools.count() if (n := f"cache{i}") not in self.names)
         self.names.add(name)
       found = self.arrays[u] = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
       self._place(found, 0)
@@ -207,42 +184,37 @@ class Writer:
 
   def open(self, opener: UOp) -> UOp:
     """``opener`` stands here, what follows inside it."""
-    self.opened.append(len(self.blocks[-1]))
-    self.openers.append(opener)
-    self._begin(opener)
-    return opener
+    self.blocks[-1].inner = len(self.blocks[-1].nodes)
+    return self._begin(opener, opener)
 
-  def _begin(self, u: UOp) -> None:
-    block: list[Any] = []
-    self.blocks[-1] += [u, block]
+  def _begin(self, u: UOp, opener: UOp) -> UOp:
+    block = Block(opener)
+    self.blocks[-1].nodes += [u, block]
     self.blocks.append(block)
-    self.again.append({})
-    self.home[u] = self.depth
+    self.depths[u] = self.depth
+    return u
 
   def close(self, end: UOp) -> None:
     """``end`` ends what is open."""
-    for stack in (self.blocks, self.again, self.opened, self.openers): stack.pop()
-    self.blocks[-1].append(end)
-    self.home[end] = self.depth
+    self.blocks.pop()
+    self.blocks[-1].nodes.append(end)
+    self.depths[end] = self.depth
 
   def list(self) -> UOpList:
     """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands
     before."""
-    start = next((i for i, u in enumerate(self.root) if not isinstance(u, UOp) or u.op not in _FIRST), len(self.root))
-    moved = {u for u in self.root[start:] if isinstance(u, UOp) and u.op in _FIRST and u.op is not Ops.DEFINE_ACC}
-    head = [*self.root[:start], *(u for u in self.root[start:] if isinstance(u, UOp) and u in moved)]
-    head.sort(key=lambda u: (_FIRST.index(u.op), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0))
-    out = UOpList(head)
-    todo = self.root[start:][::-1]
+    top = self.blocks[0].nodes
+    start = next((i for i, u in enumerate(top) if isinstance(u, Block) or u.op not in FIRST), len(top))
+    moved = [u for u in top[start:] if isinstance(u, UOp) and u.op in FIRST and u.op is not Ops.DEFINE_ACC]
+    head = [u for u in (*top[:start], *moved) if isinstance(u, UOp)]
+    out = UOpList(sorted(head, key=lambda u: (FIRST[u.op], u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0)))
+    done = set(moved)
+    todo = top[start:][::-1]
     while todo:
       u = todo.pop()
-      if isinstance(u, UOp):
-        if u not in moved: out.append(u)
-      else: todo.extend(u[::-1])
+      if isinstance(u, Block): todo.extend(u.nodes[::-1])
+      elif u not in done: out.append(u)
     return out
-
-
-_FIRST = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
 
 
 def place(parts: Parts, target: Target | None = None) -> UOpList:

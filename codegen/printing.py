@@ -25,7 +25,7 @@ _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operand
   Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
   Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' if a[2] else ''}]",
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}]",
-  Ops.STAGE: lambda a: f"stage[{_axes(a)}]"}
+  Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
 LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 
@@ -101,7 +101,7 @@ def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE): return ()
   if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
-  return u.src[:1] if u.op is Ops.STAGE else u.src
+  return u.src[:1] if u.op is Ops.CACHE_READ else u.src
 
 
 def _gate(access: UOp) -> UOp | None:

@@ -10,7 +10,7 @@ V = TypeVar("V")
 class Recent(dict[K, V]):
   """Keeps the ``most`` entries that were used last, or up to as many more. What is not there is None; ``in`` tells the two apart.
 
-  Two generations: what is met in the older one moves to the newer (which this dict itself is), and when that is full it is the
+  Two generations: what is found in the older one moves to the newer (which this dict itself is), and when that is full it is the
   older. So finding what was used lately with ``[key]`` costs what it costs in a dict.
   """
   __slots__ = ("most", "older")

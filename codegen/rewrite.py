@@ -2,8 +2,8 @@
 it is.
 
 A rule is found by the op of a node. It is called with the node as it was and as it would be now (its sources rewritten, index
-arithmetic in canonical form), and gives what stands in its place, or None for the latter. A node that equals no other (a
-statement, a loop, an accumulator) is rebuilt as one that equals no other.
+arithmetic in canonical form), and gives what stands in its place, or None for the latter. A unique node (not interned: a
+statement, a loop, an accumulator) is rebuilt as a unique one.
 
     rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)
 """

@@ -286,10 +286,10 @@ def _if(u: UOp) -> str | None:
   return f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}"
 
 
-def _stage(u: UOp) -> str | None:
-  if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "STAGE copies one LOAD to local memory"
+def _cache_read(u: UOp) -> str | None:
+  if len(u.src) != 1 or u.src[0].op is not Ops.LOAD: return "CACHE_READ copies one LOAD to local memory"
   missing = [i for i in u.arg if i not in {r.arg[0] for r in u.ranges}]
-  return f"STAGE along axis {missing[0]}, which its LOAD does not vary with" if missing else None
+  return f"CACHE_READ along axis {missing[0]}, which its LOAD does not vary with" if missing else None
 
 
 INDEX: dict[Ops, Rule] = {
@@ -299,7 +299,7 @@ INDEX: dict[Ops, Rule] = {
   Ops.DEFINE_GLOBAL: global_rule,
   Ops.DEFINE_LOCAL: variable_rule,
   Ops.INDEX: lambda u: None,
-  Ops.STAGE: _stage,
+  Ops.CACHE_READ: _cache_read,
   Ops.FOR: all_of(
     sources(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region
   ),

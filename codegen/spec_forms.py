@@ -36,11 +36,11 @@ def _copies(u: UOp) -> str | None:
   return f"{u.op.name} of {wrong.dtype} gives {wrong.dtype}, not {u.dtype}" if wrong is not None else None
 
 
-def _stage(u: UOp) -> str | None:
+def _cache_read(u: UOp) -> str | None:
   if len(u.src) < 3 or u.src[1].op is not Ops.DEFINE_LOCAL:
-    return "an expanded STAGE has an index, a local array and the STOREs that fill it"
+    return "an expanded CACHE_READ has an index, a local array and the STOREs that fill it"
   bad = next((s for s in u.src[2:] if s.op is not Ops.STORE or s.src[0] is not u.src[1]), None)
-  return f"STAGE is filled by STOREs to its array, got {bad.op}" if bad is not None else None
+  return f"CACHE_READ is filled by STOREs to its array, got {bad.op}" if bad is not None else None
 
 
 EXPANDED: dict[Ops, Rule] = {
@@ -51,7 +51,7 @@ EXPANDED: dict[Ops, Rule] = {
   Ops.DEFINE_LOCAL: variable_rule,
   Ops.RANGE: range_rule,
   Ops.SPECIAL: lambda u: None,
-  Ops.STAGE: _stage,
+  Ops.CACHE_READ: _cache_read,
   Ops.VECTORIZE: vectorize_rule,
   Ops.GEP: gep_rule,
 }
@@ -68,9 +68,9 @@ def verify_part(part: Part, name: str) -> None:
         f"kernel {name!r}: an accumulator of {u.dtype} takes {n:,} additions one after the other, which is not exact enough; "
         f"{MOST_ADDITIONS:,} at most"
       )
-  staged = {i for u in nodes if u.op is Ops.STAGE for i in u.arg}   # a copy in local memory may be filled by loops over these
-  expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.size > 1 and a.id not in staged}
-  fills = {s for u in nodes if u.op is Ops.STAGE for s in u.src}
+  copied = {i for u in nodes if u.op is Ops.CACHE_READ for i in u.arg}   # loops over these may fill it
+  expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.size > 1 and a.id not in copied}
+  fills = {s for u in nodes if u.op is Ops.CACHE_READ for s in u.src}
   read = {s for u in nodes for s in u.src if s.op in EFFECTS} - fills
   def finished(u: UOp) -> str | None:
     if u.op is Ops.RANGE and u.arg[0] in expanded: return f"the copies of axis {expanded[u.arg[0]]} have not been made"

@@ -28,8 +28,8 @@ class Target:
   locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
   work_items: int = 256                  # of a group, at most
   # ---- memory
-  local_memory: int = 0                  # that STAGE, or a block's pipeline, may use; 0: none
-  private_memory: int = 16 << 10         # of a program's own variable; a larger one is local memory, for a CPU's stack is small
+  local_memory: int = 0                  # that CACHE_READ, or a block's pipeline, may use; 0: none
+  private_memory: int = 16 << 10         # of a program's variable; a larger one is local memory, for a CPU's stack is small
   core_cache: int = 512 << 10            # of the cache that each core has for itself (level 2)
   cache: int = 1 << 20                   # of the last cache, which all cores share
   stream: int = 16 << 20                 # outputs from this size on do not stay in a cache anyway

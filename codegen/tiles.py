@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 from . import index as ix
+from .costs import gate_of
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Fuse
@@ -17,25 +18,14 @@ from .uop import BinaryOps, Ops, UOp, toposort
 
 def lower_tiles(kernel: Kernel) -> Kernel:
   """A plain kernel without TILE axes: a0:16 GRID and a1:64 TILE, seen as a0*64 + a1, become a0:1024 GRID."""
-  tiles = [a for a in kernel.axes if a.kind is AxisKind.TILE]
+  tiles = {a.id for a in kernel.of_kind(AxisKind.TILE)}
   if not tiles: return kernel
-
-  def kind(a: Axis) -> AxisKind:
-    return a.kind if a.kind is not AxisKind.TILE else AxisKind.LOOP if a.id in kernel.bound else AxisKind.GRID
-
-  axes = tuple(Axis(a.id, a.size, kind(a)) for a in kernel.axes)
-  kernel = kernel.with_(axes=axes)
-  inner = [a.id for a in tiles]
-  done = False
-  while not done:
-    done = True
-    for a, b in itertools.permutations(kernel.axes, 2):
-      if b.id not in inner or a.kind is not b.kind or a.size == 1: continue
-      merged = join(kernel, a, b)
-      if merged is not None:
-        kernel, done = merged, False
-        inner.remove(b.id)
-        break
+  kinds = {i: AxisKind.LOOP if i in kernel.bound else AxisKind.GRID for i in tiles}
+  kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
+  def joined() -> Kernel | None:
+    pairs = [(a, b) for a, b in itertools.permutations(kernel.axes, 2) if b.id in tiles and a.kind is b.kind and a.size > 1]
+    return next((merged for a, b in pairs if (merged := join(kernel, a, b)) is not None), None)
+  while (merged := joined()) is not None: kernel = merged
   for a in kernel.axes: kernel = trim(kernel, a)
   return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size > 1), applied=()))
 
@@ -56,26 +46,16 @@ def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
   try: merged = Fuse(a.id, b.id).apply(kernel)
   except OptError: return None
-  new = merged.axis(a.id)
-  for u in merged.nodes:
-    if (
-      u.op is Ops.ALU
-      and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)
-      and u.src[0] is new.rng
-      and u.src[1].op is Ops.CONST
-      and u.src[1].arg == b.size
-    ):
-      return None
-  return merged
+  apart = merged.axis(a.id).rng, ix.const(b.size)
+  return None if any(u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src == apart for u in merged.nodes) else merged
 
 
 def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
   if axis.id in kernel.bound:
     limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
-  else: limits = [upper(s.src[3] if len(s.src) > 3 else None, axis) for s in kernel.body if axis.rng in s.ranges]
-  if not limits or any(n is None for n in limits): return kernel
-  size = max(n for n in limits if n is not None)
+  else: limits = [upper(gate_of(s), axis) for s in kernel.body if axis.rng in s.ranges]
+  size = max([axis.size if n is None else n for n in limits], default=0)
   if not 0 < size < axis.size: return kernel
   short = Axis(axis.id, size, axis.kind)
   body = without_true_gates(substitute(kernel.body, {axis.rng: short.rng}))
@@ -85,12 +65,11 @@ def trim(kernel: Kernel, axis: Axis) -> Kernel:
 def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
   """LOADs and STOREs whose gate has been proven have none."""
   def ungated(old: UOp, new: UOp) -> UOp:
-    has_gate = len(new.src) > (2 if new.op is Ops.LOAD else 3)
-    return new.replace(new.src[:-1]) if has_gate and new.src[-1] is ix.TRUE else new
+    return new.replace(new.src[:2 if new.op is Ops.LOAD else 3]) if gate_of(new) is ix.TRUE else new
   return rewrite(body, {Ops.LOAD: ungated, Ops.STORE: ungated})
 
 
-def upper(gate: UOp | None, axis: Axis) -> int | None:
+def upper(gate: UOp, axis: Axis) -> int | None:
   """The n of a condition ``axis < n`` among those of a gate."""
   for c in ix.conjuncts(gate):
     if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and c.src[1].op is Ops.CONST:
@@ -103,7 +82,7 @@ def summed(u: UOp, axis: Axis) -> int | None:
   found: dict[UOp, int | None] = {}
   for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):
     if n.op is Ops.CAST and n.src[0].dtype.kind == n.dtype.kind: found[n] = found[n.src[0]]
-    elif n.op is Ops.LOAD: found[n] = upper(n.src[2] if len(n.src) > 2 else None, axis)
+    elif n.op is Ops.LOAD: found[n] = upper(gate_of(n), axis)
     elif n.op is Ops.ALU and n.arg is BinaryOps.MUL:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]

@@ -10,7 +10,7 @@ from typing import Iterable
 
 from .axes import merge_axes, split_axes
 from .config import config
-from .costs import MemoryAccess, profile
+from .costs import MemoryAccess, ids_of, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, even
@@ -32,7 +32,7 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
     kernel, dot = product(kernel)
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    else: kernel = reduction(kernel, target) if kernel.reduces else elementwise(kernel, target.mapped)
+    else: kernel = reduction(kernel, target) if kernel.reduces else fill(kernel, free(kernel), target.mapped)[0]
   return persistent(grouped(kernel, target), target)
 
 
@@ -55,7 +55,8 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int,
 
 
 def grouped(kernel: Kernel, target: Target) -> Kernel:
-  """Programs of a product in groups of rows: the last GRID axis, which runs fastest, is ``target.group`` blocks of rows high.
+  """Programs of a product in groups of ``target.group`` blocks of rows, which the last GRID axis goes through:
+  a0:64 GRID, a1:32 GRID -> a0:8 GRID, a1:32 GRID, a2:8 GRID.
 
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
@@ -83,15 +84,14 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
 
 
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
-  """``axis`` in blocks of at most ``size``, a power of two: whole, or padded to a multiple and split."""
+  """``axis`` in blocks of at most ``size``, a power of two: a0:100 GRID by 64 -> a0:2 GRID, a1:64 TILE; a shorter axis is one
+  block."""
   return Block(axis.id, min(size, axis.size)).apply(kernel) if axis.size > 1 < size else kernel
 
 
 def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
   """The last of ``axes`` as blocks, as far as ``room`` elements go; gives the room that is left."""
   for a in reversed(list(axes)):
-    if room <= 1: break
-    if a.size == 1: continue
     kernel = tile_axis(kernel, a, room)
     room //= min(room, 1 << (a.size - 1).bit_length())
   return kernel, room
@@ -100,16 +100,12 @@ def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
 def free(kernel: Kernel) -> list[Axis]: return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
 
 
-def elementwise(kernel: Kernel, room: int) -> Kernel: return fill(kernel, free(kernel), room)[0]
-
-
 def reduction(kernel: Kernel, target: Target) -> Kernel:
   """The reduced axes as a block where they are small enough, and as many rows as then fit and leave every core some programs."""
   bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
   reads = [x for x in profile(kernel).accesses if not x.write]
-  def contiguous(axes: list[Axis]) -> bool: return any(x.steps.get(a.id) == 1 for x in reads for a in axes)
   rows = free(kernel)
-  if rows and contiguous(rows[-1:]) and not contiguous(bound):
+  if rows and contiguous(rows[-1].id, reads) and not any(contiguous(a.id, reads) for a in bound):
     kernel, _ = fill(kernel, rows, target.columns)
     return fill(kernel, bound, target.block // target.columns)[0]
   width = prod(1 << (a.size - 1).bit_length() for a in bound)
@@ -134,14 +130,19 @@ def factors(kernel: Kernel) -> tuple[UOp, UOp, UOp] | None:
   return u, value.src[0], value.src[1]
 
 
+def roles(kernel: Kernel, among: Iterable[Axis]) -> tuple[list[int], list[int], list[int]]:
+  """Which axes of a product are its rows (the first factor varies with them), its columns (the second), and summed."""
+  found = factors(kernel)
+  if found is None: return [], [], []
+  u, *sides = found
+  a, b = (ids_of(s).intersection([x.id for x in among]) for s in sides)
+  bound = set(u.arg[1])
+  return sorted(a - b - bound), sorted(b - a - bound), sorted(a & b & bound)
+
+
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
-  found = factors(kernel)
-  if found is None: return False
-  u, *sides = found
-  tiles = {a.id for a in kernel.of_kind(AxisKind.TILE) if a.size >= LEAST_DOT}
-  a, b = ({r.arg[0] for r in s.ranges} & tiles for s in sides)
-  return bool(a - b - set(u.arg[1]) and b - a - set(u.arg[1]) and a & b & set(u.arg[1]))
+  return all(roles(kernel, [a for a in kernel.of_kind(AxisKind.TILE) if a.size >= LEAST_DOT]))
 
 
 def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
@@ -151,26 +152,24 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   are short.
   """
   found = factors(kernel)
-  if found is None: return kernel, None
-  u, *sides = found
-  grid = {a.id for a in free(kernel)}
-  a, b = ({r.arg[0] for r in s.ranges} for s in sides)
+  axes = roles(kernel, [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound])
+  if found is None or any(prod(kernel.axis(i).size for i in ids) < LEAST_DOT for ids in axes): return kernel, None
   accesses = [x for x in profile(kernel).accesses if not x.write]
-  reads = [[x for x in accesses if x.node in s.toposort()] for s in sides]
-  roles = (sorted(grid & a - b), sorted(grid & b - a), sorted(set(u.arg[1]) & a & b))
-  if any(prod(kernel.axis(i).size for i in ids) < LEAST_DOT for ids in roles): return kernel, None
-  k = inner(kernel, roles[2], reads)
-  m, n = (outer(kernel, ids, side, k) for ids, side in zip(roles, reads))
+  reads = [[x for x in accesses if x.node in s.toposort()] for s in found[1:]]
+  k = inner(kernel, axes[2], reads)
+  m, n = (outer(kernel, ids, side, k) for ids, side in zip(axes, reads))
   chosen = []
-  for i, ids in zip((m, n, k), roles):
+  for i, ids in zip((m, n, k), axes):
     kernel, i = widened(kernel, i, ids, accesses)
     chosen.append(i)
   stores = [x for x in profile(kernel).accesses if x.write]
-  if any(x.steps.get(chosen[0]) == 1 for x in stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
+  if contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
   return kernel, (chosen[0], chosen[1], chosen[2])
 
 
-def contiguous(i: int, side: list[MemoryAccess]) -> bool: return any(x.steps.get(i) == 1 for x in side)
+def contiguous(i: int, accesses: list[MemoryAccess]) -> bool:
+  """Whether some access goes along memory with an axis."""
+  return any(x.steps.get(i) == 1 for x in accesses)
 
 
 def inner(kernel: Kernel, ids: list[int], sides: list[list[MemoryAccess]]) -> int:

@@ -78,7 +78,7 @@ class Ops(Enum):
   SIZE = 45        # arg: index.Size; an integer that has a value at the launch
   INDEX = 41       # one index expression a source dimension
   REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
-  STAGE = 43       # (load), arg: axis ids in layout order; the elements are first copied to local memory
+  CACHE_READ = 43  # (load), arg: axis ids in layout order; the elements are first copied to local memory
   FOR = 44         # (end, statement..), arg: axis id; 0 <= axis < end
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written[, align]); with align (bytes) it begins somewhere in a memory

@@ -12,37 +12,29 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
   """The dtype ``index`` -> int32 where the ranges of its values prove that it is enough, else int64."""
   new: dict[UOp, UOp] = {}
   out = UOpList()
-  wide = (-(1 << 31), (1 << 31) - 1)
-  def width(u: UOp) -> DType:
-    lo, hi = ix.bounds(u)
-    fits = wide[0] <= lo and hi <= wide[1] and all(new[s].dtype.itemsize <= 4 for s in u.src if s.dtype.scalar() is dtypes.index)
-    return (dtypes.int32 if fits else dtypes.int64).vec(u.dtype.count)
-  def widen(s: UOp, d: DType) -> UOp:
+  seen: set[UOp] = set()
+  ended: dict[UOp, UOp] = {}   # LOOP -> its ENDLOOP, in order
+  after: dict[UOp, list[UOp]] = {}
+  def is_index(u: UOp) -> bool: return u.dtype.scalar() is dtypes.index
+  def widen(s: UOp, dtype: DType) -> UOp:
     n = new[s]
-    if n.dtype.scalar() is d.scalar() or s.dtype.scalar() is not dtypes.index: return n
-    c = UOp.const(d.scalar(), n.arg) if n.op is Ops.CONST else UOp(Ops.CAST, d.scalar().vec(n.dtype.count), (n,))
+    if not is_index(s) or n.dtype.scalar() is dtype: return n
+    c = UOp.const(dtype, n.arg) if n.op is Ops.CONST else UOp(Ops.CAST, dtype.vec(n.dtype.count), (n,))
     if c not in seen:
       seen.add(c)
       # beside what it widens, so that every loop which sees that sees it too; a PHI is seen after its loops
-      beside = n
-      if n.op is Ops.PHI: beside = max((ended[l] for l in n.src[2:] if l in ended), key=out.index, default=n)
-      after.setdefault(beside, []).append(c)
+      ends = [end for loop, end in ended.items() if loop in n.src[2:]] if n.op is Ops.PHI else []
+      after.setdefault((n, *ends)[-1], []).append(c)
     return c
-  seen: set[UOp] = set()
-  ended: dict[UOp, UOp] = {}
-  after: dict[UOp, list[UOp]] = {}
   for u in uops:
-    src = u.src
-    d = u.dtype
-    if d.scalar() is dtypes.index and u.op is not Ops.ENDLOOP: d = width(u)
-    at = [s for s in src if s.dtype.scalar() is dtypes.index]
-    if u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE) and at:
-      wide_source = any(new[s].dtype.itemsize > 4 for s in at)
-      w = dtypes.int64 if wide_source or (u.dtype.scalar() is dtypes.index and d.itemsize > 4) else dtypes.int32
-      srcs = tuple(widen(s, w) for s in src)
-    else: srcs = tuple(new[s] for s in src)
-    n = srcs[0] if u.op is Ops.CAST and srcs[0].dtype is d else u.replace(srcs, dtype=d)
-    new[u] = n
+    indices = [new[s] for s in u.src if is_index(s)]
+    lo, hi = ix.bounds(u) if is_index(u) else (0, 0)
+    wide = any(n.dtype.itemsize > 4 for n in indices) or lo < -(1 << 31) or hi >= 1 << 31
+    width = dtypes.int64 if wide else dtypes.int32
+    dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
+    together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
+    src = tuple([widen(s, width) if together else new[s] for s in u.src])
+    n = new[u] = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
     if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
     if n not in seen:
       seen.add(n)

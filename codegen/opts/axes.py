@@ -50,7 +50,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp | None:
     return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
-  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.STAGE: lambda old, new: new.replace(new.src, arg=those(old.arg))}
+  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg))}
   return kernel.with_(axes=in_place_of(kernel, axis, *axes), body=rewrite(kernel.body, rules, {axis.rng: by}))
 
 
@@ -136,8 +136,8 @@ class ShiftInwards(SplitOpt):
     self.fits(kernel, axis)
     if axis.size < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
-    turns = -(-axis.size // n)
-    outer, inner = Axis(axis.id, turns, axis.kind), Axis(new_id(kernel), n, AxisKind.LANE, again=turns * n - axis.size)
+    rounds = -(-axis.size // n)
+    outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, AxisKind.LANE, again=rounds * n - axis.size)
     at = ix.add(ix.least(ix.mul(outer.rng, n), axis.size - n), inner.rng)
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 

@@ -31,9 +31,8 @@ class Opt(ABC):
 
   - ``ShiftInwards`` computes elements twice: none of these kernels takes it, and the verifier refuses one that has it.
   - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
-  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order stays.
-  No other
-    Opt takes it.
+  - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order is the
+    same. No other Opt takes it.
   - All others give every element to exactly one place of the new axes, and any effect takes them.
   """
   name: ClassVar[str] = ""
@@ -120,7 +119,7 @@ class OnAxis(Opt, abstract=True):
     """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are
     laid out."""
     if axis.kind not in PLAIN: raise OptError(f"{self}: axis {axis} is expanded already")
-    if not loops and any(u.op is Ops.STAGE for u in kernel.nodes):
+    if not loops and any(u.op is Ops.CACHE_READ for u in kernel.nodes):
       raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
 
 

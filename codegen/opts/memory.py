@@ -3,25 +3,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..costs import gate_of
 from ..dtype import dtypes
 from ..errors import OptError
-from ..kernel import AxisKind, Kernel, reads_its_place
+from ..kernel import EFFECTS, AxisKind, Kernel, reads_its_place
 from ..rewrite import rewrite
 from ..uop import Ops, UOp, toposort
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
 
-LAYOUT = {AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}   # of a local copy, outermost first
+# of a local copy, outermost first
+LAYOUT = {AxisKind.LOCAL: 0, AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
 
 
 @dataclass(frozen=True)
 class CacheRead(Opt):
-  """``data1[a0, a2]`` along a2 → ``stage[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to local
-  memory first.
+  """``data1[a0, a2]`` along a2 → ``cache_read[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to
+  local memory first.
 
   All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy
-  is laid out loops, copies, lanes; so it comes after all that makes these.
+  is laid out loops, copies, lanes; so it comes after all that makes these. The work-items of a group have one copy, which they
+  make together.
   """
   param: int
   axis: int
@@ -31,21 +34,22 @@ class CacheRead(Opt):
   def change(self, kernel: Kernel) -> Kernel:
     along = self.axis_of(kernel, self.axis).rng
     what = f"data{self.param}"
-    if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{self}: staging with work-items needs barriers, which are not made yet")
+    if any(u.op is Ops.SPECIAL and u.arg[0] == "l" for u in kernel.nodes):
+      raise OptError(f"{self}: the kernel is one statement of several that work-items go through, each at its own pace")
     if kernel.of_kind(AxisKind.TILE): raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
-    gates = [c for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE) for c in u.src[2 if u.op is Ops.LOAD else 3:]]
+    gates = [gate_of(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
     indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
-    copied = {u.src[0] for u in kernel.nodes if u.op is Ops.STAGE}
-    def staged(old: UOp, new: UOp) -> UOp | None:
+    copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
+    def copy(old: UOp, new: UOp) -> UOp | None:
       if old.src[0].arg[0] != self.param or along not in old.ranges: return None
       axes = sorted((here[r] for r in old.ranges if r in here), key=lambda a: (LAYOUT[a.kind], kernel.axes.index(a)))
       if not axes: raise OptError(f"{self}: a program reads one element of {what}, there is nothing to copy first")
       if old in indexed: raise OptError(f"{self}: {what} says where to read or write, and is read where that is done")
       if old in copied: raise OptError(f"{self}: {what} is copied to local memory already")
-      return UOp(Ops.STAGE, new.dtype, (new,), tuple([a.id for a in axes]))
-    body = rewrite(kernel.body, {Ops.LOAD: staged})
+      return UOp(Ops.CACHE_READ, new.dtype, (new,), tuple([a.id for a in axes]))
+    body = rewrite(kernel.body, {Ops.LOAD: copy})
     if body == kernel.body: raise OptError(f"{self}: no read of {what} goes along a{self.axis}")
     return kernel.with_(body=body)
 
@@ -61,7 +65,7 @@ class NonTemporal(Opt):
     if not kernel.plain or not stored: raise OptError(f"{self}: the kernel has no STORE to data{self.param} that needs no order")
     if any(map(reads_its_place, stored)):
       raise OptError(f"{self}: what is written to data{self.param} depends on what was there, which is read")
-    return kernel.with_(body=tuple([s.replace(s.src, arg="nt") if s.src[0].arg[0] == self.param else s for s in kernel.body]))
+    return kernel.with_(body=tuple([s.replace(s.src, arg="nt") if s in stored else s for s in kernel.body]))
 
 
 @dataclass(frozen=True)
@@ -77,16 +81,9 @@ class TensorDescriptor(Opt):
     return tuple([TensorDescriptor(p.slot) for p in kernel.params])
 
   def change(self, kernel: Kernel) -> Kernel:
-    def ours(u: UOp) -> bool:
-      return (
-        u.op in (Ops.LOAD, Ops.STORE)
-        and u.src[0].op is Ops.DEFINE_GLOBAL
-        and u.src[0].arg[0] == self.param
-        and not isinstance(u.arg, tuple)
-      )
-
-    if not any(map(ours, kernel.nodes)):
+    def is_plain(u: UOp) -> bool:
+      return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
+    if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-
-    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if ours(old) else None
+    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
     return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))

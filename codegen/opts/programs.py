@@ -47,7 +47,7 @@ class Swizzle(Sized):
 
 @dataclass(frozen=True)
 class Persistent(Opt):
-  """``a0:64 GRID, a1:32 GRID`` with 132 programs → ``a0:2048 LOOP/132``: so many programs stay, each doing every 132nd part of
+  """``a0:64 GRID, a1:32 GRID`` with 132 programs → ``a0:2048 LOOP/132``: so many programs run, each doing every 132nd part of
   the work."""
   programs: int
   blocks = True
@@ -100,7 +100,7 @@ class Warps(Told):
 
 
 class Stages(Told):
-  """Loops are made pipelines of ``n`` stages: what later turns read is on its way while this one computes."""
+  """Loops are made pipelines of ``n`` stages: what later iterations read is on its way while this one computes."""
   tried = (2, 3, 4, 5)
 
   @classmethod

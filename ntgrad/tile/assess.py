@@ -53,9 +53,9 @@ def asking() -> Iterator[list[Assessment]]:
 def check(condition_: Any, message: str = "") -> None:
   """In an arrangement: the kernel runs only where sizes are so, ``tile.check(M % 32 == 0, "M must be a multiple of 32")``.
 
-  ``condition_`` is a comparison of Symbols and ints, or one of sympy. Where symbols decide it, that is done here; else it is checked
-  when the kernel is called, before anything is launched. Raises ShapeError where it can never hold, ArgumentError for what is no
-  condition, or outside of an arrangement.
+  ``condition_`` is a comparison of Symbols and ints, or one of sympy. Where symbols decide it, that is done here; else it is
+  checked when the kernel is called, before anything is launched. Raises ShapeError where it can never hold, ArgumentError for
+  what is no condition, or outside of an arrangement.
   """
   found = _asked.get()
   if found is None: raise ArgumentError("check: belongs in an arrangement, which make calls")
@@ -84,8 +84,8 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
         names = [s for s in t._source.shape if isinstance(s, Symbol) and s.is_name]
         if len({representative(alike, s) for s in names}) < len(set(names)):
           raise ShapeError(
-            f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to the "
-            "size of another dimension, or give both dimensions one name"
+            f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
+            "the size of another dimension, or give both dimensions one name"
           )
       out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}"))
   return out
@@ -126,10 +126,11 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
 def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor]) -> None:
   """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
 
-  Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. Dimensions that are seen through windows which
-  overlap are longer than what goes through them, and are left out. Raises ShapeError.
+  Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. Left out are dimensions that are seen through
+  windows which overlap, and parameters of which the application names single tiles (``x[0]``): they are longer than what goes
+  through them. Raises ShapeError.
   """
-  by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of}
+  by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.picked}
   known: dict[int, list[bool]] = {}
   for statement in body.effects:
     seen: dict[UOp, tuple[Parameter, int]] = {}
@@ -145,7 +146,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         if there != size and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
           raise ShapeError(
             f"{kernel}: dimension {e} of {other.name} has {there} elements, dimension {d} of {p.name} has {size}, and the "
-            "application goes through both with one index; give tensors that agree, or both dimensions names: Tensor(shape=('N',))"
+            "application goes through both with one index; give tensors that agree, or name both dimensions: Tensor(shape=('N',))"
           )
 
 
@@ -155,7 +156,7 @@ def named_size(t: Tensor, d: int) -> bool:
 
 
 def tiled(a: Arrangement) -> list[bool]:
-  """For each dimension of the source whether it is cut into pieces side by side, in order: no windows that overlap, no padding."""
+  """For each dimension of the source whether it is cut into pieces side by side: no windows that overlap, no padding."""
   levels, number = [], 0
   for level in a.levels:
     levels.append([ix.rng(number + d, n) if n else ix.ZERO for d, n in enumerate(level)])

@@ -39,7 +39,7 @@ from .control import (
   truth,
 )
 from .expressions import Expressions
-from .place import Place, Reference, Source, Tile
+from .place import Counter, Place, Reference, Source, Tile
 from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Tracer, Variable, values_in
 
@@ -335,7 +335,7 @@ class Interpreter(Expressions):
     if isinstance(over, range) and len(over) > 1: over = Range(over.start, over.stop, over.step)
     if isinstance(over, Tile) and not over.innermost: over = Counted(over)
     if not isinstance(over, (Range, Counted)):
-      items = list(over)
+      items = list(map(Counter, over) if isinstance(over, range) else over)
       for x in items:
         self.assign(s.target, x, scope)
         out = self.body(s.body, scope)

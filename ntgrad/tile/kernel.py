@@ -228,7 +228,7 @@ class TileKernel:
 
   # ---- shapes
   def assessments(self) -> str:
-    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, and the line that asks for it."""
+    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, and which line asks for it."""
     return "\n".join(map(str, self.assessed))
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:

@@ -30,6 +30,7 @@ class Parameter:
   of: str = ""                                   # of those offsets: the name of the jagged tensor
   jagged: int = 0                                # its dimension
   anywhere: bool = False                         # read or written at computed places
+  picked: bool = False                           # the application names one of several tiles: x[0]
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -46,6 +47,10 @@ class Parameter:
   def scalar(self) -> bool:
     """A source without dimensions: every program sees the same number."""
     return self.arrangement.source == () and len(self.arrangement.levels) == 1
+
+
+class Counter(int):
+  """What a loop whose rounds are known counts; arithmetic with it gives other ints."""
 
 
 class Level:
@@ -137,6 +142,7 @@ class Tile(Place):
       lo, hi = ix.bounds(u)
       if lo == hi: u = ix.const(lo % n if -n <= lo < 0 else lo)
       if lo == hi and not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
+      if lo == hi and n > 1 and not isinstance(i, Counter): self._parameter.picked = True
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 

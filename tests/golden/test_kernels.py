@@ -10,7 +10,7 @@ from ntgrad import Tensor
 from ntgrad.backends import render
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.opts import Local, Opt, Pad, Serial, Unroll, Upcast, Vectorize
+from ntgrad.codegen.opts import CacheRead, Local, Opt, Pad, Serial, Unroll, Upcast, Vectorize
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, UOpList
 from ntgrad.engine.report import describe
@@ -61,6 +61,7 @@ CASES: dict[str, tuple[str, list[Opt]]] = {
   "matmul_tiled": ("matmul", [Upcast(0, 4), Vectorize(1, 16), Serial(2, 4)]),
   "matmul_unrolled": ("matmul", [Upcast(0, 2), Upcast(1, 2), Unroll(2, 4)]),
   "matmul_local": ("matmul", [Local(1, 8)]),
+  "matmul_local_cached": ("matmul", [Local(1, 8), Serial(0), CacheRead(1, 2, each_round=True)]),
   "conv2d_upcast": ("conv2d", [Upcast(0, 4), Unroll(5, 3)]),
   "adam_lane": ("adam", [Vectorize(0, 2)]),
 }

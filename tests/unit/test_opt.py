@@ -15,8 +15,9 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.codegen import opts
 from ntgrad.codegen.additions import limit_additions
-from ntgrad.codegen.errors import OptError
+from ntgrad.codegen.errors import OptError, VerifyError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, reads_its_place
+from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import (
   OPTS,
@@ -45,8 +46,10 @@ from ntgrad.codegen.opts import (
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.spec import verify_index
+from ntgrad.codegen.statements import cut
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.uop import Ops, prod
+from ntgrad.device import default_device
 from ntgrad.engine.compile import options
 from ntgrad.engine.device import get_device
 from ntgrad.engine.search import changed
@@ -106,6 +109,14 @@ def program() -> Kernel:
   return b.kernel(total.set((), 0), for_(k, total.set((), total[()] + x[g, k])), out.set(g, total[()]))
 
 
+def two_statements() -> Kernel:
+  """The sum of a row in a variable, then stored."""
+  b = Builder()
+  g, i = b.grid(4), b.loop(6)
+  out, x, total = b.param((4,), written=True), b.param((4, 6)), b.variable()
+  return b.kernel(total.set((), x[g, i].sum(i)), out.set(g, total[()]))
+
+
 def ordered(k: Kernel) -> list[int]: return [a.id for a in k.axes if a.id in k.sequential]
 def written(k: Kernel) -> int: return next(p.slot for p in k.params if p.written)
 def indices(k: Kernel) -> int: return next(p.slot for p in k.params if p.dtype.kind == "i")
@@ -140,6 +151,7 @@ STEPS: list[tuple[Callable[[], Kernel], list[Opt]]] = [
   (product, [Vectorize(1, 8), Serial(0), CacheRead(2, 3)]),
   (product, [Serial(0, 4), CacheRead(1, 2, each_round=True)]),
   (product, [Vectorize(1, 8), CacheRead(2, 3), Split(2, 3)]),
+  (product, [Local(1, 8), CacheRead(1, 2)]),
   (elements, [NonTemporal(0)]),
   (product, [TensorDescriptor(1)]),
   (elements, [Warps(8)]),
@@ -165,7 +177,7 @@ def test_before_and_after(cls: type[Opt], golden: Golden) -> None:
 
 # ---- what each refuses
 
-def staged() -> Kernel: return CacheRead(2, 1).apply(Serial(0).apply(product()))
+def cached() -> Kernel: return CacheRead(2, 1).apply(Serial(0).apply(product()))
 def blocks() -> Kernel: return Block(0, 4).apply(product())
 
 
@@ -181,7 +193,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
     for again in (Split(0, 2), Upcast(0, 2), Serial(0), Serial(0, 2), Block(0, 2), Parallel(0), ShiftInwards(0, 4))
   ],
   *[
-    (staged, lambda k, o=o: o, "a copy in local memory is laid out; cache_read comes later")  # type: ignore[misc]
+    (cached, lambda k, o=o: o, "a copy in local memory is laid out; cache_read comes later")  # type: ignore[misc]
     for o in (Unroll(2, 2), Upcast(1, 2), Vectorize(1, 4), ShiftInwards(1, 3), Block(2, 2), Local(0, 2), Upcast(0, 2))
   ],
   # parts of an axis
@@ -212,7 +224,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (elements, lambda k: Fuse(0, 5), "the kernel has axes a0:10 GRID, a1:6 GRID"),
   (rows, lambda k: Fuse(0, 1), "a0:3 GRID and a1:10 LOOP are not gone through alike"),
   (lambda: Serial(0).apply(rows()), lambda k: Fuse(0, 1), "a0:3 LOOP and a1:10 LOOP: a reduction binds one of them only"),
-  (lambda: Serial(0).apply(staged()), lambda k: Fuse(0, 1), "not gone through alike"),
+  (lambda: Serial(0).apply(cached()), lambda k: Fuse(0, 1), "not gone through alike"),
   (shared, lambda k: Fuse(0, 1), "what is stored varies with one of them only, and would be stored several times"),
   (in_order, lambda k: Fuse(*ordered(k)), "one is gone through in order"),
   (in_order, lambda k: Reorder(ordered(k)[1], first=True), "axes that are gone through in order would change it"),
@@ -226,7 +238,11 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (elements, lambda k: Persistent(60), "the kernel has 60 programs; at least one and fewer than that can be persistent"),
   (lambda: Local(0, 2).apply(elements()), lambda k: Persistent(2), "programs with work-items cannot be persistent"),
   # memory
-  (lambda: Local(0, 2).apply(product()), lambda k: CacheRead(1, 2), "with work-items needs barriers, which are not made yet"),
+  (
+    lambda: next(cut(Local(0, 2).apply(two_statements())).all()).kernel,
+    lambda k: CacheRead(1, 1),
+    "one statement of several that work-items go through, each at its own pace",
+  ),
   (blocks, lambda k: CacheRead(1, 2), "the kernel has blocks, which are read at once"),
   (elements, lambda k: CacheRead(1, 0), "a program reads one element of data1, there is nothing to copy first"),
   (
@@ -237,7 +253,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Upcast(0, 2).apply(table()), lambda k: CacheRead(indices(k), 0, each_round=True), "says where to read or write"),
   (product, lambda k: CacheRead(1, 1), "no read of data1 goes along a1"),
   (product, lambda k: CacheRead(9, 1), "no read of data9 goes along a1"),
-  (staged, lambda k: CacheRead(2, 2), "data2 is copied to local memory already"),
+  (cached, lambda k: CacheRead(2, 2), "data2 is copied to local memory already"),
   (product, lambda k: NonTemporal(1), "the kernel has no STORE to data1 that needs no order"),
   (program, lambda k: NonTemporal(0), "the kernel has no STORE to data0 that needs no order"),
   (lambda: adding(1), lambda k: NonTemporal(written(k)), "depends on what was there, which is read"),
@@ -406,19 +422,18 @@ def test_gradients_of_rows(rows: list[int], width: int) -> None:
   np.testing.assert_array_equal(x[rows].sum().gradient(x)[0].numpy(), want)
 
 
-def same(k: Kernel, *steps: Opt) -> Kernel:
+def same(k: Kernel, *steps: Opt, device: str = "NUMPY") -> Kernel:
   """The kernel after Opts, once it has computed what the plain one does."""
   rng = np.random.default_rng(0)
   data: list[Any] = [rng.integers(-3, 4, p.shape).astype(p.dtype.np) for p in k.params]
   now = after(k, steps)
-  device = get_device("NUMPY")
-  got, want = (launch(device, [spec(x, "k")], x, data)[0] for x in (now, k))
+  got, want = (launch(get_device(device), [spec(x, "k")], x, data)[0] for x in (now, k))
   for g, w in zip(got, want): np.testing.assert_array_equal(g, w)
   return now
 
 
-def test_lanes_that_read_nothing_are_staged_too() -> None:
-  """A gate that is false for a whole vector gives one zero, which every lane of the staged array gets."""
+def test_lanes_that_read_nothing_are_copied_too() -> None:
+  """A gate that is false for a whole vector gives one zero, which every lane of the local array gets."""
   k = kernel(E(4, 1).pad(((1, 1), (1, 4))) + 1)
   down, across = (a.id for a in k.axes)
   same(k, Upcast(across, 6), ShiftInwards(down, 4), CacheRead(1, down))
@@ -429,8 +444,50 @@ def test_a_copied_axis_is_split_in_the_copy_too() -> None:
   k = kernel(E(2, 8200) @ E(8200, 4))
   long, = k.bound
   now = limit_additions(same(k, Vectorize(1, 4), Serial(0), CacheRead(2, 1)))
-  copy, = [u for u in now.nodes if u.op is Ops.STAGE]
+  copy, = [u for u in now.nodes if u.op is Ops.CACHE_READ]
   assert len(now.applied) > 3 and set(copy.arg) == {r.arg[0] for r in copy.ranges} and long in copy.arg
+
+
+SHARED: list[list[Opt]] = [
+  [Local(1, 8), CacheRead(1, 2)],                                     # all work-items read the same
+  [Local(1, 8), CacheRead(2, 2)],                                     # each its own column
+  [Local(1, 8), Serial(0), CacheRead(1, 2, each_round=True)],         # made anew in each iteration
+  [Local(0, 4), Local(1, 8), Serial(0, 2), CacheRead(1, 2, each_round=True), CacheRead(2, 2)],
+  [Local(0, 4), Vectorize(1, 8), CacheRead(2, 4)],
+  [Local(0, 8), Unroll(2), CacheRead(2, 2)],                          # no loop whose values the work-items could share
+]
+
+
+@pytest.mark.parametrize("device", ["NUMPY", "CPU"])
+@pytest.mark.parametrize("steps", SHARED, ids=lambda steps: " ".join(map(str, steps)))
+def test_work_items_share_a_copy(steps: list[Opt], device: str) -> None:
+  """Each has a part of it to make, and waits for the others before and after; the oracle finds what would race."""
+  if device == "CPU" and default_device() != "CPU": pytest.skip("no OpenCL device")
+  same(kernel(E(16, 12) @ E(12, 24)), *steps, device=device)
+
+
+def test_a_shared_copy_has_numbers_that_no_loop_changes() -> None:
+  """The zeros of padding are stored where the rest of the copy is: between the barriers, in each iteration."""
+  k = kernel(E(3, 4, 2).pad(((0, 0), (0, 0), (1, 3))) + 1)
+  items, rows, columns = (a.id for a in k.axes)
+  uops = linearize(same(k, Local(items), Serial(rows), Upcast(columns), CacheRead(1, columns, each_round=True)))
+  first, last = [i for i, u in enumerate(uops) if u.op is Ops.BARRIER]
+  fills = [i for i, u in enumerate(uops) if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL]
+  assert len(fills) == 6 and first < min(fills) and max(fills) < last
+
+
+def test_barriers_of_a_shared_copy_are_needed() -> None:
+  k = after(kernel(E(16, 12) @ E(12, 24)), SHARED[2])
+  uops = linearize(k)
+  waits = [i for i, u in enumerate(uops) if u.op is Ops.BARRIER]
+  rows, fill, _ = [u for u in uops if u.op is Ops.LOOP]   # of the copy, work-item l makes the elements l, l + 8, ..
+  assert fill.src[0].op is Ops.SPECIAL and fill.src[0].arg == ("l", 0, 8) and fill.src[2].arg == 8
+  assert len(waits) == 2 and uops.index(rows) < waits[0] < uops.index(fill) < waits[1]
+  data: list[Any] = [np.arange(prod(p.shape), dtype=np.float32).reshape(p.shape) for p in k.params]
+  whole = spec(k, "k")
+  for left_out in waits:
+    racing = replace(whole, uops=tuple(u for i, u in enumerate(uops) if i != left_out))
+    with pytest.raises(VerifyError, match="'cache0' .* a race"): launch(get_device("NUMPY"), [racing], k, data)
 
 
 def test_padded_effects_have_gates() -> None:

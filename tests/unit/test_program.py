@@ -280,6 +280,17 @@ def test_transposed_read_and_swap_in_place(dev: Device, opts: bool) -> None:
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((16, 16), np.float32), x_], opts)[0], want)
 
 
+def test_a_place_read_by_way_of_another(dev: Device, opts: bool) -> None:
+  """x[x[x[i]]] = x[i] + 1: all that says where to store is read before anything is stored."""
+  b = Builder()
+  i = b.tile(8)
+  x = b.param((8,), I32, written=True)
+  given = np.array([3, 0, 6, 1, 7, 2, 4, 5], np.int32)
+  want = given.copy()
+  want[given[given]] = given + 1
+  np.testing.assert_array_equal(run(b.kernel(x.set(x[x[i]], x[i] + 1)), dev, [given], opts)[0], want)
+
+
 def test_param_written_and_read_again(dev: Device, opts: bool) -> None:
   b = Builder()
   g, i, k = b.grid(4), b.tile(16), b.loop(3)
@@ -499,8 +510,8 @@ def test_whole_tiles_have_no_masks(dev: Device, opts: bool) -> None:
   )
 
 
-def test_a_product_stages_what_it_reads_again() -> None:
+def test_a_product_copies_what_it_reads_again() -> None:
   """Rows far apart are copied to local memory first, anew each time round; the numpy evaluator runs that too."""
   uops = lines(matmul(32, 256, 32, 32, 32, 16), AVX2)
-  assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "stage0"]
-  assert "__local float stage0[512]" in OpenCLRenderer(AVX2).render("k", uops).text
+  assert [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL] == ["v0", "cache0"]
+  assert "__local float cache0[512]" in OpenCLRenderer(AVX2).render("k", uops).text

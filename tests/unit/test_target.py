@@ -36,7 +36,7 @@ def trees() -> list[tuple[Path, ast.Module]]:
           for p in sorted((ROOT / f).rglob("*.py"))]
 
 
-@pytest.mark.parametrize("name", ["optimize", "tiling", "estimate"])
+@pytest.mark.parametrize("name", ["optimize", "panels", "tiling", "estimate"])
 def test_numbers_have_names(name: str) -> None:
   """What a heuristic goes by stands in Target or at the top of its file."""
   tree = ast.parse((ROOT / "codegen" / f"{name}.py").read_text())
