@@ -12,7 +12,7 @@ from typing import Sequence
 
 from ntgrad.backends.cstyle.helpers import COMMON, Library, Templates, Type, helper
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import Language
+from ntgrad.backends.cstyle.language import KEYWORDS, Language
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.target import Target
@@ -58,7 +58,7 @@ class CLanguage(Language):
   library = CLibrary()
   type = CType
   suffixes = {"uint": "u", "long": "LL", "ulong": "uLL"}
-  reserved = Language.reserved | FUNCTIONS | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
+  reserved = KEYWORDS | FUNCTIONS | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
 

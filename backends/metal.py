@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ntgrad.backends.cstyle.helpers import Library, Source, Type
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import ADD, STORED, VALUES, Language, Text
+from ntgrad.backends.cstyle.language import ADD, KEYWORDS, STORED, VALUES, Language, Text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.target import Target
 
@@ -46,7 +46,7 @@ class MetalLanguage(Language):
   type = MetalType
   values = {d: t for d, t in VALUES.items() if t != "double"}
   stored = {**STORED, "float16": "half"}
-  reserved = Language.reserved.union(FUNCTIONS, "class constant device half kernel main metal namespace new template this thread "
+  reserved = KEYWORDS.union(FUNCTIONS, "class constant device half kernel main metal namespace new template this thread "
                                      "threadgroup uchar uint ulong ushort using max min select step".split())
   header = ("#include <metal_stdlib>", "using namespace metal;")
   spaces = {"global": "device ", "local": "threadgroup ", "private": ""}

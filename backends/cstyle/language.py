@@ -54,7 +54,8 @@ class Language:
   values = VALUES                                         # the types of values by dtypes; others are refused
   stored = STORED                                         # the types of elements in memory
   suffixes = {"uint": "u", "long": "L", "ulong": "uL"}    # of literals
-  reserved: frozenset[str] = KEYWORDS                     # what no kernel can be called
+  # what no kernel can be called, nor what a helper is called; None where the compiler gives kernels names of its own
+  reserved: frozenset[str] | None = KEYWORDS
   header: Sequence[str] = ()                              # a source's first lines
   spaces = {"global": "", "local": "", "private": ""}     # what arrays and pointers to them begin with
   aligned = ""                                            # what declarations of arrays end with

@@ -26,7 +26,7 @@ def pretended(machine: Target) -> Target:
 class OpenCLLanguage(Language):
   """OpenCL C 1.2 for a target; ``bad`` says which of its functions the driver has wrong."""
   name = "OpenCL"
-  reserved = frozenset()   # the compiler renames such kernels
+  reserved = None   # see Unit.names
   widths = (1, 2, 3, 4, 8, 16)
   spaces = {"global": "__global ", "local": "__local ", "private": ""}
   aligned = " __attribute__((aligned(64)))"

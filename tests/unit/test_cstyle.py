@@ -5,24 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ntgrad.backends import RENDERERS, cstyle, render, renderer
+from ntgrad.backends import RENDERERS, render, renderer
 from ntgrad.backends.base import KernelSource, ProgramSpec, Target
-from ntgrad.backends.cstyle import CLanguage, Language, MetalLanguage, OpenCLLanguage, uops_to_cstyle
+from ntgrad.backends.c import CLanguage
 from ntgrad.backends.cstyle.helpers import SIZES, Library, Type
-from ntgrad.backends.cstyle.language import VALUES, Text
+from ntgrad.backends.cstyle.language import VALUES, Language, Text
+from ntgrad.backends.opencl.renderer import OpenCLLanguage
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, CompileError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support import plain_c
 from support.elementwise import const, load, param, store
-from support.linear import Lines, dot
+from support.linear import Lines, dot, uops_to_cstyle
 
 F32 = dtypes.float32
-
-
-def test_languages_by_name() -> None:
-  for language in (CLanguage, MetalLanguage, OpenCLLanguage): assert issubclass(language, Language)
-  with pytest.raises(AttributeError, match="has no attribute 'CudaLanguage'"): cstyle.CudaLanguage
 
 
 @pytest.mark.parametrize("name", RENDERERS)
@@ -39,6 +35,16 @@ def test_an_unknown_renderer() -> None:
 def test_names_that_kernels_cannot_have(target: str, name: str) -> None:
   with pytest.raises(CompileError, match=f"no kernel can be called {name}: "): render(target, name, dot().uops)
   assert f"void {name}(" in render("opencl", name, dot().uops)   # whose compiler renames it
+
+
+@pytest.mark.parametrize("target", ["c", "metal"])
+def test_names_of_helper_functions_are_taken(target: str) -> None:
+  """A kernel may be called as a helper function, but not as one that it uses."""
+  x = load(param(1, F32), const(0))
+  largest = toposort([store(param(0, F32, True), const(0), UOp.alu(BinaryOps.MAX, x, const(0.0, F32)))])
+  with pytest.raises(CompileError, match="no kernel can be called max_float: "): render(target, "max_float", largest)
+  assert "void max_float(" in render(target, "max_float", dot().uops)
+  assert "void max_float(" in render("opencl", "max_float", largest)   # whose compiler renames it
 
 
 class Short(Language):

@@ -10,8 +10,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.cstyle import MetalLanguage, uops_to_cstyle
-from ntgrad.backends.metal import FUNCTIONS
+from ntgrad.backends.metal import FUNCTIONS, MetalLanguage
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
@@ -21,7 +20,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.schedule import create_schedule
 from support.functions import functions
 from support.kernels import GRAPHS, contents, kernels, launch, spec
-from support.linear import Lines
+from support.linear import Lines, uops_to_cstyle
 from support.metal import MetalDevice, needs_cxx
 
 # what makes the text a whole source; tinygrad's notes leave it out
