@@ -14,14 +14,13 @@ import shutil
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.cstyle.language import KEYWORDS
 from ntgrad.backends.opencl import binaries
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
@@ -41,25 +40,16 @@ __kernel void bits_256(void) {}
 __kernel void bits_128(void) {}
 #endif
 """
-# what C or OpenCL C calls something already: PoCL does not find a kernel of such a name
-RESERVED = KEYWORDS | frozenset("""
-abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add
-barrier bitselect cbrt ceil clamp clz constant copysign cos cosh cospi cross degrees distance dot erf erfc exp
-exp10 exp2 expm1 fabs fdim floor fma fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half
-hypot ilogb image isequal isfinite isgreater isinf isless isnan isnormal kernel ldexp length lgamma local log log10 log1p
-log2 logb mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan nextafter normalize popcount pow pown powr
-prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt sampler select
-shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep sub_sat tan tanh tanpi tgamma trunc uchar uint
-ulong upsample ushort vload_half vstore_half wait_group_events write_only""".split())
-
 
 @dataclass(eq=False)
 class Unit(pool.Job):
   """A program of several kernels, from the time when they are known."""
-  specs: dict[str, ProgramSpec]                  # by key
-  names: dict[str, str] = field(default_factory=dict)   # key of a spec → name of its kernel in the program
+  specs: dict[str, ProgramSpec] = field(default_factory=dict)   # by key
+  # key of a spec -> name of its kernel in the program: its own and its number there. Nothing else ends in a number after "_"
+  # (helper functions end in a type, OpenCL's own names have none), so no two things of a program have one name
+  names: dict[str, str] = field(default_factory=dict)
   program: Any = None                            # the OpenCL object, once it is there
-  source: str = ""                               # of the whole program
+  source: str = ""                               # of a program built here
   files: Path | None = None                      # PoCL's files of a program built here
   # the kernels, or what is wrong, if they do not go together
   alone: dict[str, Unit | CompileError] = field(default_factory=dict)
@@ -78,35 +68,34 @@ class Unit(pool.Job):
   @property
   def worth_building(self) -> bool: return len(self.specs) >= min(GROUP, 2)
 
+  def add(self, k: str, spec: ProgramSpec) -> None:
+    """Put a kernel at the end."""
+    self.names.setdefault(k, f"{spec.name}_{len(self.specs)}")
+    self.specs[k] = spec
+
+  def join(self) -> str:
+    """One source of the kernels: shared helpers once, each kernel under its name in the program."""
+    # in this order each helper comes after what it uses
+    helpers = dict.fromkeys(h for spec in self.specs.values() for h in spec.source.helpers)
+    return "\n\n".join([*helpers, *(self.names[k].join(spec.source.kernel) for k, spec in self.specs.items())]) + "\n"
+
   def work(self) -> pool.Work:
     """See :func:`ntgrad.backends.opencl.worker.build`; the answer is a packed program."""
     from ntgrad.backends.opencl.worker import build
-    # the linear UOps stay here: a worker reads source only
-    return build, (self.device, [ProgramSpec(s.name, s.source, s.grid, s.local, s.nparams) for s in self.specs.values()])
+    return build, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
 
 
-def join(specs: Sequence[ProgramSpec]) -> str:
-  """One source of several kernels: shared helpers once, each kernel under its name of :func:`names_of`."""
-  helpers = dict.fromkeys(h for spec in specs for h in spec.source.helpers)   # in this order each comes after what it uses
-  return "\n\n".join([*helpers, *(name.join(spec.source.kernel) for spec, name in zip(specs, names_of(specs)))]) + "\n"
-
-
-def names_of(specs: Sequence[ProgramSpec]) -> list[str]:
-  """What the kernels of one program are called there: each something else, and nothing that OpenCL C calls something."""
-  names: list[str] = []
-  for spec in specs:
-    name = spec.name if spec.name not in RESERVED else f"{spec.name}_kernel"
-    n = len(names)
-    while name in names: name, n = f"{spec.name}_{n}", n + 1   # r_4 with 6 before it must not become an r_4_6 that is there
-    names.append(name)
-  return names
+def is_pocl(device: Any) -> bool:
+  """Whether a pyopencl device is PoCL's."""
+  return "portable computing" in device.platform.name.lower()
 
 
 class Compiler:
   """Builds for one device. Finds kernels in memory, on disk, or makes them."""
 
-  def __init__(self, cl: Any, context: Any, device: Any, name: str):
+  def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object]):
     self.cl, self.context, self.device, self.name = cl, context, device, name
+    self.finish = finish                         # waits for everything launched
     self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
     # units live as long as programs that use them
     self.units: WeakValueDictionary[str, Unit] = WeakValueDictionary()    # by key of a spec
@@ -117,7 +106,6 @@ class Compiler:
     self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
     self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
-    self.finish: Callable[[], object] = lambda: None   # waits for everything launched
     self.lock, self.saving = threading.Lock(), threading.Lock()
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
@@ -129,7 +117,7 @@ class Compiler:
     PoCL tells the CPU's own width, but its LLVM may not know a new CPU: it takes Zen 4, which has AVX-512, for Zen 3.
     """
     native = max(int(self.device.native_vector_width_float), 1)*32
-    if native <= 128 or "portable computing" not in self.device.platform.name.lower(): return native
+    if native <= 128 or not is_pocl(self.device): return native
     k = cache.key("vector-bits", self.identity)
     raw = cache.load("opencl-bits", k)
     if raw is None:
@@ -155,11 +143,17 @@ class Compiler:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with pool.changed:
       last: Any = next(iter(self.queue.waiting()[::-1]), None)
-      unit: Unit = last if last is not None and len(last.specs) < GROUP else Unit({}, device=self.name)
+      unit: Unit = last if last is not None and len(last.specs) < GROUP else Unit(device=self.name)
       self.units[k] = unit
-      unit.specs[k] = spec
+      unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
       if len(unit.specs) == GROUP: pool.changed.notify_all()
+    return unit
+
+  def unit(self, specs: Iterable[ProgramSpec]) -> Unit:
+    """A unit of these kernels, equal ones once."""
+    unit = Unit(device=self.name)
+    for s in specs: unit.add(self.key(s), s)
     return unit
 
   def ready(self, unit: Unit, spec: ProgramSpec) -> Unit:
@@ -178,8 +172,7 @@ class Compiler:
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None
-    if packed is None: return False
-    unit.program, unit.names = self.load_packed(packed), dict(zip(unit.specs, names_of(list(unit.specs.values()))))
+    if packed is not None: unit.program = self.load_packed(packed)
     if unit.program is None: return False
     unit.launched = True
     keep(packed, unit.names)
@@ -197,7 +190,7 @@ class Compiler:
       if program is None:  # not there, or made by a driver that calls itself the same
         cache.remove("opencl-program", entry["program"])
         return None
-      unit = self.loaded[entry["program"]] = Unit({}, program=program, launched=True, done=True)
+      unit = self.loaded[entry["program"]] = Unit(program=program, launched=True, done=True)
     unit.names[k] = entry["kernel"]
     self.units[k] = unit
     self.found += 1
@@ -206,28 +199,29 @@ class Compiler:
   def build(self, unit: Unit) -> None:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
     fails."""
-    specs = list(unit.specs.values())
-    unit.source = join(specs)
+    unit.source, unit.waiting = unit.join(), set(unit.specs)
     with self.lock:
       before = binaries.program_folders()
       try:
         unit.program = self.load_source(unit.source)
       except self.cl.Error as e:
         for k in unit.specs: self.units.pop(k, None)
-        if len(specs) == 1: raise CompileError(explain(specs[0], unit.source, str(e))) from None
+        spec, *more = unit.specs.values()
+        if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
       unit.files = next(iter(binaries.program_folders() - before), None)
-    if unit.program is None:
-      for k, s in unit.specs.items():   # which names the kernel at fault
-        one = Unit({k: s}, device=self.name, done=True)
-        try: self.build(one)
-        except CompileError as e: unit.alone[k] = e
-        else: unit.alone[k] = self.units[k] = one
-      return
-    unit.names, unit.waiting = dict(zip(unit.specs, names_of(specs))), set(unit.specs)
+    if unit.program is not None: return
+    for k, s in unit.specs.items():   # which names the kernel at fault
+      one = self.unit([s])
+      try: self.build(one)
+      except CompileError as e: unit.alone[k] = e
+      else:
+        one.done = True
+        unit.alone[k] = self.units[k] = one
 
-  def load_source(self, source: str) -> Any:
-    """A program from its source. Raises pyopencl's Error with the compiler's log."""
-    program = self.cl._cl._Program(self.context, source)
+  def load_source(self, *source: Any) -> Any:
+    """A program from its source, or from a list of devices and one of binaries. Raises pyopencl's Error with the compiler's
+    log."""
+    program = self.cl._cl._Program(self.context, *source)
     try:
       program._build(OPTIONS.encode(), [self.device])
     except self.cl.Error as e:
@@ -239,23 +233,18 @@ class Compiler:
     """A program from what :meth:`pack` gave; None where this driver does not take it."""
     try:
       source, binary = binaries.unpack(packed)
-      if binary is None: return self.load_source(source)
-      program = self.cl._cl._Program(self.context, [self.device], [binary])
-      program._build(OPTIONS.encode(), [self.device])
-      return program
+      return self.load_source(source) if binary is None else self.load_source([self.device], [binary])
     except (self.cl.Error, ValueError):
       return None
 
   def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
     """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not
     take."""
-    program = self.load_packed(packed)
-    if program is None:
+    unit = self.unit(specs)
+    unit.program, unit.launched, unit.done = self.load_packed(packed), True, True
+    if unit.program is None:
       raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
-    unit = Unit({}, program=program, launched=True, done=True)
-    for s, name in zip(specs, names_of(specs)):
-      k = self.key(s)
-      unit.names[k], self.units[k], self.given[k] = name, unit, unit
+    for k in unit.specs: self.units[k] = self.given[k] = unit
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""
@@ -304,12 +293,13 @@ class Compiler:
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel that has run, or a sentence that says why there is none."""
-    unit = self.units.get(self.key(spec))
+    k = self.key(spec)
+    unit = self.units.get(k)
     if unit is None or unit.program is None: return f"# no assembly of {spec.name}: it has not been compiled"
-    name = unit.names[self.key(spec)]
+    name = unit.names[k]
     self.finish()
-    found = [p for f in binaries.program_folders() for p in f.glob(f"{name}/*/{name}.so")] if unit.files is None else \
-      list(unit.files.glob(f"{name}/*/{name}.so"))
+    folders = binaries.program_folders() if unit.files is None else {unit.files}
+    found = [p for f in folders for p in f.glob(f"{name}/*/{name}.so")]
     if not found: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.name}: install objdump (binutils) to see it"

@@ -10,7 +10,7 @@ import ctypes
 import math
 import os
 import sys
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from typing import Any, Sequence
 from weakref import WeakSet
@@ -19,9 +19,9 @@ import numpy as np
 
 from ntgrad.backends import pool
 from ntgrad.backends.base import Program, ProgramSpec
-from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
-from ntgrad.backends.opencl.compiler import Compiler, Unit
+from ntgrad.backends.opencl.compiler import Compiler, Unit, is_pocl
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
 from ntgrad.backends.opencl.selftest import Functions
 from ntgrad.backends.process import Driver, forked
@@ -31,7 +31,6 @@ from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.target import Target
 
-_ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
 _driver = Driver("OpenCL")
@@ -92,7 +91,6 @@ def available(name: str = "CPU") -> tuple[bool, str]:
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
-def is_pocl(d: Any) -> bool: return "portable computing" in d.platform.name.lower()
 
 
 def target_of(d: Any, vector_bits: int) -> Target:
@@ -113,7 +111,7 @@ class OpenCLProgram(Program):
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
     self.spec, self.unit, self._device = spec, unit, device
     self._kernel: Any = None
-    local, grid = (*spec.local, 1, 1, 1)[:3], (*spec.grid, 1, 1, 1)[:3]
+    local, grid = ((*sizes, 1, 1, 1)[:3] for sizes in (spec.local, spec.grid))
     self._local, self._global = local, tuple(g*s for g, s in zip(grid, local))
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0
@@ -167,7 +165,6 @@ class OpenCLProgram(Program):
 
 class OpenCLDevice(Pooled):
   """One OpenCL device. New memory costs a page fault every 4 KB, so it is pooled."""
-  unit = _ALIGN
 
   def __init__(self, name: str = "CPU"):
     super().__init__()
@@ -177,8 +174,7 @@ class OpenCLDevice(Pooled):
     self.context = self.cl.Context([self.device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
-    self.compiler = Compiler(self.cl, self.context, self.device, name)
-    self.compiler.finish = self.queue.finish
+    self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish)
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
@@ -206,11 +202,6 @@ class OpenCLDevice(Pooled):
       bits = config.vector_bits or self.compiler.vector_bits()
       found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return found
-
-  @staticmethod
-  def available(name: str = "CPU") -> tuple[bool, str]:
-    """See :func:`available`."""
-    return available(name)
 
   # ---- memory
   def _new(self, size: int, nbytes: int) -> Any:
@@ -255,11 +246,10 @@ class OpenCLDevice(Pooled):
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises
     DeviceError."""
     out = np.empty(count, inputs[0].dtype)
-    flags = self.cl.mem_flags
+    flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
     try:
       with self.compiler.lock: kernel = self.cl.Kernel(self.compiler.load_source(source), name)
-      buffers = [self.cl.Buffer(self.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in inputs]
-      buffers.append(self.cl.Buffer(self.context, flags.WRITE_ONLY, out.nbytes))
+      buffers = [self.cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
       kernel(self.queue, (1,), (1,), *buffers)
       self.cl.enqueue_copy(self.queue, out, buffers[-1])
     except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
@@ -307,6 +297,3 @@ class _Lost(OpenCLDevice):
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)
     raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-
-bucket = partial(bucket_of, unit=_ALIGN)
