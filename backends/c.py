@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from ntgrad.backends.cstyle.helpers import COMMON, Library, Templates, Type, helper
+from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.cstyle.language import KEYWORDS, Language
 from ntgrad.codegen.dtype import dtypes
@@ -20,7 +20,6 @@ from ntgrad.codegen.uop import Ops, UOp
 
 TEMPLATES: Templates = dict(COMMON)
 FLOATS = ("float", "double")
-FUNCTIONS = frozenset("sqrt exp exp2 log log2 sin cos tan tanh erf pow fmod copysign floor ceil trunc rint".split())
 
 
 class CType(Type):
@@ -58,7 +57,7 @@ class CLanguage(Language):
   library = CLibrary()
   type = CType
   suffixes = {"uint": "u", "long": "LL", "ulong": "uLL"}
-  reserved = KEYWORDS | FUNCTIONS | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
+  reserved = KEYWORDS.union(FUNCTIONS) | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
 

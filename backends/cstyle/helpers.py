@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable, ClassVar, Mapping
 
 from ntgrad.codegen.errors import CompileError
@@ -59,10 +60,17 @@ Source = tuple[tuple[str, str], ...]                      # helpers in order: na
 COMMON: Templates = {}
 
 
-def helper(templates: Templates, *bases: str) -> Callable[[Template], Template]:
-  """Add a template, for these elements or for all, under its name without the leading underscore; ``_log_natural`` is ``log``."""
+# the functions of floats that languages have of their own, and how many arguments they take
+FUNCTIONS = {
+  **dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
+  **dict.fromkeys("pow fmod copysign".split(), 2),
+}
+
+
+def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Template], Template]:
+  """Add a template, for these elements or for all, under ``name`` or its own name without the leading underscore."""
   def add(fn: Template) -> Template:
-    templates[fn.__name__.strip("_").replace("_natural", "")] = fn, bases or tuple(SIZES)
+    templates[name or fn.__name__.strip("_")] = fn, bases or tuple(SIZES)
     return fn
   return add
 
@@ -117,16 +125,12 @@ class Library:
 
 
 # ---- MAX and MIN
-@common
-def _max(t: Type) -> str:
+def _extreme(name: str, sign: str, t: Type) -> str:
   nan = " | (a != a)" if t.base in ("float", "double") else ""
-  return f"static {t} max_{t}({t} a, {t} b) {{ return (a > b){nan} ? a : b; }}"
+  return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){nan} ? a : b; }}"
 
 
-@common
-def _min(t: Type) -> str:
-  nan = " | (a != a)" if t.base in ("float", "double") else ""
-  return f"static {t} min_{t}({t} a, {t} b) {{ return (a < b){nan} ? a : b; }}"
+for _name, _sign in (("max", ">"), ("min", "<")): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
 
 
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
@@ -201,18 +205,19 @@ def _abs(t: Type) -> str:
 
 
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
-def _decode(kind: str, t: Type, shift: int, mask: str, scale: str, special: str) -> str:
+def _decode(kind: str, shift: int, mask: str, scale: str, special: str, t: Type) -> str:
   f, u = t.of("float"), t.of("uint")
+  bits = f"({special.format(uint=u)} : {t.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
   return f"""
 static {f} {kind}_to_float_{t}({t} x) {{
   {u} b = {t.to('uint', 'x')}, m = b & {mask};
   {f} f = {t.bits('float', f'm << {shift}')} * {scale};
-  return {t.bits('float', f"({special} : {t.bits('uint', 'f')}) | (b - m) << {31 - (15 if t.base == 'ushort' else 7)}")};
+  return {t.bits('float', bits)};
 }}"""
 
 
-def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str,
-            nan: str) -> str:
+def _encode(kind: str, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str, nan: str,
+            t: Type) -> str:
   f, u = t.of("float"), t.of("uint")
   sign = 31 - (15 if store == "ushort" else 7)
   # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
@@ -227,14 +232,21 @@ static {t.of(store)} float_to_{kind}_{t}({t} x) {{
 }}"""
 
 
-@common
-def _half_to_float(t: Type) -> str:
-  return _decode("half", t, 13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u")
-
-
-@common
-def _float_to_half(t: Type) -> str:
-  return _encode("half", t, "ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u")
+# how bits are shifted, all but the sign, the scale, what infinity and NaN become
+_DECODE = {
+  "half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u"),
+  "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
+  "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u"),
+}
+# the type in memory, the shift, the difference of the exponents, the least normal, the magic number, the greatest, overflow, NaN
+_ENCODE = {
+  "half": ("ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u"),
+  "fp8e4m3": ("uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu"),
+  "fp8e5m2": ("uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu"),
+}
+for _kind in _DECODE:
+  helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind, *_DECODE[_kind]))
+  helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind, *_ENCODE[_kind]))
 
 
 @common
@@ -250,26 +262,6 @@ static {t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
   {u} b = {t.bits('uint', 'x')};
   return {t.to('ushort', "x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16")};
 }}"""
-
-
-@common
-def _fp8e4m3_to_float(t: Type) -> str:
-  return _decode("fp8e4m3", t, 20, "0x7fu", "0x1p120f", f"m == 0x7fu ? ({t.of('uint')})(0x7fc00000u)")
-
-
-@common
-def _float_to_fp8e4m3(t: Type) -> str:
-  return _encode("fp8e4m3", t, "uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu")
-
-
-@common
-def _fp8e5m2_to_float(t: Type) -> str:
-  return _decode("fp8e5m2", t, 21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")
-
-
-@common
-def _float_to_fp8e5m2(t: Type) -> str:
-  return _encode("fp8e5m2", t, "uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")
 
 
 @common

@@ -6,31 +6,18 @@ vectorise.
 """
 from __future__ import annotations
 
-from typing import Callable
+from typing import Callable, Mapping
 
-from ntgrad.backends.cstyle.helpers import COMMON, Library, Source, Templates, Type, helper, library
+from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper, library
 
 TEMPLATES: Templates = dict(COMMON)
 
-# ---- the device's own functions name → number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a
+# ---- the device's own functions: name -> number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a
 # new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
 # handed over only up to the kernel's registers: a function of anything wider gives wrong numbers or ends the process. So wider
 # vectors go in pieces, and so do those that ``selftest`` found wrong.
-LIBRARY = {
-  "sqrt": 1,
-  "exp": 1,
-  "exp2": 1,
-  "log": 1,
-  "log2": 1,
-  "sin": 1,
-  "cos": 1,
-  "tan": 1,
-  "tanh": 1,
-  "erf": 1,
-  "pow": 2,
-  "fmod": 2,
-  "copysign": 2,
-}
+ROUNDINGS = ("floor", "ceil", "trunc", "rint")
+LIBRARY = {name: args for name, args in FUNCTIONS.items() if name not in ROUNDINGS}
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
 
@@ -53,6 +40,11 @@ def direct(name: str, t: Type, bad: Bad) -> bool:
   return registers(t) == "" and (t.n == 1 or t.n not in bad(name, t.base))
 
 
+def either(macro: str | None, hard: str, soft: str) -> str:
+  """``hard`` where the compiler defines ``macro``, else ``soft``."""
+  return f"#ifdef {macro}\n{hard}\n#else\n{soft.strip()}\n#endif" if macro else soft
+
+
 def _pieces(name: str, t: Type, bad: Bad) -> str:
   """A helper that calls the device's own function with vectors that fit its registers, and that it has right."""
   args = "ab"[:LIBRARY[name]]
@@ -60,9 +52,8 @@ def _pieces(name: str, t: Type, bad: Bad) -> str:
   part = Type(t.base, 1 if t.n == 3 else t.n//2)
   head = f"static {t} {name}_{t}({', '.join(f'{t} {a}' for a in args)}) "
   split = f"{head}{{ return ({t})({', '.join(library(name, part, *(f'{a}.{p}' for a in args)) for p in parts)}); }}"
-  needed = registers(t)
-  if not needed or t.n in bad(name, t.base): return split
-  return f"#ifdef {needed}\n{head}{{ return {name}({', '.join(args)}); }}\n#else\n{split}\n#endif"
+  whole = f"{head}{{ return {name}({', '.join(args)}); }}"
+  return split if t.n in bad(name, t.base) else either(registers(t), whole, split)
 
 
 class OpenCLLibrary(Library):
@@ -77,7 +68,7 @@ class OpenCLLibrary(Library):
   def own(self, name: str, t: Type) -> str | None:
     """See :meth:`Library.own`."""
     if t.base not in ("float", "double") or (self.has(name, t) and not self.native): return None
-    if name not in LIBRARY: return name if name in ("floor", "ceil", "trunc", "rint") else None
+    if name not in LIBRARY: return name if name in ROUNDINGS else None
     return name if direct(name, t, self.bad) else None
 
   def template(self, name: str, t: Type) -> str:
@@ -85,26 +76,7 @@ class OpenCLLibrary(Library):
     return super().template(name, t) if self.has(name, t) or name not in LIBRARY else _pieces(name, t, self.bad)
 
 
-has = OpenCLLibrary().has
-
-
-def source(name: str, ctype: str, bad: Bad = trusted) -> Source:
-  """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs; ``bad`` says what the driver has
-  wrong."""
-  return OpenCLLibrary(bad).source(name, Type.parse(ctype))
-
-
 # ---- float16 in memory: a hardware instruction does four or eight
-def _by_hardware(soft: str, head: str, hard: str | None) -> str:
-  if hard is None: return soft
-  return f"""
-#ifdef __F16C__
-{head} {{ return {hard}; }}
-#else
-{soft.strip()}
-#endif"""
-
-
 @helper(TEMPLATES)
 def _half_to_float(t: Type) -> str:
   hard = {
@@ -113,7 +85,7 @@ def _half_to_float(t: Type) -> str:
     8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
     16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))",
   }
-  return _by_hardware(COMMON["half_to_float"][0](t), f"static {t.of('float')} half_to_float_{t}({t} x)", hard.get(t.n))
+  return _by_hardware("half_to_float", "float", t, hard)
 
 
 @helper(TEMPLATES)
@@ -124,4 +96,9 @@ def _float_to_half(t: Type) -> str:
     8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
     16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))",
   }
-  return _by_hardware(COMMON["float_to_half"][0](t), f"static {t.of('ushort')} float_to_half_{t}({t} x)", hard.get(t.n))
+  return _by_hardware("float_to_half", "ushort", t, hard)
+
+
+def _by_hardware(name: str, to: str, t: Type, hard: Mapping[int, str]) -> str:
+  soft = COMMON[name][0](t)
+  return either("__F16C__", f"static {t.of(to)} {name}_{t}({t} x) {{ return {hard[t.n]}; }}", soft) if t.n in hard else soft

@@ -51,8 +51,11 @@ class OpenCLLanguage(Language):
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
     """See :meth:`Language.atomic`; ``atomics`` has what the device has not."""
+    if dtype.kind == "b": return super().atomic(how, dtype, place, value)
+    call = f"atomic_{how}_{dtype.short}"
     if dtype.short in ("int", "uint"): return f"atomic_{how}({place}, {value})", (), ()
-    return f"atomic_{how}_{dtype.short}({place}, {value})", tuple(atomics.source(how, dtype)), atomics.pragmas(dtype)
+    text, needs = self.library.resolve(atomics.source(call, how, dtype), self.value_type(dtype))
+    return f"{call}({place}, {value})", (*needs, (call, text)), atomics.pragmas(dtype)
 
 
 class OpenCLRenderer(CStyleRenderer):
@@ -60,6 +63,3 @@ class OpenCLRenderer(CStyleRenderer):
 
   def __init__(self, target: Target | None = None, bad: prelude.Bad = prelude.trusted):
     super().__init__(OpenCLLanguage(target or pretended(DEFAULT_TARGET), bad))
-
-
-constant = OpenCLLanguage(DEFAULT_TARGET).constant

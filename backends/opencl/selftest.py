@@ -65,11 +65,10 @@ class Functions:
 
   def __call__(self, name: str, base: str) -> frozenset[int]:
     """The widths at which a function of ``base`` elements is wrong."""
-    found = self.known.get((name, base))
-    if found is None: found = self.known[name, base] = self._kept(name, base)
-    return found
+    if (name, base) not in self.known: self.known[name, base] = self._tested(name, base)
+    return self.known[name, base]
 
-  def _kept(self, name: str, base: str) -> frozenset[int]:
+  def _tested(self, name: str, base: str) -> frozenset[int]:
     text = source(name, base)
     k = cache.key(self.identity, text)
     raw = cache.load(TABLE, k)
@@ -116,11 +115,6 @@ def inputs(name: str, base: str) -> list[np.ndarray]:
 def wrong(name: str, base: str, run: Callable[[list[np.ndarray], int], np.ndarray]) -> list[int]:
   """The widths at which some lane is not what the function gives for its number alone."""
   tested = widths(base)
-  out = run(inputs(name, base), COUNT * (1 + len(tested))).reshape(-1, COUNT)
-  want = out[0]
+  want, *got = run(inputs(name, base), COUNT * (1 + len(tested))).reshape(-1, COUNT)
   with np.errstate(all="ignore"):
-    close = [
-      (got == want) | (np.isnan(got) & np.isnan(want)) | (abs(got - want) <= CLOSE[base] * abs(want) + np.finfo(want.dtype).tiny)
-      for got in out[1:]
-    ]
-  return [n for n, same in zip(tested, close) if not same.all()]
+    return [n for n, x in zip(tested, got) if not np.isclose(x, want, CLOSE[base], np.finfo(x.dtype).tiny, equal_nan=True).all()]

@@ -10,7 +10,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.metal import FUNCTIONS, MetalLanguage
+from ntgrad.backends.metal import NAMES, MetalLanguage
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
@@ -150,7 +150,7 @@ def test_ints_are_rounded_once_without_double() -> None:
 def test_every_function_has_a_spelling(dtype: DType) -> None:
   """No helper calls what Metal has not: the names in the text are types, Metal's functions, or helpers that stand before."""
   if dtype is dtypes.float64: pytest.skip("Metal has no double")
-  known = {*FUNCTIONS.values(), *"if for return bool char uchar short ushort int uint long ulong half float".split()}
+  known = {*NAMES.values(), *"if for return bool char uchar short ushort int uint long ulong half float".split()}
   for fn in (*UnaryOps, *BinaryOps):
     p = Lines()
     x, y = p.load(p.buf(1, dtype), 0), p.load(p.buf(2, dtype), 0)

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from ntgrad.backends import render
-from ntgrad.backends.opencl.prelude import LIBRARY, Type, direct, has, source, trusted
-from ntgrad.backends.opencl.renderer import OpenCLRenderer, constant
+from ntgrad.backends.opencl.prelude import LIBRARY, Type, direct, trusted
+from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.machines import MACHINES
+from support.opencl_helpers import has, source
 
 I32, F32 = dtypes.int32, dtypes.float32
 
@@ -221,7 +222,7 @@ def test_wrapping_is_written_only_where_it_shows() -> None:
   ],
 )
 def test_literals(dtype: DType, value: Any, want: str) -> None:
-  assert constant(dtype, value)[0] == want
+  assert OpenCLRenderer().language.constant(dtype, value)[0] == want
 
 
 def test_helpers_come_before_what_calls_them() -> None:
