@@ -30,8 +30,8 @@ class CType(Type):
   }
 
   def bits(self, base: str, x: str) -> str:
-    """See :meth:`Type.bits`; between an integer and a float."""
-    return f"@as:{base}({x})"
+    """See :meth:`Type.bits`; the call of a helper between an integer and a float."""
+    return f"@as:{base}({x})" if self.base in FLOATS or base in FLOATS else f"({self.of(base)})({x})"
 
 
 @helper(TEMPLATES, "int", "uint", "long", "ulong", *FLOATS)
@@ -60,10 +60,6 @@ class CLanguage(Language):
   reserved = KEYWORDS.union(FUNCTIONS) | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
-
-  def bits(self, f: Type, t: Type, x: str) -> str:
-    """See :meth:`Language.bits`."""
-    return super().bits(f, t, x) if f.base in FLOATS or t.base in FLOATS else f"({t})({x})"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """See :meth:`Language.head`."""

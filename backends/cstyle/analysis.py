@@ -3,6 +3,7 @@ must wrap."""
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Sequence
 
@@ -39,22 +40,20 @@ def accumulator(u: UOp) -> UOp:
 
 def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
   """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
-  uses: dict[UOp, int] = {}
+  uses = Counter[UOp]()
   user: dict[UOp, int] = {}
+  phis: defaultdict[UOp, list[int]] = defaultdict(list)
   block: list[int] = []
   stack = [0]
-  phis: dict[UOp, list[int]] = {}
   for at, u in enumerate(uops):
     if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE, Ops.ENDWHILE): stack.pop()
     block.append(stack[-1])
     if u.op in (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE): stack.append(at)
-    if u.op is Ops.PHI: phis.setdefault(accumulator(u), []).append(at)
+    if u.op is Ops.PHI: phis[accumulator(u)].append(at)
     # text that a statement repeats must be a name: each iteration of a loop compares with its end
     repeats = u.op is Ops.LOOP or u.arg is UnaryOps.ISNAN
     if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
-    for s in u.src:
-      uses[s] = uses.get(s, 0) + 1 + repeats
-      user[s] = at
+    for s in u.src: uses[s], user[s] = uses[s] + 1 + repeats, at
   inline: set[UOp] = set()
   reads: dict[UOp, frozenset[UOp]] = {}
   nothing: frozenset[UOp] = frozenset()
@@ -65,7 +64,7 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
       once = uses[u] == 1 and block[user[u]] == block[at]
       if u.op is Ops.GEP: once = once or not read     # the element of a variable is as good as a name
       elif uops[user[u]].op is Ops.GEP: once = False  # v.s3 wants a name before the dot
-      if once and not any(at < p < user[u] for acc in read for p in phis.get(acc, ())):
+      if once and not any(at < p < user[u] for acc in read for p in phis[acc]):
         inline.add(u)
         reads[u] = read
   return inline, reads

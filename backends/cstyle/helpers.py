@@ -32,7 +32,7 @@ class Type:
     return f"({self.of(base)})({x})" if self.n == 1 else f"__builtin_convertvector({x}, {self.of(base)})"
 
   def bits(self, base: str, x: str) -> str:
-    """C text that reinterprets the bits of ``x`` as elements of ``base``."""
+    """C text that reinterprets the bits of ``x``, a value of this type, as elements of ``base``."""
     return f"as_{self.of(base)}({x})"
 
   @property
@@ -43,9 +43,8 @@ class Type:
   @classmethod
   def parse(cls, text: str) -> Type:
     """``float8`` → ``Type("float", 8)``."""
-    m = re.fullmatch(r"([a-z]+)(\d*)", text)
-    assert m is not None, text
-    return cls(m[1], int(m[2] or 1))
+    base = text.rstrip("0123456789")
+    return cls(base, int(text[len(base):] or 1))
 
 
 SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "half": 2,
@@ -207,12 +206,12 @@ def _abs(t: Type) -> str:
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
 def _decode(kind: str, shift: int, mask: str, scale: str, special: str, t: Type) -> str:
   f, u = t.of("float"), t.of("uint")
-  bits = f"({special.format(uint=u)} : {t.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
+  bits = f"({special.format(uint=u)} : {f.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
   return f"""
 static {f} {kind}_to_float_{t}({t} x) {{
   {u} b = {t.to('uint', 'x')}, m = b & {mask};
-  {f} f = {t.bits('float', f'm << {shift}')} * {scale};
-  return {t.bits('float', bits)};
+  {f} f = {u.bits('float', f'm << {shift}')} * {scale};
+  return {u.bits('float', bits)};
 }}"""
 
 
@@ -224,7 +223,7 @@ def _encode(kind: str, store: str, shift: int, offset: str, least: str, magic: s
   return f"""
 static {t.of(store)} float_to_{kind}_{t}({t} x) {{
   {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {sign}, a = b & 0x7fffffffu;
-  {f} m = {t.bits('float', 'a')};
+  {f} m = {u.bits('float', 'a')};
   {u} small = {t.bits('uint', f'm + {magic}')} - {t.bits('uint', f'({f})({magic})')};
   {u} r = ((a + {hex((1 << (shift - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
   r = a < {least} ? small : (r > {top} ? ({u})({over}) : r);
@@ -251,7 +250,8 @@ for _kind in _DECODE:
 
 @common
 def _bfloat16_to_float(t: Type) -> str:
-  return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {t.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
+  f, u = t.of("float"), t.of("uint")
+  return f"static {f} bfloat16_to_float_{t}({t} x) {{ return {u.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
 
 
 @common

@@ -30,7 +30,7 @@ from ntgrad.backends.cstyle.language import (
   Language,
   Text,
 )
-from ntgrad.codegen.dtype import DType, cast_number
+from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.index import vmin
@@ -79,9 +79,7 @@ class CKernel:
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
     self.language, self.name, self.uops = language, name, uops
-    self.type, self.value_type, self.stored_type, self.constant = (
-      language.type, language.value_type, language.stored_type, language.constant
-    )
+    self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(uops)
     self.arrays: list[str] = []   # declarations, which C wants before what uses them
     self.lines: list[str] = []
@@ -132,13 +130,16 @@ class CKernel:
     return self.inside(self.text[u], prec)
   def element(self, u: UOp, i: int) -> str:
     """Element ``i`` of a vector; a scalar is every element."""
-    return self.c(u, ATOM) + (f".s{i:x}" if u.dtype.count > 1 else "")
-  def wide(self, u: UOp, n: int, prec: int = COND, force: bool = False) -> str:
-    """A value as operand of ``n`` lanes: C widens scalars of 4 and 8 bytes by itself, ``force`` writes it out."""
+    return f"{self.c(u, ATOM)}.s{i:x}" if u.dtype.count > 1 else self.c(u)
+  def guard(self, gate: Sequence[UOp], i: int = 0) -> str:
+    """What a statement begins with that is for element ``i`` where its gate is true; nothing where it has none."""
+    return f"if ({self.element(gate[0], i)}) " if gate else ""
+  def wide(self, u: UOp, n: int, prec: int = COND, bare: bool = False) -> str:
+    """A value as operand of ``n`` lanes. Operators widen scalars of 4 and 8 bytes themselves: ``bare`` leaves it to them."""
     if u.dtype.count == n: return self.c(u, prec)
     if u.dtype.kind == "b": return f"(int{n})({'-' + self.c(u, UNARY) if u.op is not Ops.CONST else str(-int(u.arg))})"
-    t = self.type(self.value_type(u.dtype).base, n)
-    return self.c(u, prec) if not force and t.size >= 4 else f"({t})({self.c(u)})"
+    t = self.value_type(u.dtype.vec(n))
+    return self.c(u, prec) if bare and t.size >= 4 else f"({t})({self.c(u)})"
   def sign(self, infix: str) -> str:
     """An operator between blanks, as the language writes it."""
     return infix.strip() if self.language.parenthesised else infix
@@ -206,11 +207,10 @@ class CKernel:
     self.phis.clear()
 
   # ---- memory
-  def where(self, buffer: UOp, index: UOp, prec: int = COND) -> str:
+  def where(self, buffer: UOp, index: UOp) -> Text:
     """The C pointer to an element."""
-    if index.op is Ops.CONST and index.arg == 0: return self.c(buffer)
-    text = f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, ADD)}"
-    return text if prec >= ADD else f"({text})"
+    if index.op is Ops.CONST and index.arg == 0: return self.text[buffer]
+    return (f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, ADD)}", ADD)
 
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
     """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on.
@@ -222,7 +222,7 @@ class CKernel:
       name += "u"
       self.typedefs[name] = f"typedef {t} {name} __attribute__((aligned({t.size})));"
     space = self.language.spaces["global" if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]
-    return f"({space}{'const ' if const else ''}{name}*){self.where(buffer, index, UNARY)}"
+    return f"({space}{'const ' if const else ''}{name}*){self.inside(self.where(buffer, index), UNARY)}"
 
   def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
     """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
@@ -251,8 +251,7 @@ class CKernel:
     else: raw = self.place(buffer, index, t, True)
     value = self.widen(raw, u.dtype)
     if gate is None: return value
-    yes = value[0] if value[1] <= LOR else f"({value[0]})"
-    return self.choice(self.c(gate, LOR), yes, self.wide(other, n, LOR, force=True))
+    return self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
 
   def widen(self, raw: str, dtype: DType) -> Text:
     """A value in memory's type to its register type."""
@@ -269,19 +268,17 @@ class CKernel:
 
   def store(self, u: UOp) -> None:
     """Write a value to memory, where the gate is true."""
-    buffer, index, value, *more = u.src
-    t, gate, text = self.stored_type(value.dtype), more[0] if more else None, self.inside(self.narrow(value), COND)
-    if t.n == 3 or (gate is not None and gate.dtype.count > 1):
+    buffer, index, value, *gate = u.src
+    t, text = self.stored_type(value.dtype), self.inside(self.narrow(value), COND)
+    if t.n == 3 or (gate and gate[0].dtype.count > 1):
       if self.text[value] != (text, ATOM): text, _ = self.declare(t, "out", text)
-      for i in range(t.n):
-        guard = f"if ({self.element(gate, i)}) " if gate is not None else ""
-        self.emit(f"{guard}{self.lane(buffer, index, i)} = {text}.s{i:x};")
+      for i in range(t.n): self.emit(f"{self.guard(gate, i)}{self.lane(buffer, index, i)} = {text}.s{i:x};")
       return
-    guard = f"if ({self.c(gate)}) " if gate is not None else ""
     streams = u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
     if streams and factor(index) % t.n == 0:  # such a store must be aligned
-      self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
-    else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
+      write = f"__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});"
+    else: write = f"{self.place(buffer, index, t, False)} = {text};"
+    self.emit(self.guard(gate) + write)
 
   def atomic(self, u: UOp) -> None:
     """``*p = fn(*p, value)`` as one step."""
@@ -291,11 +288,10 @@ class CKernel:
       new = UOp.alu(BinaryOps[u.arg.upper()], old, value)
       for x in (old, new): self.text[x] = self.expression(x)
       return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *gate)))
-    guard = f"if ({self.c(gate[0])}) " if gate else ""
-    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index), self.c(value))
+    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index)[0], self.c(value))
     self.typedefs.update(zip(head, head))
     self.helpers.update(helpers)
-    self.emit(f"{guard}{call};")
+    self.emit(f"{self.guard(gate)}{call};")
 
   # ---- expressions
   def expression(self, u: UOp) -> Text:
@@ -313,18 +309,17 @@ class CKernel:
     if u.op in (Ops.CAST, Ops.BITCAST) and src[0].dtype.count != n:   # a scalar is converted, then widened
       one = u.replace(src, dtype=u.dtype.scalar())
       self.text[one] = self.expression(one)
-      return (self.wide(one, n, force=True), ATOM)
+      return (self.wide(one, n), ATOM)
     if u.op is Ops.CAST: return self.cast(u)
     if u.op is Ops.BITCAST: return self.bitcast(u)
-    if u.op is not Ops.ALU: raise CompileError(f"kernel {self.name}: {self.language.name} cannot express {u!r}")
-    refused = refusal(u.arg, src[-1].dtype.scalar())
+    refused = refusal(u.arg, src[-1].dtype.scalar()) if u.op is Ops.ALU else f"{self.language.name} cannot express {u!r}"
     if refused: raise CompileError(f"kernel {self.name}: {refused}")
     if isinstance(u.arg, UnaryOps): return self.unary(u)
     if isinstance(u.arg, BinaryOps): return self.binary(u)
     cond, yes, no = src
     text = self.c(cond, LOR)
     if cond.dtype.count > 1 and t.size != 4: text = t.of("int").to(SIGNED[t.size], text)
-    return self.choice(text, self.wide(yes, n, LOR, True), self.wide(no, n, LOR, True))
+    return self.choice(text, self.wide(yes, n, LOR), self.wide(no, n, LOR))
 
   def cast(self, u: UOp) -> Text:
     x = u.src[0]
@@ -337,33 +332,32 @@ class CKernel:
     if d in NARROW: return self.rounded(u, value, f)
     if f == t: return value
     # a float out of the range of an int is undefined; by way of int it wraps, as numpy does on most machines
-    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: f, value = f.of("int"), self.convert(value, f, "int")
-    return self.convert(value, f, t.base)
+    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: f, value = f.of("int"), self.convert(value, f, f.of("int"))
+    return self.convert(value, f, t)
 
-  def convert(self, value: Text, f: Type, base: str) -> Text:
-    """A value of type ``f`` with elements of ``base``."""
-    return (f.to(base, value[0]), ATOM) if f.n > 1 else (f"({f.of(base)}){self.inside(value, UNARY)}", UNARY)
+  def convert(self, value: Text, f: Type, t: Type) -> Text:
+    """A value of type ``f`` as type ``t``."""
+    return (f.to(t.base, value[0]), ATOM) if f.n > 1 else (f"({t}){self.inside(value, UNARY)}", UNARY)
 
   def rounded(self, u: UOp, value: Text, f: Type) -> Text:
-    """A register value of type ``f`` rounded to what a narrow float holds, as a float again."""
-    ints = f.base in ("int", "uint", "long", "ulong")
-    if ints and "float64" in self.language.values: f, value = f.of("double"), self.convert(value, f, "double")
-    if ints or f.base == "double": f, value = f.of("float"), self.call("to_odd", f, value[0])
-    elif f.base != "float": f, value = f.of("float"), self.convert(value, f, "float")
+    """A register value of type ``f`` rounded to what the narrow float of a CAST holds, as a float again."""
+    single, double, ints = f.of("float"), f.of("double"), f.base in ("int", "uint", "long", "ulong")
+    if ints and "float64" in self.language.values: f, value = double, self.convert(value, f, double)
+    if ints or f == double: value = self.call("to_odd", f, value[0])
+    elif f != single: value = self.convert(value, f, single)
     if u in self.facts.unrounded: return value
-    d = u.dtype.scalar()
-    return self.widen(self.call(f"float_to_{d.short}", f, value[0])[0], u.dtype)
+    return self.widen(self.call(f"float_to_{u.dtype.short}", single, value[0])[0], u.dtype)
 
   def bitcast(self, u: UOp) -> Text:
     x, d = u.src[0], u.dtype.scalar()
     text, raw, out = self.narrow(x), self.stored_type(x.dtype), self.stored_type(u.dtype)
     if raw.size != out.size: raise CompileError(f"kernel {self.name}: BITCAST from {x.dtype} to {u.dtype}: item sizes differ")
-    if raw != out: text = (self.resolve(self.language.bits(raw, out, self.inside(text, COND)), raw), ATOM)
+    if raw != out: text = (self.resolve(raw.bits(out.base, self.inside(text, COND)), raw), ATOM)
     return self.widen(self.inside(text, UNARY), u.dtype) if d in NARROW or d.kind == "b" else text
 
   def unary(self, u: UOp) -> Text:
     fn, x, t = u.arg, u.src[0], self.value_type(u.dtype)
-    wide, operand = self.wide(x, t.n, force=True), self.wide(x, t.n, UNARY, True)
+    wide, operand = self.wide(x, t.n), self.wide(x, t.n, UNARY)
     if fn is UnaryOps.ISNAN:
       if x.dtype.kind != "f": return self.constant(u.dtype, False)
       return self.mask(self.value_type(x.dtype), f"{self.c(x, LESS)} != {self.c(x, LESS)}", EQUAL)
@@ -390,7 +384,7 @@ class CKernel:
   def unsigned(self, t: Type, x: UOp) -> str:
     """An operand of type ``t`` as an unsigned int, whose overflow wraps."""
     if t.n == 1: return f"({t}){self.c(x, UNARY)}"
-    return t.bits(t.base, self.wide(x, t.n, force=True))
+    return t.bits(t.base, self.wide(x, t.n))
 
   def signed(self, t: Type, text: str) -> Text:
     """What was computed with unsigned ints, as type ``t``."""
@@ -409,7 +403,7 @@ class CKernel:
     fn, (a, b), n, t = u.arg, u.src, u.dtype.count, self.value_type(u.dtype)
     kind = a.dtype.kind
     if kind == "b" and fn not in (BinaryOps.CMPEQ, BinaryOps.CMPNE): return self.logic(u)
-    whole = [self.wide(x, n, force=True) for x in u.src]
+    whole = [self.wide(x, n) for x in u.src]
     # C's division truncates, and by zero it ends the process
     floors = fn in (BinaryOps.IDIV, BinaryOps.MOD) and not (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0)
     if floors or fn not in _INFIX: return self.call(fn.name.lower(), t, *whole)
@@ -421,7 +415,7 @@ class CKernel:
       return self.signed(t, f"{self.unsigned(wraps, a)}{sign}{right}")
     # bit operations beside arithmetic read better in parentheses
     most, least = (prec, prec - 1) if prec <= ADD else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
-    left, right = self.wide(a, n, most), self.wide(b, n, least)
+    left, right = self.wide(a, n, most, bare=True), self.wide(b, n, least, bare=True)
     if a.op is Ops.ALU and a.arg is fn:   # a chain
       if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR): left = self.wide(a, n, prec)
       elif self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL): left = self.text[a][0]
@@ -449,7 +443,8 @@ class CKernel:
     args: dict[str, str] = {}
     for u in sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0]):
       slot, name, written = u.arg
-      for i in range(len(args), slot): args[f"unused{i}"] = self.language.param(self.type("uchar"), f"unused{i}", False, False)
+      for i in range(len(args), slot):
+        args[f"unused{i}"] = self.language.param(self.stored_type(dtypes.uint8), f"unused{i}", False, False)
       args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded & stored)
     local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
     place = "\0" * len(self.name)   # of the name, which is another one where several kernels are in one program

@@ -105,10 +105,6 @@ class Language:
     if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
     return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
 
-  def bits(self, f: Type, t: Type, x: str) -> str:
-    """C text that reinterprets the bits of a value of type ``f`` as type ``t``; calls are marked with ``@``."""
-    return f.bits(t.base, x)
-
   # ---- the kernel
   def param(self, t: Type, name: str, written: bool, alone: bool) -> str:
     """The declaration of a buffer; ``alone``: no other pointer reaches what is written through this one."""

@@ -8,7 +8,6 @@ all its kernels have run and nothing has been compiled for a moment, or at exit.
 from __future__ import annotations
 
 import atexit
-import json
 import re
 import shutil
 import subprocess
@@ -132,10 +131,7 @@ class Compiler:
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
-    out = []
-    for s in specs:
-      k = self.key(s)
-      out.append(self.units.get(k) or self.load(k) or self.add(k, s))
+    out = [self.units.get(k := self.key(s)) or self.load(k) or self.add(k, s) for s in specs]
     self.queue.serve()
     return out
 
@@ -180,19 +176,18 @@ class Compiler:
 
   def load(self, k: str) -> Unit | None:
     """The unit of a kernel from the disk cache. None where it is absent or damaged."""
-    raw = cache.load("opencl-kernel", k)
+    raw = cache.load("opencl-program-of", k)
     if raw is None: return None
-    entry = json.loads(raw)
-    unit = self.loaded.get(entry["program"])
+    where, name = raw.decode().split(" ")
+    unit = self.loaded.get(where)
     if unit is None:
-      packed = cache.load("opencl-program", entry["program"])
+      packed = cache.load("opencl-program", where)
       program = self.load_packed(packed) if packed is not None else None
       if program is None:  # not there, or made by a driver that calls itself the same
-        cache.remove("opencl-program", entry["program"])
+        cache.remove("opencl-program", where)
         return None
-      unit = self.loaded[entry["program"]] = Unit(program=program, launched=True, done=True)
-    unit.names[k] = entry["kernel"]
-    self.units[k] = unit
+      unit = self.loaded[where] = Unit(program=program, launched=True, done=True)
+    unit.names[k], self.units[k] = name, unit
     self.found += 1
     return unit
 
@@ -315,8 +310,7 @@ def keep(packed: bytes, names: dict[str, str]) -> None:
   """Put on disk a program whose kernels have all run, and where each of them is found."""
   k = cache.key("program", sorted(names))
   if cache.store("opencl-program", k, packed):
-    for spec_key, name in names.items():
-      cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
+    for spec_key, name in names.items(): cache.store("opencl-program-of", spec_key, f"{k} {name}".encode())
 
 
 def explain(spec: ProgramSpec, source: str, log: str) -> str:

@@ -207,7 +207,7 @@ class OpenCLDevice(Pooled):
   def _new(self, size: int, nbytes: int) -> Any:
     limit = int(self.device.max_mem_alloc_size)
     if nbytes <= limit:
-      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
+      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, limit))
       except self.cl.Error: pass
     room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
     raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
