@@ -12,7 +12,7 @@ from typing import Sequence
 
 from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import KEYWORDS, Language
+from ntgrad.backends.cstyle.language import KEYWORDS
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.target import Target
@@ -43,14 +43,15 @@ def _as(t: Type) -> str:
 class CLibrary(Library):
   """<math.h>."""
   templates = TEMPLATES
+  names = {**{f: f for f in FUNCTIONS}, "abs": "fabs"}
 
   def own(self, name: str, t: Type) -> str | None:
     """See :meth:`Library.own`."""
-    name = "fabs" if name == "abs" else name if name in FUNCTIONS else ""
-    return name + "f"*(t.base == "float") if name and t.base in FLOATS else None
+    found = super().own(name, t)
+    return f"{found}f" if found and t.base == "float" else found
 
 
-class CLanguage(Language):
+class CRenderer(CStyleRenderer):
   """C11. Programs run one after another, so an atomic operation is a plain one."""
   name = "C"
   target = Target("c")
@@ -79,9 +80,3 @@ class CLanguage(Language):
     if kind == "g": return f"gidx{dim}"
     if size == 1: return "0"
     raise CompileError(f"C runs one work-item after another: a group of {size} has to be 1; leave out the Opt 'local'")
-
-
-class CRenderer(CStyleRenderer):
-  """Plain C."""
-
-  def __init__(self) -> None: super().__init__(CLanguage())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ntgrad.backends.cstyle.helpers import FUNCTIONS, Library, Source, Type
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import ADD, KEYWORDS, STORED, VALUES, Language, Text
+from ntgrad.backends.cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.target import Target
 
@@ -26,13 +26,11 @@ class MetalType(Type):
 
 class MetalLibrary(Library):
   """<metal_stdlib>."""
-
-  def own(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.own`."""
-    return NAMES.get(name) if t.base in ("float", "half") else None
+  names = NAMES
+  floats = ("float", "half")
 
 
-class MetalLanguage(Language):
+class MetalRenderer(CStyleRenderer):
   """The Metal shading language."""
   name = "Metal"
   target = Target("metal", registers=32, cores=8, locals=True, local_memory=1 << 15,
@@ -70,9 +68,3 @@ class MetalLanguage(Language):
     """See :meth:`Language.atomic`; floats are only added."""
     if dtype.short not in ("int", "uint", *(("float",) if how == "add" else ())): return super().atomic(how, dtype, place, value)
     return f"atomic_fetch_{how}_explicit((device atomic_{dtype.short}*)({place}), {value}, memory_order_relaxed)", (), ()
-
-
-class MetalRenderer(CStyleRenderer):
-  """Metal."""
-
-  def __init__(self) -> None: super().__init__(MetalLanguage())

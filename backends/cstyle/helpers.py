@@ -88,12 +88,14 @@ _CALL = re.compile(r"@(\w+)(?::(\w+))?")
 class Library:
   """The functions of a language: its own, as :meth:`own` says, and helpers for the others."""
   templates: Mapping[str, tuple[Template, tuple[str, ...]]] = COMMON
+  names: Mapping[str, str] = {}                     # what the language calls its functions
+  floats: tuple[str, ...] = ("float", "double")     # the elements that it has them for
 
   def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
 
   def own(self, name: str, t: Type) -> str | None:
     """What the language calls a function of its own; None where a helper is to be called."""
-    return None
+    return self.names.get(name) if t.base in self.floats else None
 
   def has(self, name: str, t: Type) -> bool:
     """Whether there is a template of this name for a type."""

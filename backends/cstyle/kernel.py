@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Sequence
 
-from ntgrad.backends.base import KernelSource, Renderer
+from ntgrad.backends.base import KernelSource
 from ntgrad.backends.cstyle.analysis import accumulator, analyse, factor
 from ntgrad.backends.cstyle.helpers import SIGNED, Type
 from ntgrad.backends.cstyle.language import (
@@ -60,10 +60,8 @@ _BLOCKS = {Ops.WHILE: "while (1) {", Ops.ELSE: "} else {", Ops.ENDLOOP: "}", Ops
 _PREFIXES = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec", Ops.LOAD: "val"}   # of variables; of others "alu"
 
 
-class CStyleRenderer(Renderer):
+class CStyleRenderer(Language):
   """Source in a language. Needs no device."""
-
-  def __init__(self, language: Language): self.language, self.target = language, language.target
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
@@ -71,7 +69,7 @@ class CStyleRenderer(Renderer):
     Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays
     larger than the target's local memory.
     """
-    return CKernel(self.language, name, uops).source(notes)
+    return CKernel(self, name, uops).source(notes)
 
 
 class CKernel:
@@ -93,8 +91,7 @@ class CKernel:
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
     for where in ("local", "private"):
-      arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
-      total = sum(u.arg[1]*self.stored_type(u.dtype).size for u in arrays)
+      total = sum(u.arg[1]*u.dtype.itemsize for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where)
       most = self.language.target.local_memory or 1 << 19
       if total > most:
         raise CompileError(f"kernel {self.name}: {total:,} bytes of {where} arrays; {self.language.target.name} takes {most:,}")
@@ -359,8 +356,7 @@ class CKernel:
     fn, x, t = u.arg, u.src[0], self.value_type(u.dtype)
     wide, operand = self.wide(x, t.n), self.wide(x, t.n, UNARY)
     if fn is UnaryOps.ISNAN:
-      if x.dtype.kind != "f": return self.constant(u.dtype, False)
-      return self.mask(self.value_type(x.dtype), f"{self.c(x, LESS)} != {self.c(x, LESS)}", EQUAL)
+      return self.binary(UOp.alu(BinaryOps.CMPNE, x, x)) if x.dtype.kind == "f" else self.constant(u.dtype, False)
     if fn is UnaryOps.NOT:
       if u.dtype.kind == "b" and t.n == 1: return (f"!{operand}", UNARY)
       return self.wrapped(u, f"~{operand}", UNARY)

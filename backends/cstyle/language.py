@@ -1,16 +1,15 @@
-"""What languages in C's style write differently. A target is a :class:`Language` that says so, and a renderer of one line or
-two."""
+"""What languages in C's style write differently. A renderer is a :class:`Language` that says so."""
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from typing import Sequence
 
 import numpy as np
 
+from ntgrad.backends.base import Renderer
 from ntgrad.backends.cstyle.helpers import Library, Source, Type
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -44,10 +43,9 @@ ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range
 Text = tuple[str, int]  # C and its precedence
 
 
-class Language:
+class Language(Renderer):
   """A language, and the machine that kernels are for. What a class does not say is as it stands here."""
   name: str                                               # in messages
-  target: Target
   library: Library                                        # its functions
   type = Type                                             # how it writes types
   widths: Sequence[int] = (1,)                            # of its vectors, which are written as OpenCL C has them
@@ -87,7 +85,7 @@ class Language:
     self.value_type(dtype)
     return self.type(self.stored[dtype.name], dtype.count)
 
-  def constant(self, dtype: DType, value: Any) -> Text:
+  def constant(self, dtype: DType, value: float) -> Text:
     """A literal; of a vector, the number in all its elements."""
     t = self.value_type(dtype)
     if t.n > 1: return (f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM)

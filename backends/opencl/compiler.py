@@ -301,9 +301,8 @@ class Compiler:
     out = subprocess.run(
       [tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True
     ).stdout
-    sections = re.split(r"\n(?=<[^>]+>:\n)", out)
-    mine = [x.rstrip() for x in sections if re.match(rf"<_pocl_kernel_{name}(_workgroup)?>", x)]
-    return max(mine, key=len, default=out)  # the other one only calls it
+    mine = re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE)
+    return max(mine, key=len, default=out).rstrip()  # the other one only calls it
 
 
 def keep(packed: bytes, names: dict[str, str]) -> None:

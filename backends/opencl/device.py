@@ -10,6 +10,7 @@ import ctypes
 import math
 import os
 import sys
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Sequence
@@ -76,10 +77,11 @@ def find(name: str) -> Any:
   if kind == "CPU": pick = cpus
   elif kind == "CL": pick = devices if number else [d for d in devices if d not in cpus] or devices
   else: raise DeviceError(f"no OpenCL device is called {name!r}; names: CPU, CL, CL:0, CL:1, ...")
-  if not (number or "0").isdigit() or int(number or 0) >= len(pick):
+  at = number or "0"
+  if not at.isdigit() or int(at) >= len(pick):
     found = ", ".join(f"CL:{i} {d.name.strip()}" for i, d in enumerate(devices))
     raise DeviceError(f"no OpenCL device {name!r}; found: {found or 'none'}")
-  return pick[int(number or 0)]
+  return pick[int(at)]
 
 
 def available(name: str = "CPU") -> tuple[bool, str]:
@@ -97,12 +99,11 @@ def target_of(d: Any, vector_bits: int) -> Target:
   """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as
   settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
-  cores, memory = int(d.max_compute_units), int(d.local_mem_size)
-  if not is_cpu(d): return Target("opencl", registers=32, cores=cores, locals=True, local_memory=memory, dtypes=have)
+  memory = int(d.local_mem_size)
+  gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
+  if not is_cpu(d): return gpu
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
-  return pretended(
-    Target("opencl", lanes=max(vector_bits // 32, 1), cores=cores, local_memory=min(memory, _MOST_LOCAL), dtypes=have)
-  )
+  return pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, local_memory=min(memory, _MOST_LOCAL)))
 
 
 class OpenCLProgram(Program):

@@ -35,11 +35,6 @@ def registers(t: Type) -> str | None:
   return "" if t.n == 1 or t.bits_wide <= _ALL else _SOME.get(t.bits_wide)
 
 
-def direct(name: str, t: Type, bad: Bad) -> bool:
-  """Whether the device's own function is called for a type wherever the kernel runs, without a helper."""
-  return registers(t) == "" and (t.n == 1 or t.n not in bad(name, t.base))
-
-
 def either(macro: str | None, hard: str, soft: str) -> str:
   """``hard`` where the compiler defines ``macro``, else ``soft``."""
   return f"#ifdef {macro}\n{hard}\n#else\n{soft.strip()}\n#endif" if macro else soft
@@ -69,7 +64,7 @@ class OpenCLLibrary(Library):
     """See :meth:`Library.own`."""
     if t.base not in ("float", "double") or (self.has(name, t) and not self.native): return None
     if name not in LIBRARY: return name if name in ROUNDINGS else None
-    return name if direct(name, t, self.bad) else None
+    return name if registers(t) == "" and (t.n == 1 or t.n not in self.bad(name, t.base)) else None
 
   def template(self, name: str, t: Type) -> str:
     """See :meth:`Library.template`; a device's function of vectors too wide for it takes them in pieces."""

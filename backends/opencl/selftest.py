@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Callable
+from typing import Callable
 
 import numpy as np
 
 from ntgrad.backends import cache
-from ntgrad.backends.opencl import prelude
-from ntgrad.backends.opencl.prelude import LIBRARY, Type
+from ntgrad.backends.opencl.prelude import LIBRARY, Type, either, registers
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
 
@@ -59,7 +58,7 @@ class Functions:
   """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its
   version."""
 
-  def __init__(self, identity: Any, run: Run):
+  def __init__(self, identity: str, run: Run):
     self.identity, self.run = identity, run
     self.known: dict[tuple[str, str], frozenset[int]] = {}
 
@@ -88,7 +87,7 @@ class Functions:
 
 def widths(base: str) -> list[int]:
   """Those at which a function is called as it is; wider vectors go in pieces of them."""
-  return [n for n in WIDTHS if prelude.registers(Type(base, n)) is not None]
+  return [n for n in WIDTHS if registers(Type(base, n)) is not None]
 
 
 def source(name: str, base: str) -> str:
@@ -98,9 +97,8 @@ def source(name: str, base: str) -> str:
   for at, n in enumerate(widths(base), 1):
     call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
-    guard = prelude.registers(Type(base, n))
-    if guard: loop = f"#ifdef {guard}\n{loop}\n#else\n  for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];\n#endif"
-    loops.append(loop)
+    copy = f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"
+    loops.append(either(registers(Type(base, n)), loop, copy))
   params = ", ".join([*(f"__global const {base}* {x}" for x in args), f"__global {base}* out"])
   return "\n".join([f"__kernel void test_{name}({params}) {{", *loops, "}\n"])
 

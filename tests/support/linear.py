@@ -7,7 +7,6 @@ import numpy as np
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import Language
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
@@ -93,6 +92,6 @@ def dot(n: int = 4) -> Lines:
   return p
 
 
-def uops_to_cstyle(language: Language, name: str, uops: Sequence[UOp]) -> str:
+def uops_to_cstyle(renderer: CStyleRenderer, name: str, uops: Sequence[UOp]) -> str:
   """The source of a kernel in a language, as text."""
-  return CStyleRenderer(language).render(name, uops).text
+  return renderer.render(name, uops).text

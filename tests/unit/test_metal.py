@@ -10,7 +10,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.metal import NAMES, MetalLanguage
+from ntgrad.backends.metal import NAMES, MetalRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
@@ -68,7 +68,7 @@ def test_dot_product(upcast: bool, capsys: pytest.CaptureFixture[str]) -> None:
   capsys.readouterr()
   k.uops.print()
   assert ("UOps.LOOP " in capsys.readouterr().out) is not upcast
-  text = uops_to_cstyle(MetalLanguage(), "r_4", k.uops.uops)
+  text = uops_to_cstyle(MetalRenderer(), "r_4", k.uops.uops)
   assert text == HEADER + SIGNATURE + (UNROLLED if upcast else LOOP)
   assert text == render("metal", "r_4", k.uops)
 
@@ -169,7 +169,7 @@ def test_work_items() -> None:
   """A kernel of tensor code with the Opts of the target has groups."""
   item = create_schedule([(Tensor.empty(64, 64) + 1).sqrt()])[-1]
   assert item.ast is not None
-  k = Linearizer(item.ast, MetalLanguage.target).optimize().linearize()
+  k = Linearizer(item.ast, MetalRenderer.target).optimize().linearize()
   text = render("metal", "k", k.uops)
   assert "lid.x" in text and "sqrt(" in text
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ntgrad.backends import render
-from ntgrad.backends.opencl.prelude import LIBRARY, Type, direct, trusted
+from ntgrad.backends.opencl.prelude import LIBRARY, OpenCLLibrary, Type
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
@@ -222,7 +222,7 @@ def test_wrapping_is_written_only_where_it_shows() -> None:
   ],
 )
 def test_literals(dtype: DType, value: Any, want: str) -> None:
-  assert OpenCLRenderer().language.constant(dtype, value)[0] == want
+  assert OpenCLRenderer().constant(dtype, value)[0] == want
 
 
 def test_helpers_come_before_what_calls_them() -> None:
@@ -261,7 +261,7 @@ def test_functions_take_vectors_that_registers_hold(name: str, base: str) -> Non
   """The device's own are called at 128 bits, at 256 where the compiler has AVX, and never wider."""
   for n in (1, 2, 3, 4, 8, 16):
     t = Type(base, n)
-    assert direct(name, t, trusted) is (t.bits_wide <= 128 or n == 1)
+    assert (OpenCLLibrary(native=True).own(name, t) == name) is (t.bits_wide <= 128 or n == 1)
     if t.bits_wide <= 128 or has(name, t): continue
     own = source(name, str(t))[-1][1]
     plain, guarded = rf"\b{name}\(", own.startswith("#ifdef __AVX__\n")
