@@ -3,7 +3,7 @@
   void name(<elements>* data0, const <elements>* data1, …, const int* grid)
 
 takes a buffer for each parameter, in slot order, and the number of programs in each of the three dimensions of the grid. Values
-are single numbers; float16, bfloat16 and the fp8 dtypes are kept in memory as integers of their size, bool as a byte. Compile it
+are single numbers; float16, bfloat16 and the fp8 dtypes are stored as integers of their size, bool as a byte. Compile it
 without options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
 """
 from __future__ import annotations
@@ -45,9 +45,9 @@ class CLibrary(Library):
   templates = TEMPLATES
   names = {**{f: f for f in FUNCTIONS}, "abs": "fabs"}
 
-  def own(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.own`."""
-    found = super().own(name, t)
+  def builtin(self, name: str, t: Type) -> str | None:
+    """See :meth:`Library.builtin`."""
+    found = super().builtin(name, t)
     return f"{found}f" if found and t.base == "float" else found
 
 

@@ -2,8 +2,8 @@
 asks.
 
 A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's
-text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: the language's own or again a
-helper.
+text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: a builtin function of the
+language, or again a helper.
 """
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Source = tuple[tuple[str, str], ...]                      # helpers in order: na
 COMMON: Templates = {}
 
 
-# the functions of floats that languages have of their own, and how many arguments they take
+# builtin functions of floats that most languages have: name -> number of arguments
 FUNCTIONS = {
   **dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
   **dict.fromkeys("pow fmod copysign".split(), 2),
@@ -86,15 +86,15 @@ _CALL = re.compile(r"@(\w+)(?::(\w+))?")
 
 
 class Library:
-  """The functions of a language: its own, as :meth:`own` says, and helpers for the others."""
+  """The functions of a language: builtin ones, as :meth:`builtin` says, and helpers for the others."""
   templates: Mapping[str, tuple[Template, tuple[str, ...]]] = COMMON
   names: Mapping[str, str] = {}                     # what the language calls its functions
   floats: tuple[str, ...] = ("float", "double")     # the elements that it has them for
 
   def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
 
-  def own(self, name: str, t: Type) -> str | None:
-    """What the language calls a function of its own; None where a helper is to be called."""
+  def builtin(self, name: str, t: Type) -> str | None:
+    """The name of a builtin function of the language; None where a helper is to be called."""
     return self.names.get(name) if t.base in self.floats else None
 
   def has(self, name: str, t: Type) -> bool:
@@ -119,9 +119,9 @@ class Library:
     out: dict[str, str] = {}
     def called(m: re.Match[str]) -> str:
       of = t.parse(m[2]) if m[2] else t
-      own = self.own(m[1], of)
-      if own is None: out.update(self.source(m[1], of))
-      return own or f"{m[1]}_{of}"
+      builtin = self.builtin(m[1], of)
+      if builtin is None: out.update(self.source(m[1], of))
+      return builtin or f"{m[1]}_{of}"
     return _CALL.sub(called, text), tuple(out.items())
 
 

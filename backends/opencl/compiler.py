@@ -1,4 +1,4 @@
-"""Many kernels to binaries: programs of several kernels, kept on disk.
+"""Many kernels to binaries: programs of several kernels, cached on disk.
 
 PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time.
 So kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched,
@@ -126,7 +126,7 @@ class Compiler:
     return min(native, int(raw))
 
   def key(self, spec: ProgramSpec) -> str:
-    """What a kernel is kept under: its source and launch, the device with its driver, the options."""
+    """The cache key of a kernel: its source and launch, the device with its driver, the options."""
     return cache.key(self.identity, spec.name, spec.source.text, tuple(spec.local))
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
@@ -281,8 +281,8 @@ class Compiler:
     while self._save_one(): pass
 
   def leave(self) -> None:
-    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when its turn
-    comes, and PoCL ends the process where it cannot write it again), and new programs are saved."""
+    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when it starts,
+    and PoCL ends the process where it cannot write it again), and new programs are saved."""
     self.finish()
     self.save()
 

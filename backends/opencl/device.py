@@ -58,7 +58,7 @@ def import_opencl() -> Any:
 def _cl_devices() -> list[Any]:
   cl = import_opencl()
   _driver.start()
-  binaries.folder()   # this process's own
+  binaries.folder()   # of this process
   try:
     return [d for p in cl.get_platforms() for d in p.get_devices()]
   except Exception as e:
@@ -188,7 +188,7 @@ class OpenCLDevice(Pooled):
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
     super().forked()
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
-    self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
+    self._left = (self.queue, self.context)   # not released: that would call the driver
     del self.queue, self.context
     self.__class__ = _Lost
     atexit.unregister(self.compiler.leave)

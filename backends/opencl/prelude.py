@@ -1,7 +1,7 @@
-"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's own functions are called.
+"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's builtin functions are called.
 
 PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers
-round it. So what hot loops need is written here and in ``mathlib`` with operators and compiler builtins, which inline and
+at the call. So what hot loops need is written here and in ``mathlib`` with operators and compiler builtins, which inline and
 vectorise.
 """
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates
 
 TEMPLATES: Templates = dict(COMMON)
 
-# ---- the device's own functions: name -> number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a
-# new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
+# ---- the device's builtin functions: name -> number of arguments. PoCL compiles kernels and its library for CPUs that may differ
+# (a new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
 # handed over only up to the kernel's registers: a function of anything wider gives wrong numbers or ends the process. So wider
 # vectors go in pieces, and so do those that ``selftest`` found wrong.
 ROUNDINGS = ("floor", "ceil", "trunc", "rint")
@@ -41,7 +41,7 @@ def either(macro: str | None, hard: str, soft: str) -> str:
 
 
 def _pieces(name: str, t: Type, bad: Bad) -> str:
-  """A helper that calls the device's own function with vectors that fit its registers, and that it has right."""
+  """A helper that calls a builtin function with vectors that fit the device's registers, and for which it is right."""
   args = "ab"[:LIBRARY[name]]
   parts = [f"s{i}" for i in range(3)] if t.n == 3 else ["lo", "hi"]
   part = Type(t.base, 1 if t.n == 3 else t.n//2)
@@ -60,8 +60,8 @@ class OpenCLLibrary(Library):
     super().__init__()
     self.bad, self.native = bad, native   # native: a GPU, whose functions are fast
 
-  def own(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.own`."""
+  def builtin(self, name: str, t: Type) -> str | None:
+    """See :meth:`Library.builtin`."""
     if t.base not in ("float", "double") or (self.has(name, t) and not self.native): return None
     if name not in LIBRARY: return name if name in ROUNDINGS else None
     return name if registers(t) == "" and (t.n == 1 or t.n not in self.bad(name, t.base)) else None

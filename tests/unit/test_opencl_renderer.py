@@ -261,7 +261,7 @@ def test_functions_take_vectors_that_registers_hold(name: str, base: str) -> Non
   """The device's own are called at 128 bits, at 256 where the compiler has AVX, and never wider."""
   for n in (1, 2, 3, 4, 8, 16):
     t = Type(base, n)
-    assert (OpenCLLibrary(native=True).own(name, t) == name) is (t.bits_wide <= 128 or n == 1)
+    assert (OpenCLLibrary(native=True).builtin(name, t) == name) is (t.bits_wide <= 128 or n == 1)
     if t.bits_wide <= 128 or has(name, t): continue
     own = source(name, str(t))[-1][1]
     plain, guarded = rf"\b{name}\(", own.startswith("#ifdef __AVX__\n")
