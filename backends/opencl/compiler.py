@@ -138,8 +138,8 @@ class Compiler:
   def add(self, k: str, spec: ProgramSpec) -> Unit:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with pool.changed:
-      last: Any = next(iter(self.queue.waiting()[::-1]), None)
-      unit: Unit = last if last is not None and len(last.specs) < GROUP else Unit(device=self.name)
+      last = next(reversed(self.queue.waiting()), None)
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name)
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
