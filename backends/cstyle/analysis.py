@@ -3,7 +3,7 @@ must wrap."""
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Sequence
 
@@ -40,7 +40,7 @@ def accumulator(u: UOp) -> UOp:
 
 def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
   """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
-  uses = Counter[UOp]()
+  uses: dict[UOp, int] = {}
   user: dict[UOp, int] = {}
   phis: defaultdict[UOp, list[int]] = defaultdict(list)
   block: list[int] = []
@@ -53,7 +53,9 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
     # text that a statement repeats must be a name: each iteration of a loop compares with its end
     repeats = u.op is Ops.LOOP or u.arg is UnaryOps.ISNAN
     if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
-    for s in u.src: uses[s], user[s] = uses[s] + 1 + repeats, at
+    for s in u.src:
+      uses[s] = uses.get(s, 0) + 1 + repeats
+      user[s] = at
   inline: set[UOp] = set()
   reads: dict[UOp, frozenset[UOp]] = {}
   nothing: frozenset[UOp] = frozenset()
