@@ -3,16 +3,16 @@
   void name(<elements>* data0, const <elements>* data1, …, const int* grid)
 
 takes a buffer for each parameter, in slot order, and the number of programs in each of the three dimensions of the grid. Values
-are single numbers; float16, bfloat16 and the fp8 dtypes are kept in memory as integers of their size, bool as a byte. Compile it
+are single numbers; float16, bfloat16 and the fp8 dtypes are stored as integers of their size, bool as a byte. Compile it
 without options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
 """
 from __future__ import annotations
 
 from typing import Sequence
 
-from ntgrad.backends.cstyle.helpers import COMMON, Library, Templates, Type, helper
+from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import Language
+from ntgrad.backends.cstyle.language import KEYWORDS
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.target import Target
@@ -20,7 +20,6 @@ from ntgrad.codegen.uop import Ops, UOp
 
 TEMPLATES: Templates = dict(COMMON)
 FLOATS = ("float", "double")
-FUNCTIONS = frozenset("sqrt exp exp2 log log2 sin cos tan tanh erf pow fmod copysign floor ceil trunc rint".split())
 
 
 class CType(Type):
@@ -31,8 +30,8 @@ class CType(Type):
   }
 
   def bits(self, base: str, x: str) -> str:
-    """See :meth:`Type.bits`; between an integer and a float."""
-    return f"@as:{base}({x})"
+    """See :meth:`Type.bits`; the call of a helper between an integer and a float."""
+    return f"@as:{base}({x})" if self.base in FLOATS or base in FLOATS else f"({self.of(base)})({x})"
 
 
 @helper(TEMPLATES, "int", "uint", "long", "ulong", *FLOATS)
@@ -44,27 +43,24 @@ def _as(t: Type) -> str:
 class CLibrary(Library):
   """<math.h>."""
   templates = TEMPLATES
+  names = {**{f: f for f in FUNCTIONS}, "abs": "fabs"}
 
-  def own(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.own`."""
-    name = "fabs" if name == "abs" else name if name in FUNCTIONS else ""
-    return name + "f"*(t.base == "float") if name and t.base in FLOATS else None
+  def builtin(self, name: str, t: Type) -> str | None:
+    """See :meth:`Library.builtin`."""
+    found = super().builtin(name, t)
+    return f"{found}f" if found and t.base == "float" else found
 
 
-class CLanguage(Language):
+class CRenderer(CStyleRenderer):
   """C11. Programs run one after another, so an atomic operation is a plain one."""
   name = "C"
   target = Target("c")
   library = CLibrary()
   type = CType
   suffixes = {"uint": "u", "long": "LL", "ulong": "uLL"}
-  reserved = Language.reserved | FUNCTIONS | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
+  reserved = KEYWORDS.union(FUNCTIONS) | {f"{name}f" for name in FUNCTIONS} | {"main", "abs", "fabs", "memcpy"}
   header = tuple(f"#include <{name}.h>" for name in ("math", "stdbool", "stdint", "string"))
   serial = True
-
-  def bits(self, f: Type, t: Type, x: str) -> str:
-    """See :meth:`Language.bits`."""
-    return super().bits(f, t, x) if f.base in FLOATS or t.base in FLOATS else f"({t})({x})"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """See :meth:`Language.head`."""
@@ -84,9 +80,3 @@ class CLanguage(Language):
     if kind == "g": return f"gidx{dim}"
     if size == 1: return "0"
     raise CompileError(f"C runs one work-item after another: a group of {size} has to be 1; leave out the Opt 'local'")
-
-
-class CRenderer(CStyleRenderer):
-  """Plain C."""
-
-  def __init__(self) -> None: super().__init__(CLanguage())

@@ -6,19 +6,14 @@ and the fp8 dtypes are integers of their size.
 """
 from __future__ import annotations
 
-from ntgrad.backends.cstyle.helpers import Library, Source, Type
+from ntgrad.backends.cstyle.helpers import FUNCTIONS, Library, Source, Type
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import ADD, STORED, VALUES, Language, Text
+from ntgrad.backends.cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.target import Target
 
 # what Metal calls a function of floats; a conversion is a type's name
-FUNCTIONS = {
-  **{f: f for f in "sqrt exp exp2 log log2 sin cos tan tanh pow fmod copysign floor ceil trunc rint".split()},
-  "abs": "fabs",
-  "half_to_float": "float",
-  "float_to_half": "half",
-}
+NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_float": "float", "float_to_half": "half"}
 
 
 class MetalType(Type):
@@ -31,13 +26,11 @@ class MetalType(Type):
 
 class MetalLibrary(Library):
   """<metal_stdlib>."""
-
-  def own(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.own`."""
-    return FUNCTIONS.get(name) if t.base in ("float", "half") else None
+  names = NAMES
+  floats = ("float", "half")
 
 
-class MetalLanguage(Language):
+class MetalRenderer(CStyleRenderer):
   """The Metal shading language."""
   name = "Metal"
   target = Target("metal", registers=32, cores=8, locals=True, local_memory=1 << 15,
@@ -46,7 +39,7 @@ class MetalLanguage(Language):
   type = MetalType
   values = {d: t for d, t in VALUES.items() if t != "double"}
   stored = {**STORED, "float16": "half"}
-  reserved = Language.reserved.union(FUNCTIONS, "class constant device half kernel main metal namespace new template this thread "
+  reserved = KEYWORDS.union(NAMES, "class constant device half kernel main metal namespace new template this thread "
                                      "threadgroup uchar uint ulong ushort using max min select step".split())
   header = ("#include <metal_stdlib>", "using namespace metal;")
   spaces = {"global": "device ", "local": "threadgroup ", "private": ""}
@@ -75,9 +68,3 @@ class MetalLanguage(Language):
     """See :meth:`Language.atomic`; floats are only added."""
     if dtype.short not in ("int", "uint", *(("float",) if how == "add" else ())): return super().atomic(how, dtype, place, value)
     return f"atomic_fetch_{how}_explicit((device atomic_{dtype.short}*)({place}), {value}, memory_order_relaxed)", (), ()
-
-
-class MetalRenderer(CStyleRenderer):
-  """Metal."""
-
-  def __init__(self) -> None: super().__init__(MetalLanguage())

@@ -1,63 +1,35 @@
-"""What the renderer asks of a program before it writes: which values are inlined, which ints must wrap, which divisions are
-plain."""
+"""What the renderer asks of a program before it writes: which values are inlined, which roundings are left to stores, which ints
+must wrap."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Sequence
 
+from ntgrad.backends.cstyle.language import NARROW
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.index import bounds
+from ntgrad.codegen.index import bounds, linear
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
-# operations whose low bits depend on their sources' low bits only: overflow beneath them is not yet seen
+# operations whose low bits depend on their sources' low bits only: they do not expose an overflow in their sources
 _MODULAR = _WRAPS | {BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT}
 
 
 @dataclass
 class Facts:
-  """See the functions that fill it."""
-  inline: set[UOp] = field(default_factory=set)
-  exposed: set[UOp] = field(default_factory=set)
-  reads: dict[UOp, frozenset[UOp]] = field(default_factory=dict)  # accumulators that a value's C text names
-
-
-def overflows(u: UOp) -> bool:
-  """Whether a signed sum, product, shift or negation may leave the range of its dtype."""
-  (al, ah), (bl, bh) = [*map(bounds, u.src), (0, 0)][:2]
-  ends = {BinaryOps.ADD: (al + bl, ah + bh), BinaryOps.SUB: (al - bh, ah - bl), BinaryOps.MUL: (al*bl, al*bh, ah*bl, ah*bh),
-          UnaryOps.NEG: (-al, -ah)}.get(u.arg, ())
-  if u.arg is BinaryOps.SHL and 0 <= bl and bh < 64: ends = (al << bl, al << bh, ah << bl, ah << bh)
-  d = u.dtype.scalar()
-  return not ends or min(ends) < dtypes.min(d) or max(ends) > dtypes.max(d)
-
-
-@memoized
-def factor(u: UOp) -> int:
-  """A number that an int is certainly a multiple of, as great as is known; 0 for the constant 0."""
-  if u.dtype.kind not in "iu": return 1
-  if u.op is Ops.CONST: return abs(int(u.arg))
-  if u.op is Ops.CAST: return factor(u.src[0])
-  if u.op is not Ops.ALU: return 1
-  if u.arg in (BinaryOps.ADD, BinaryOps.SUB): return math.gcd(factor(u.src[0]), factor(u.src[1]))
-  if u.arg is BinaryOps.MUL: return factor(u.src[0]) * factor(u.src[1])
-  if u.arg is BinaryOps.SHL and u.src[1].op is Ops.CONST: return factor(u.src[0]) << int(u.src[1].arg)
-  return 1
+  """What :func:`analyse` finds out about a program."""
+  inline: set[UOp]                      # values whose text stands where they are used, instead of a variable
+  reads: dict[UOp, frozenset[UOp]]      # the accumulators that the text of an inlined value names
+  unrounded: set[UOp]                   # CASTs to narrow floats that need not round: every use of them rounds
+  exposed: set[UOp]                     # signed operations that may overflow where that would show, so that they must wrap
 
 
 def analyse(uops: Sequence[UOp]) -> Facts:
   """The facts of a linear program."""
-  facts = Facts()
-  _find_reads(uops, facts)
-  _find_inline(uops, facts)
-  # a value with a name of its own no longer reads the accumulator where it is used
-  for u in uops:
-    if u.op in _INLINABLE and u not in facts.inline and u.op is not Ops.GEP: facts.reads[u] = frozenset()
-    elif u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src))
-  _find_exposed(uops, facts)
-  return facts
+  return Facts(*_find_inline(uops), _find_unrounded(uops), _find_exposed(uops))
 
 
 def accumulator(u: UOp) -> UOp:
@@ -66,61 +38,83 @@ def accumulator(u: UOp) -> UOp:
   return u
 
 
-def _find_inline(uops: Sequence[UOp], facts: Facts) -> None:
+def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
   """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
   uses: dict[UOp, int] = {}
   user: dict[UOp, int] = {}
+  phis: defaultdict[UOp, list[int]] = defaultdict(list)
   block: list[int] = []
   stack = [0]
-  phis: dict[UOp, list[int]] = {}
   for at, u in enumerate(uops):
     if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE, Ops.ENDWHILE): stack.pop()
     block.append(stack[-1])
     if u.op in (Ops.LOOP, Ops.IF, Ops.ELSE, Ops.WHILE): stack.append(at)
-    if u.op is Ops.PHI: phis.setdefault(accumulator(u), []).append(at)
-    # text that a statement repeats must be a name
-    repeats = u.arg is UnaryOps.ISNAN
-    if u.op is Ops.LOOP: repeats = True   # its end is looked at every time round
+    if u.op is Ops.PHI: phis[accumulator(u)].append(at)
+    # text that a statement repeats must be a name: each iteration of a loop compares with its end
+    repeats = u.op is Ops.LOOP or u.arg is UnaryOps.ISNAN
     if u.op in (Ops.LOAD, Ops.STORE): repeats = any(s.dtype.kind == "b" and s.dtype.count > 1 for s in u.src[2:])
     for s in u.src:
-      uses[s] = uses.get(s, 0) + (2 if repeats else 1)
+      uses[s] = uses.get(s, 0) + 1 + repeats
       user[s] = at
+  inline: set[UOp] = set()
+  reads: dict[UOp, frozenset[UOp]] = {}
+  nothing: frozenset[UOp] = frozenset()
   for at, u in enumerate(uops):
-    if u.op not in _INLINABLE or uses.get(u, 0) != 1 or block[user[u]] != block[at]: continue
-    if uops[user[u]].op is Ops.GEP and u.op is not Ops.GEP: continue  # v.s3 wants a name before the dot
-    if not any(at < p < user[u] for acc in facts.reads[u] for p in phis.get(acc, ())): facts.inline.add(u)
+    if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))
+    elif u.op in _INLINABLE and u in uses:
+      read = nothing.union(*(reads.get(s, nothing) for s in u.src))
+      once = uses[u] == 1 and block[user[u]] == block[at]
+      if u.op is Ops.GEP: once = once or not read     # the element of a variable is as good as a name
+      elif uops[user[u]].op is Ops.GEP: once = False  # v.s3 wants a name before the dot
+      if once and not any(at < p < user[u] for acc in read for p in phis[acc]):
+        inline.add(u)
+        reads[u] = read
+  return inline, reads
 
 
-def _find_reads(uops: Sequence[UOp], facts: Facts) -> None:
-  for u in uops:
-    if u.op in (Ops.DEFINE_ACC, Ops.PHI): facts.reads[u] = frozenset((accumulator(u),))
-    elif u.op in _INLINABLE: facts.reads[u] = frozenset().union(*(facts.reads[s] for s in u.src))
-    else: facts.reads[u] = frozenset()
+def _find_unrounded(uops: Sequence[UOp]) -> set[UOp]:
+  """CASTs to narrow floats that nothing but STOREs and BITCASTs use."""
+  casts = {u for u in uops if u.op is Ops.CAST and u.dtype.scalar() in NARROW}
+  return casts.difference(*(u.src for u in uops if u.op not in (Ops.STORE, Ops.BITCAST)))
 
 
-def _find_exposed(uops: Sequence[UOp], facts: Facts) -> None:
+def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
   """Signed sums and products of data whose overflow something could see: a comparison, a division, a widening, a float.
 
   A sum that is only stored or summed on is left in plain C: its low bits are right whatever the compiler assumes.
   """
   seen: set[UOp] = set()
-  while True:  # a loop's accumulator carries the fact back from its PHI
+  before = -1
+  while before < len(seen):  # a loop's accumulator carries the fact back from its PHI
     before = len(seen)
     for u in reversed(uops):
-      if u.op is Ops.PHI:
-        if u in seen: seen.add(u.src[0])
-        if u in seen or u.src[0] in seen: seen.update((u.src[1], u))
-      elif u.op in (Ops.VECTORIZE, Ops.GEP) or (u.op is Ops.ALU and u.arg in _MODULAR):
-        if u in seen: seen.update(u.src)
-      elif u.op is Ops.ALU and u.arg is TernaryOps.WHERE:
-        seen.add(u.src[0])
-        if u in seen: seen.update(u.src[1:])
-      elif u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize:
-        if u in seen: seen.add(u.src[0])
-      elif u.op is Ops.STORE: seen.add(u.src[1])
-      elif u.op is Ops.ATOMIC: seen.update(u.src[1:])
-      elif u.op is not Ops.DEFINE_ACC: seen.update(u.src)
-    if len(seen) == before: break
-  facts.exposed = {
-    u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind == "i" and u.dtype.itemsize >= 4 and overflows(u)
-  }
+      if u.op is Ops.PHI and u.src[0] in seen: seen.add(u)
+      seen.update(u.src if u in seen and u.op is not Ops.STORE else _exposed_sources(u))
+  wide = (u for u in seen if u.op is Ops.ALU and u.arg in _WRAPS and u.dtype.kind == "i" and u.dtype.itemsize >= 4)
+  return {u for u in wide if overflows(u)}
+
+
+def _exposed_sources(u: UOp) -> tuple[UOp, ...]:
+  """The sources whose overflow shows even where only the low bits of ``u`` are looked at."""
+  if u.op is Ops.STORE: return u.src[1:2]
+  if u.op is Ops.ALU and u.arg is TernaryOps.WHERE: return u.src[:1]
+  narrows = u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize
+  modular = u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or (u.op is Ops.ALU and u.arg in _MODULAR)
+  return () if narrows or modular else u.src
+
+
+def overflows(u: UOp) -> bool:
+  """Whether a signed sum, product, shift or negation may leave the range of its dtype."""
+  d = u.dtype.scalar()
+  if u.arg is UnaryOps.NEG: u = UOp.alu(BinaryOps.SUB, UOp.const(d, 0), u.src[0])
+  return bounds(u) == (dtypes.min(d), dtypes.max(d))
+
+
+@memoized
+def factor(u: UOp) -> int:
+  """A number that an int is certainly a multiple of, as great as is known; 0 for the constant 0."""
+  if u.dtype.kind not in "iu": return 1
+  if u.op is Ops.CAST: return factor(u.src[0])
+  if u.op is Ops.ALU and u.arg is BinaryOps.MUL: return factor(u.src[0]) * factor(u.src[1])
+  terms, c = linear(u)
+  return math.gcd(c, *(k * factor(t) if t is not u else 1 for t, k in terms))

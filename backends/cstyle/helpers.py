@@ -2,13 +2,14 @@
 asks.
 
 A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's
-text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: the language's own or again a
-helper.
+text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: a builtin function of the
+language, or again a helper.
 """
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable, ClassVar, Mapping
 
 from ntgrad.codegen.errors import CompileError
@@ -31,7 +32,7 @@ class Type:
     return f"({self.of(base)})({x})" if self.n == 1 else f"__builtin_convertvector({x}, {self.of(base)})"
 
   def bits(self, base: str, x: str) -> str:
-    """C text that reinterprets the bits of ``x`` as elements of ``base``."""
+    """C text that reinterprets the bits of ``x``, a value of this type, as elements of ``base``."""
     return f"as_{self.of(base)}({x})"
 
   @property
@@ -42,9 +43,8 @@ class Type:
   @classmethod
   def parse(cls, text: str) -> Type:
     """``float8`` → ``Type("float", 8)``."""
-    m = re.fullmatch(r"([a-z]+)(\d*)", text)
-    assert m is not None, text
-    return cls(m[1], int(m[2] or 1))
+    base = text.rstrip("0123456789")
+    return cls(base, int(text[len(base):] or 1))
 
 
 SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "half": 2,
@@ -59,10 +59,17 @@ Source = tuple[tuple[str, str], ...]                      # helpers in order: na
 COMMON: Templates = {}
 
 
-def helper(templates: Templates, *bases: str) -> Callable[[Template], Template]:
-  """Add a template, for these elements or for all, under its name without the leading underscore; ``_log_natural`` is ``log``."""
+# builtin functions of floats that most languages have: name -> number of arguments
+FUNCTIONS = {
+  **dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
+  **dict.fromkeys("pow fmod copysign".split(), 2),
+}
+
+
+def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Template], Template]:
+  """Add a template, for these elements or for all, under ``name`` or its own name without the leading underscore."""
   def add(fn: Template) -> Template:
-    templates[fn.__name__.strip("_").replace("_natural", "")] = fn, bases or tuple(SIZES)
+    templates[name or fn.__name__.strip("_")] = fn, bases or tuple(SIZES)
     return fn
   return add
 
@@ -79,14 +86,16 @@ _CALL = re.compile(r"@(\w+)(?::(\w+))?")
 
 
 class Library:
-  """The functions of a language: its own, as :meth:`own` says, and helpers for the others."""
+  """The functions of a language: builtin ones, as :meth:`builtin` says, and helpers for the others."""
   templates: Mapping[str, tuple[Template, tuple[str, ...]]] = COMMON
+  names: Mapping[str, str] = {}                     # what the language calls its functions
+  floats: tuple[str, ...] = ("float", "double")     # the elements that it has them for
 
   def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
 
-  def own(self, name: str, t: Type) -> str | None:
-    """What the language calls a function of its own; None where a helper is to be called."""
-    return None
+  def builtin(self, name: str, t: Type) -> str | None:
+    """The name of a builtin function of the language; None where a helper is to be called."""
+    return self.names.get(name) if t.base in self.floats else None
 
   def has(self, name: str, t: Type) -> bool:
     """Whether there is a template of this name for a type."""
@@ -110,23 +119,19 @@ class Library:
     out: dict[str, str] = {}
     def called(m: re.Match[str]) -> str:
       of = t.parse(m[2]) if m[2] else t
-      own = self.own(m[1], of)
-      if own is None: out.update(self.source(m[1], of))
-      return own or f"{m[1]}_{of}"
+      builtin = self.builtin(m[1], of)
+      if builtin is None: out.update(self.source(m[1], of))
+      return builtin or f"{m[1]}_{of}"
     return _CALL.sub(called, text), tuple(out.items())
 
 
 # ---- MAX and MIN
-@common
-def _max(t: Type) -> str:
+def _extreme(name: str, sign: str, t: Type) -> str:
   nan = " | (a != a)" if t.base in ("float", "double") else ""
-  return f"static {t} max_{t}({t} a, {t} b) {{ return (a > b){nan} ? a : b; }}"
+  return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){nan} ? a : b; }}"
 
 
-@common
-def _min(t: Type) -> str:
-  nan = " | (a != a)" if t.base in ("float", "double") else ""
-  return f"static {t} min_{t}({t} a, {t} b) {{ return (a < b){nan} ? a : b; }}"
+for _name, _sign in (("max", ">"), ("min", "<")): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
 
 
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
@@ -201,25 +206,26 @@ def _abs(t: Type) -> str:
 
 
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
-def _decode(kind: str, t: Type, shift: int, mask: str, scale: str, special: str) -> str:
+def _decode(kind: str, shift: int, mask: str, scale: str, special: str, t: Type) -> str:
   f, u = t.of("float"), t.of("uint")
+  bits = f"({special.format(uint=u)} : {f.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
   return f"""
 static {f} {kind}_to_float_{t}({t} x) {{
   {u} b = {t.to('uint', 'x')}, m = b & {mask};
-  {f} f = {t.bits('float', f'm << {shift}')} * {scale};
-  return {t.bits('float', f"({special} : {t.bits('uint', 'f')}) | (b - m) << {31 - (15 if t.base == 'ushort' else 7)}")};
+  {f} f = {u.bits('float', f'm << {shift}')} * {scale};
+  return {u.bits('float', bits)};
 }}"""
 
 
-def _encode(kind: str, t: Type, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str,
-            nan: str) -> str:
+def _encode(kind: str, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str, nan: str,
+            t: Type) -> str:
   f, u = t.of("float"), t.of("uint")
   sign = 31 - (15 if store == "ushort" else 7)
   # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
   return f"""
 static {t.of(store)} float_to_{kind}_{t}({t} x) {{
   {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {sign}, a = b & 0x7fffffffu;
-  {f} m = {t.bits('float', 'a')};
+  {f} m = {u.bits('float', 'a')};
   {u} small = {t.bits('uint', f'm + {magic}')} - {t.bits('uint', f'({f})({magic})')};
   {u} r = ((a + {hex((1 << (shift - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
   r = a < {least} ? small : (r > {top} ? ({u})({over}) : r);
@@ -227,19 +233,27 @@ static {t.of(store)} float_to_{kind}_{t}({t} x) {{
 }}"""
 
 
-@common
-def _half_to_float(t: Type) -> str:
-  return _decode("half", t, 13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u")
-
-
-@common
-def _float_to_half(t: Type) -> str:
-  return _encode("half", t, "ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u")
+# how bits are shifted, all but the sign, the scale, what infinity and NaN become
+_DECODE = {
+  "half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u"),
+  "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
+  "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u"),
+}
+# the type in memory, the shift, the difference of the exponents, the least normal, the magic number, the greatest, overflow, NaN
+_ENCODE = {
+  "half": ("ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u"),
+  "fp8e4m3": ("uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu"),
+  "fp8e5m2": ("uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu"),
+}
+for _kind in _DECODE:
+  helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind, *_DECODE[_kind]))
+  helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind, *_ENCODE[_kind]))
 
 
 @common
 def _bfloat16_to_float(t: Type) -> str:
-  return f"static {t.of('float')} bfloat16_to_float_{t}({t} x) {{ return {t.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
+  f, u = t.of("float"), t.of("uint")
+  return f"static {f} bfloat16_to_float_{t}({t} x) {{ return {u.bits('float', t.to('uint', 'x') + ' << 16')}; }}"
 
 
 @common
@@ -250,26 +264,6 @@ static {t.of('ushort')} float_to_bfloat16_{t}({t} x) {{
   {u} b = {t.bits('uint', 'x')};
   return {t.to('ushort', "x != x ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16")};
 }}"""
-
-
-@common
-def _fp8e4m3_to_float(t: Type) -> str:
-  return _decode("fp8e4m3", t, 20, "0x7fu", "0x1p120f", f"m == 0x7fu ? ({t.of('uint')})(0x7fc00000u)")
-
-
-@common
-def _float_to_fp8e4m3(t: Type) -> str:
-  return _encode("fp8e4m3", t, "uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu")
-
-
-@common
-def _fp8e5m2_to_float(t: Type) -> str:
-  return _decode("fp8e5m2", t, 21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")
-
-
-@common
-def _float_to_fp8e5m2(t: Type) -> str:
-  return _encode("fp8e5m2", t, "uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")
 
 
 @common

@@ -6,9 +6,10 @@ them to nearest even; ALU results between are not rounded. A vector of bool is a
 """
 from __future__ import annotations
 
+from collections import Counter
 from typing import Sequence
 
-from ntgrad.backends.base import KernelSource, Renderer
+from ntgrad.backends.base import KernelSource
 from ntgrad.backends.cstyle.analysis import accumulator, analyse, factor
 from ntgrad.backends.cstyle.helpers import SIGNED, Type
 from ntgrad.backends.cstyle.language import (
@@ -31,8 +32,9 @@ from ntgrad.backends.cstyle.language import (
 )
 from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.index import vmin
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, step_of
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 
 _INFIX = {
   BinaryOps.ADD: (" + ", ADD),
@@ -51,24 +53,15 @@ _INFIX = {
   BinaryOps.OR: (" | ", OR),
   BinaryOps.XOR: (" ^ ", XOR),
 }
-# arithmetic of bool: on scalars, and on vectors, which are masks
-_AND, _OR, _XOR = ((" && ", LAND), (" & ", AND)), ((" || ", LOR), (" | ", OR)), ((" != ", EQUAL), (" ^ ", XOR))
-_LOGIC = {
-  BinaryOps.AND: _AND,
-  BinaryOps.MUL: _AND,
-  BinaryOps.MIN: _AND,
-  BinaryOps.OR: _OR,
-  BinaryOps.ADD: _OR,
-  BinaryOps.MAX: _OR,
-  BinaryOps.XOR: _XOR,
-  BinaryOps.SUB: _XOR,
-}
+# the same on scalars of bool; vectors of bool are masks, which take the operators of ints
+_LOGIC = {BinaryOps.AND: (" && ", LAND), BinaryOps.OR: (" || ", LOR), BinaryOps.XOR: _INFIX[BinaryOps.CMPNE]}
+# statements that begin or end a block and need nothing of their node
+_BLOCKS = {Ops.WHILE: "while (1) {", Ops.ELSE: "} else {", Ops.ENDLOOP: "}", Ops.ENDIF: "}", Ops.ENDWHILE: "}"}
+_PREFIXES = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec", Ops.LOAD: "val"}   # of variables; of others "alu"
 
 
-class CStyleRenderer(Renderer):
+class CStyleRenderer(Language):
   """Source in a language. Needs no device."""
-
-  def __init__(self, language: Language): self.language, self.target = language, language.target
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
@@ -76,37 +69,29 @@ class CStyleRenderer(Renderer):
     Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays
     larger than the target's local memory.
     """
-    return CKernel(self.language, name, uops).source(notes)
-
-
-def uops_to_cstyle(language: Language, name: str, uops: Sequence[UOp]) -> str:
-  """The text that :meth:`CStyleRenderer.render` gives."""
-  return CKernel(language, name, uops).source().text
+    return CKernel(self, name, uops).source(notes)
 
 
 class CKernel:
   """One rendering: the lines so far and the C text of every value."""
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
-    if name in language.reserved:
-      raise CompileError(f"no kernel can be called {name}: {language.name} has something of this name; give it another")
-    self.language, self.type, self.name, self.uops = language, language.type, name, list(uops)
+    self.language, self.name, self.uops = language, name, uops
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
-    self.facts = analyse(self.uops)
-    self.top: list[str] = []      # declarations of arrays, which C wants before what uses them
+    self.facts = analyse(uops)
+    self.arrays: list[str] = []   # declarations, which C wants before what uses them
     self.lines: list[str] = []
     self.depth = 1
     self.text: dict[UOp, Text] = {}
     self.helpers: dict[str, str] = {}
     self.typedefs = {line: line for line in language.header}
-    self.counts: dict[str, int] = {}
-    self.phis: list[UOp] = []     # assignments that wait for the end of the loop
+    self.names = Counter[str]()
+    self.phis: list[UOp] = []     # assignments that have not been written yet
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
     for where in ("local", "private"):
-      arrays = [u for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where]
-      total = sum(u.arg[1]*self.stored_type(u.dtype).size for u in arrays)
+      total = sum(u.arg[1]*u.dtype.itemsize for u in self.uops if u.op is Ops.DEFINE_LOCAL and u.arg[2] == where)
       most = self.language.target.local_memory or 1 << 19
       if total > most:
         raise CompileError(f"kernel {self.name}: {total:,} bytes of {where} arrays; {self.language.target.name} takes {most:,}")
@@ -118,13 +103,14 @@ class CKernel:
     self.lines.append("  "*self.depth + line)
     self.depth += line[-1] == "{"
   def fresh(self, prefix: str) -> str:
-    self.counts[prefix] = self.counts.get(prefix, -1) + 1
-    return f"{prefix}{self.counts[prefix]}"
-  def declare(self, t: Type, prefix: str, text: str) -> str:
+    """A name that no variable has yet: ``val0``, ``val1``, .."""
+    self.names[prefix] += 1
+    return f"{prefix}{self.names[prefix] - 1}"
+  def declare(self, t: Type, prefix: str, text: str) -> Text:
     """A new variable with a value; gives its name."""
     name = self.fresh(prefix)
     self.emit(f"{t} {name} = {text};")
-    return name
+    return (name, ATOM)
   def resolve(self, text: str, t: Type) -> str:
     """A text whose calls are marked with ``@``, written out; the helpers that they need are added to the source."""
     text, helpers = self.language.library.resolve(text, t)
@@ -133,137 +119,140 @@ class CKernel:
   def call(self, name: str, t: Type, *args: str) -> Text:
     """A call of a function of the language, or of a helper."""
     return (f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM)
-  def unaligned(self, t: Type) -> str:
-    """A name for vector type ``t`` where an element may lie: dereferencing it inlines, PoCL's vloadN is a call."""
-    self.typedefs[f"{t}u"] = f"typedef {t} {t}u __attribute__((aligned({t.size})));"
-    return f"{t}u"
+  def inside(self, text: Text, prec: int) -> str:
+    """A text, in parentheses unless it binds at least as tightly as ``prec``."""
+    return text[0] if text[1] <= (min(prec, UNARY) if self.language.parenthesised else prec) else f"({text[0]})"
   def c(self, u: UOp, prec: int = COND) -> str:
     """The C text of a value, in parentheses unless it binds at least as tightly as ``prec``."""
-    text, p = self.text[u]
-    return text if p <= (min(prec, UNARY) if self.language.parenthesised else prec) else f"({text})"
-  def wide(self, u: UOp, n: int, prec: int = COND, force: bool = False) -> str:
-    """A value as operand of ``n`` lanes: C widens scalars of 4 and 8 bytes by itself, ``force`` writes it out."""
+    return self.inside(self.text[u], prec)
+  def element(self, u: UOp, i: int) -> str:
+    """Element ``i`` of a vector; a scalar is every element."""
+    return f"{self.c(u, ATOM)}.s{i:x}" if u.dtype.count > 1 else self.c(u)
+  def guard(self, gate: Sequence[UOp], i: int = 0) -> str:
+    """What a statement begins with that is for element ``i`` where its gate is true; nothing where it has none."""
+    return f"if ({self.element(gate[0], i)}) " if gate else ""
+  def wide(self, u: UOp, n: int, prec: int = COND, bare: bool = False) -> str:
+    """A value as operand of ``n`` lanes. Operators widen scalars of 4 and 8 bytes themselves: ``bare`` leaves it to them."""
     if u.dtype.count == n: return self.c(u, prec)
     if u.dtype.kind == "b": return f"(int{n})({'-' + self.c(u, UNARY) if u.op is not Ops.CONST else str(-int(u.arg))})"
-    t = self.type(self.value_type(u.dtype).base, n)
-    return self.c(u, prec) if not force and t.size >= 4 else f"({t})({self.c(u)})"
-  def sign(self, infix: Text) -> Text: return (infix[0].strip(), infix[1]) if self.language.parenthesised else infix
+    t = self.value_type(u.dtype.vec(n))
+    return self.c(u, prec) if bare and t.size >= 4 else f"({t})({self.c(u)})"
+  def sign(self, infix: str) -> str:
+    """An operator between blanks, as the language writes it."""
+    return infix.strip() if self.language.parenthesised else infix
   def choice(self, cond: str, yes: str, no: str) -> Text:
     """``cond ? yes : no``."""
-    return (f"{cond}{self.sign((' ? ', COND))[0]}{yes}{self.sign((' : ', COND))[0]}{no}", COND)
+    return (f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND)
   def mask(self, t: Type, text: str, prec: int) -> Text:
     """A comparison of vectors of type ``t`` as intN."""
     return (text, prec) if t.n == 1 or t.size == 4 else (t.to("int", text), ATOM)
 
   # ---- statements
   def node(self, u: UOp) -> None:
+    """Write the statements of a node, and note the text of its value where it has one."""
     op = u.op
-    if op is Ops.CONST: self.text[u] = self.constant(u.dtype, u.arg)
-    elif op is Ops.DEFINE_GLOBAL:
-      slot, name = u.arg[:2]
-      if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
-      self.text[u] = (name, ATOM)
-    elif op is Ops.DEFINE_LOCAL:
-      name, size, where = u.arg
-      self.top.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
-      self.text[u] = (name, ATOM)
-    elif op is Ops.SPECIAL:
-      name = f"{u.arg[0]}idx{u.arg[1]}"
-      position = self.language.position(*u.arg)
-      if position != name: self.emit(f"{self.value_type(u.dtype)} {name} = {position};")
-      self.text[u] = (name, ATOM)
-    elif op is Ops.LOOP:
-      name, step = self.fresh(self.language.index), step_of(u)
-      more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
-      self.emit(f"for ({self.value_type(u.dtype)} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
-      self.text[u] = (name, ATOM)
-    elif op is Ops.WHILE: self.emit("while (1) {")
+    ends = op in _BLOCKS or op in (Ops.LOOP, Ops.IF)
+    if self.phis and op is not Ops.PHI and (ends or any(s in self.phis for s in u.src)): self.flush()
+    if op in _BLOCKS: self.emit(_BLOCKS[op])
     elif op is Ops.BREAK: self.emit(f"if (!{self.c(u.src[0], UNARY)}) break;")
-    elif op is Ops.ELSE: self.emit("} else {")
-    elif op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE):
-      self.flush()
-      self.emit("}")
-    elif op is Ops.IF:
-      self.flush()
-      self.emit(f"if ({self.c(u.src[0])}) {{")
+    elif op is Ops.IF: self.emit(f"if ({self.c(u.src[0])}) {{")
     elif op is Ops.BARRIER:
       if not self.language.barrier and not self.language.serial:
         raise CompileError(f"kernel {self.name}: {self.language.name} has no barrier")
       if self.language.barrier: self.emit(self.language.barrier)
-    elif op is Ops.DEFINE_ACC:
-      self.text[u] = (self.declare(self.value_type(u.dtype), "acc", self.constant(u.dtype, u.arg)[0]), ATOM)
-    elif op is Ops.PHI:
-      self.text[u] = self.text[u.src[0]]
+    elif op is Ops.STORE: self.store(u)
+    elif op is Ops.ATOMIC: self.atomic(u)
+    else: self.text[u] = self.value(u)
+
+  def value(self, u: UOp) -> Text:
+    """The text of a value: an expression, or the name of a variable that is declared here."""
+    op = u.op
+    if op is Ops.CONST: return self.constant(u.dtype, u.arg)
+    if op is Ops.DEFINE_GLOBAL:
+      slot, name = u.arg[:2]
+      if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
+      return (name, ATOM)
+    if op is Ops.DEFINE_LOCAL:
+      name, size, where = u.arg
+      self.arrays.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
+      return (name, ATOM)
+    if op is Ops.PHI:
       self.phis.append(u)
-    else:
-      if any(s in self.phis for s in u.src): self.flush()
-      if op is Ops.STORE: self.store(u)
-      elif op is Ops.ATOMIC: self.atomic(u)
-      elif op is Ops.LOAD: self.text[u] = (self.declare(self.value_type(u.dtype), "val", self.load(u)[0]), ATOM)
-      else:
-        value = self.value(u)
-        if u not in self.facts.inline or len(value[0]) > 100:
-          if op is not Ops.GEP or self.facts.reads[u]:
-            prefix = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec"}.get(op, "alu")
-            value = (self.declare(self.value_type(u.dtype), prefix, value[0]), ATOM)
-        self.text[u] = value
+      return self.text[u.src[0]]
+    t = self.value_type(u.dtype)
+    if op is Ops.SPECIAL:
+      name, position = f"{u.arg[0]}idx{u.arg[1]}", self.language.position(*u.arg)
+      if position != name: self.emit(f"{t} {name} = {position};")
+      return (name, ATOM)
+    if op is Ops.LOOP:
+      name, step = self.fresh(self.language.index), step_of(u)
+      more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
+      self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
+      return (name, ATOM)
+    if op is Ops.DEFINE_ACC: return self.declare(t, "acc", self.constant(u.dtype, u.arg)[0])
+    text = self.expression(u)
+    if u in self.facts.inline and len(text[0]) <= 100: return text
+    return self.declare(t, _PREFIXES.get(op, "alu"), text[0])
 
   def flush(self) -> None:
-    """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is kept first."""
-    values: list[tuple[UOp, str]] = []
-    assigned: set[UOp] = set()
+    """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is saved first."""
+    values: dict[UOp, str] = {}
     for u in self.phis:
       acc, value = accumulator(u), u.src[1]
       text = self.c(value)
-      if self.facts.reads[value] & assigned: text = self.declare(self.value_type(u.dtype), "next", text)
-      assigned.add(acc)
-      values.append((acc, text))
-    for acc, text in values:
-      if text != self.text[acc][0]: self.emit(f"{self.text[acc][0]} = {text};")
+      if not values.keys().isdisjoint(self.facts.reads.get(value, ())):
+        text, _ = self.declare(self.value_type(u.dtype), "next", text)
+      values[acc] = text
+    for acc, text in values.items():
+      if text != self.c(acc): self.emit(f"{self.c(acc)} = {text};")
     self.phis.clear()
 
   # ---- memory
-  def where(self, buffer: UOp, index: UOp, prec: int = COND) -> str:
+  def where(self, buffer: UOp, index: UOp) -> Text:
     """The C pointer to an element."""
-    name = self.c(buffer)
-    if index.op is Ops.CONST and index.arg == 0: return name
-    where = f"{name}{self.sign(_INFIX[BinaryOps.ADD])[0]}{self.c(index, ADD)}"
-    return where if prec >= ADD else f"({where})"
+    if index.op is Ops.CONST and index.arg == 0: return self.text[buffer]
+    return (f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, ADD)}", ADD)
 
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
-    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on."""
+    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on.
+
+    An unaligned vector has a type of its own: dereferencing that inlines, PoCL's vloadN is a call.
+    """
+    name = str(t)
+    if not aligned:
+      name += "u"
+      self.typedefs[name] = f"typedef {t} {name} __attribute__((aligned({t.size})));"
     space = self.language.spaces["global" if buffer.op is Ops.DEFINE_GLOBAL else buffer.arg[2]]
-    where = self.where(buffer, index, UNARY)
-    return f"({space}{'const ' if const else ''}{t if aligned else self.unaligned(t)}*){where}"
+    return f"({space}{'const ' if const else ''}{name}*){self.inside(self.where(buffer, index), UNARY)}"
 
   def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
     """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
     return self.language.element(self.c(buffer), self.text[index]) if t.n == 1 else f"*{self.pointer(buffer, index, t, const)}"
 
   def lane(self, buffer: UOp, index: UOp, i: int) -> str:
-    if index.op is Ops.CONST: return f"{self.c(buffer)}[{index.arg + i}]"
-    return f"{self.c(buffer)}[{self.c(index, ADD)}{f' + {i}' if i else ''}]"
+    """The C lvalue of element ``index + i`` of ``buffer``."""
+    at = str(index.arg + i) if index.op is Ops.CONST else self.c(index, ADD) + (f" + {i}" if i else "")
+    return f"{self.c(buffer)}[{at}]"
 
   def load(self, u: UOp) -> Text:
-    buffer, index = u.src[:2]
-    gate = u.src[2] if len(u.src) > 2 else None
-    other = u.src[3] if len(u.src) > 3 else UOp.const(u.dtype.scalar(), 0)
+    """The elements of a LOAD; where its gate is false they are not read."""
+    buffer, index, *more = u.src
+    gate = more[0] if more else None
+    other = more[1] if len(more) > 1 else UOp.const(u.dtype.scalar(), 0)
     if other not in self.text: self.node(other)
-    t = self.stored_type(u.dtype)
-    if t.n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(3))})"  # a 3-vector takes the room of 4
-    else: raw = self.place(buffer, index, t, True)
+    t, n = self.stored_type(u.dtype), u.dtype.count
     if gate is not None and gate.dtype.count > 1:
       lanes: list[str] = []
-      for i in range(t.n):
-        o = self.c(other) + f".s{i:x}" if other.dtype.count > 1 else self.c(other)
-        x = self.widen(self.lane(buffer, index, i), u.dtype.scalar())[0]
+      for i in range(n):
+        x, o = self.widen(self.lane(buffer, index, i), u.dtype.scalar())[0], self.element(other, i)
         if u.dtype.kind == "b": x, o = f"-({x})", f"-({o})" if other.dtype.count == 1 else o
-        lanes.append(f"{self.c(gate, ATOM)}.s{i:x} ? {x} : {o}")
+        lanes.append(f"{self.element(gate, i)} ? {x} : {o}")
       return (f"({self.value_type(u.dtype)})({', '.join(lanes)})", ATOM)
+    if n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(n))})"  # a 3-vector takes the room of 4
+    else: raw = self.place(buffer, index, t, True)
     value = self.widen(raw, u.dtype)
     if gate is None: return value
-    yes = value[0] if value[1] <= LOR else f"({value[0]})"
-    return self.choice(self.c(gate, LOR), yes, self.wide(other, t.n, LOR, force=True))
+    return self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
 
   def widen(self, raw: str, dtype: DType) -> Text:
     """A value in memory's type to its register type."""
@@ -272,138 +261,117 @@ class CKernel:
     if dtype.kind == "b": return (raw, UNARY) if t.n == 1 else (f"{t.to('int', raw)} != 0", EQUAL)
     return (raw, UNARY if t.n > 1 else ATOM)
 
-  def narrow(self, u: UOp, n: int) -> str:
-    """The C text of a value as memory of its dtype keeps it, ``n`` lanes wide."""
-    d = u.dtype.scalar()
-    if d in NARROW:
-      # the store rounds: a CAST that does the same just before it need not
-      if u.op is Ops.CAST and u.src[0].dtype is dtypes.float32.vec(u.dtype.count): u = u.src[0]
-      return self.call(f"float_to_{d.short}", self.type("float", n), self.wide(u, n, force=True))[0]
-    if d.kind == "b" and n > 1: return self.type("int", n).to("uchar", self.wide(u, n, AND) + " & 1")
-    return self.wide(u, n, force=True)
+  def narrow(self, u: UOp) -> Text:
+    """A value in its register type to memory's type."""
+    t = self.value_type(u.dtype)
+    if u.dtype.scalar() in NARROW: return self.call(f"float_to_{u.dtype.short}", t, self.c(u))
+    return (t.to("uchar", f"{self.c(u, AND)} & 1"), ATOM) if u.dtype.kind == "b" and t.n > 1 else self.text[u]
 
   def store(self, u: UOp) -> None:
-    buffer, index, value = u.src[:3]
-    gate = u.src[3] if len(u.src) > 3 else None
-    n = value.dtype.count
-    if n == 1 and gate is not None: n = gate.dtype.count
-    t = self.stored_type(buffer.dtype.scalar().vec(n))
-    text = self.narrow(value, n)
-    if (gate is not None and gate.dtype.count > 1) or n == 3:
-      if n > 1 and self.text[value] != (text, ATOM): text = self.declare(t, "out", text)
-      for i in range(n):
-        guard = "" if gate is None else f"if ({self.c(gate, ATOM) + (f'.s{i:x}' if gate.dtype.count > 1 else '')}) "
-        self.emit(f"{guard}{self.lane(buffer, index, i)} = {text}.s{i:x};")
+    """Write a value to memory, where the gate is true."""
+    buffer, index, value, *gate = u.src
+    t, text = self.stored_type(value.dtype), self.inside(self.narrow(value), COND)
+    if t.n == 3 or (gate and gate[0].dtype.count > 1):
+      if self.text[value] != (text, ATOM): text, _ = self.declare(t, "out", text)
+      for i in range(t.n): self.emit(f"{self.guard(gate, i)}{self.lane(buffer, index, i)} = {text}.s{i:x};")
       return
-    guard = f"if ({self.c(gate)}) " if gate is not None else ""
-    streams = u.arg == "nt" and self.language.streams and n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
-    if streams and factor(index) % n == 0 and not (buffer.arg[3:] and buffer.arg[3] < n * t.size):  # such a store must be aligned
-      self.emit(f"{guard}__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});")
-    else: self.emit(f"{guard}{self.place(buffer, index, t, False)} = {text};")
+    streams = u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
+    if streams and factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned
+      write = f"__builtin_nontemporal_store({text}, {self.pointer(buffer, index, t, False, aligned=True)});"
+    else: write = f"{self.place(buffer, index, t, False)} = {text};"
+    self.emit(self.guard(gate) + write)
 
   def atomic(self, u: UOp) -> None:
     """``*p = fn(*p, value)`` as one step."""
-    buffer, index, value = u.src[:3]
+    buffer, index, value, *gate = u.src
     if self.language.serial:
       old = UOp(Ops.LOAD, buffer.dtype, (buffer, index))
-      new = UOp.alu({"add": BinaryOps.ADD, "max": BinaryOps.MAX, "min": BinaryOps.MIN}[u.arg], old, value)
-      self.text[old] = self.load(old)
-      self.text[new] = self.value(new)
-      return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *u.src[3:])))
-    guard = f"if ({self.c(u.src[3])}) " if len(u.src) > 3 else ""
-    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index), self.c(value))
+      new = UOp.alu(BinaryOps[u.arg.upper()], old, value)
+      for x in (old, new): self.text[x] = self.expression(x)
+      return self.store(UOp(Ops.STORE, u.dtype, (buffer, index, new, *gate)))
+    call, helpers, head = self.language.atomic(u.arg, buffer.dtype, self.where(buffer, index)[0], self.c(value))
     self.typedefs.update(zip(head, head))
     self.helpers.update(helpers)
-    self.emit(f"{guard}{call};")
+    self.emit(f"{self.guard(gate)}{call};")
 
-  # ---- values
-  def value(self, u: UOp) -> Text:
+  # ---- expressions
+  def expression(self, u: UOp) -> Text:
+    """The C text of what a node computes."""
     n, src = u.dtype.count, u.src
     t = self.value_type(u.dtype)
+    if u.op is Ops.LOAD: return self.load(u)
+    if u.op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
     if u.op is Ops.VECTORIZE:
       lanes = [f"-{self.c(s, UNARY)}" if u.dtype.kind == "b" else self.c(s) for s in src]
-      return (f"({t})({', '.join(lanes)})", ATOM) if n > 1 else self.text[src[0]]
+      return (f"({t})({', '.join(lanes)})", ATOM)
     if u.op is Ops.GEP:
-      if src[0].dtype.count == 1: return self.text[src[0]]
-      lane = f"{self.c(src[0], ATOM)}.s{u.arg:x}"
+      lane = self.element(src[0], u.arg)
       return (f"({lane} != 0)", ATOM) if u.dtype.kind == "b" else (lane, ATOM)
+    if u.op in (Ops.CAST, Ops.BITCAST) and src[0].dtype.count != n:   # a scalar is converted, then widened
+      one = u.replace(src, dtype=u.dtype.scalar())
+      self.text[one] = self.expression(one)
+      return (self.wide(one, n), ATOM)
     if u.op is Ops.CAST: return self.cast(u)
     if u.op is Ops.BITCAST: return self.bitcast(u)
-    if u.op is not Ops.ALU: raise CompileError(f"kernel {self.name}: {self.language.name} cannot express {u!r}")
+    refused = refusal(u.arg, src[-1].dtype.scalar()) if u.op is Ops.ALU else f"{self.language.name} cannot express {u!r}"
+    if refused: raise CompileError(f"kernel {self.name}: {refused}")
     if isinstance(u.arg, UnaryOps): return self.unary(u)
-    if u.arg is TernaryOps.WHERE:
-      cond, yes, no = src
-      m = self.c(cond, LOR)
-      if cond.dtype.count > 1 and t.size != 4: m = t.of("int").to(SIGNED[t.size], m)
-      return self.choice(m, self.wide(yes, n, LOR, True), self.wide(no, n, LOR, True))
-    return self.binary(u)
+    if isinstance(u.arg, BinaryOps): return self.binary(u)
+    cond, yes, no = src
+    text = self.c(cond, LOR)
+    if cond.dtype.count > 1 and t.size != 4: text = t.of("int").to(SIGNED[t.size], text)
+    return self.choice(text, self.wide(yes, n, LOR), self.wide(no, n, LOR))
 
   def cast(self, u: UOp) -> Text:
     x = u.src[0]
-    s, d, n = x.dtype.scalar(), u.dtype.scalar(), u.dtype.count
-    t, f = self.value_type(u.dtype), self.value_type(x.dtype)
-    if x.op is Ops.CONST and f.n == n == 1: return self.constant(d, cast_number(x.arg, s, d))
-    if f.n == 1:
-      one = self.scalar_cast(self.c(x, UNARY), s, d)
-      return one if n == 1 else (f"({t})({f'-({one[0]})' if d.kind == 'b' else one[0]})", ATOM)   # convert the scalar, then widen
-    if s is d: return self.text[x]
-    if d.kind == "b": return self.mask(f, f"{self.c(x, LESS)} != ({f})(0)", EQUAL)
-    text = self.c(x)
-    if s.kind == "b": text = f"{self.c(x, AND)} & 1"
-    if d in NARROW: return self.round(text, f, d)
-    if f == t: return (text, AND) if s.kind == "b" else self.text[x]
-    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: f, text = f.of("int"), f.to("int", text)
-    return (f.to(t.base, text), ATOM)
+    s, d = x.dtype.scalar(), u.dtype.scalar()
+    f, t, value = self.value_type(x.dtype), self.value_type(u.dtype), self.text[x]
+    if x.op is Ops.CONST and t.n == 1: return self.constant(d, cast_number(x.arg, s, d))
+    if s is d: return value
+    if d.kind == "b": return self.mask(f, f"{self.c(x, LESS)} != {f'({f})(0)' if t.n > 1 else '0'}", EQUAL)
+    if s.kind == "b" and t.n > 1: value = (f"{self.c(x, AND)} & 1", AND)
+    if d in NARROW: return self.rounded(u, value, f)
+    if f == t: return value
+    # a float out of the range of an int is undefined; by way of int it wraps, as numpy does on most machines
+    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: f, value = f.of("int"), self.convert(value, f, f.of("int"))
+    return self.convert(value, f, t)
 
-  def scalar_cast(self, x: str, s: DType, d: DType) -> Text:
-    f, t = self.value_type(s), self.value_type(d)
-    if s is d: return (x, UNARY)
-    if d.kind == "b": return (f"{x} != 0", EQUAL)
-    if d in NARROW: return self.round(x, f, d)
-    if f == t: return (x, UNARY)
-    # out of range is undefined; by way of int it wraps, as numpy does on most machines
-    if s.kind == "f" and d.kind in "iu" and d.itemsize < 4: return (f"({t})({f.of('int')}){x}", UNARY)
-    return (f"({t}){x}", UNARY)
+  def convert(self, value: Text, f: Type, t: Type) -> Text:
+    """A value of type ``f`` as type ``t``."""
+    return (f.to(t.base, value[0]), ATOM) if f.n > 1 else (f"({t}){self.inside(value, UNARY)}", UNARY)
 
-  def round(self, x: str, f: Type, d: DType) -> Text:
-    """A register value of type ``f`` rounded to what narrow float ``d`` holds."""
-    ints = f.base in ("int", "uint", "long", "ulong")
-    if ints and "float64" in self.language.values: f, x = f.of("double"), f.to("double", x)
-    if ints or f.base == "double": f, x = f.of("float"), self.call("to_odd", f, x)[0]
-    elif f.base != "float": f, x = f.of("float"), f.to("float", x)
-    bits = self.call(f"float_to_{d.short}", f, x)[0]
-    return self.call(f"{d.short}_to_float", f.of(self.language.stored[d.name]), bits)
+  def rounded(self, u: UOp, value: Text, f: Type) -> Text:
+    """A register value of type ``f`` rounded to what the narrow float of a CAST holds, as a float again."""
+    single, double, ints = f.of("float"), f.of("double"), f.base in ("int", "uint", "long", "ulong")
+    if ints and "float64" in self.language.values: f, value = double, self.convert(value, f, double)
+    if ints or f == double: value = self.call("to_odd", f, value[0])
+    elif f != single: value = self.convert(value, f, single)
+    if u in self.facts.unrounded: return value
+    return self.widen(self.call(f"float_to_{u.dtype.short}", single, value[0])[0], u.dtype)
 
   def bitcast(self, u: UOp) -> Text:
     x, d = u.src[0], u.dtype.scalar()
-    s, n = x.dtype.scalar(), u.dtype.count
-    if s.itemsize != d.itemsize: raise CompileError(f"kernel {self.name}: BITCAST from {s} to {d}: item sizes differ")
-    text, raw, out = self.narrow(x, n), self.stored_type(s.vec(n)), self.stored_type(u.dtype)
-    if raw != out: text = self.resolve(self.language.bits(raw, out, text), raw)
-    return self.widen(text, u.dtype) if d in NARROW or d.kind == "b" else (text, ATOM if raw != out else UNARY)
+    text, raw, out = self.narrow(x), self.stored_type(x.dtype), self.stored_type(u.dtype)
+    if raw.size != out.size: raise CompileError(f"kernel {self.name}: BITCAST from {x.dtype} to {u.dtype}: item sizes differ")
+    if raw != out: text = (self.resolve(raw.bits(out.base, self.inside(text, COND)), raw), ATOM)
+    return self.widen(self.inside(text, UNARY), u.dtype) if d in NARROW or d.kind == "b" else text
 
   def unary(self, u: UOp) -> Text:
     fn, x, t = u.arg, u.src[0], self.value_type(u.dtype)
-    wide = self.wide(x, t.n, force=True)
+    wide, operand = self.wide(x, t.n), self.wide(x, t.n, UNARY)
     if fn is UnaryOps.ISNAN:
-      if x.dtype.kind != "f": return self.constant(u.dtype, False)
-      return self.mask(self.value_type(x.dtype), f"{self.c(x, LESS)} != {self.c(x, LESS)}", EQUAL)
+      return self.binary(UOp.alu(BinaryOps.CMPNE, x, x)) if x.dtype.kind == "f" else self.constant(u.dtype, False)
     if fn is UnaryOps.NOT:
-      if u.dtype.kind == "b" and t.n == 1: return (f"!{self.c(x, UNARY)}", UNARY)
-      return self.wrapped(u, f"~{self.wide(x, t.n, UNARY, True)}", UNARY)
+      if u.dtype.kind == "b" and t.n == 1: return (f"!{operand}", UNARY)
+      return self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
-      if u in self.facts.exposed:
-        unsigned = t.of("u" + t.base)
-        if t.n == 1: return (f"({t})(0u - ({unsigned}){self.c(x, UNARY)})", UNARY)
-        return (t.bits(t.base, f"({unsigned})(0) - {t.bits(unsigned.base, wide)}"), ATOM)
-      inner = self.wide(x, t.n, UNARY, True)
-      return self.wrapped(u, f"-({inner})" if inner.startswith("-") else f"-{inner}", UNARY)
+      wraps = t.of("u" + t.base)
+      if u in self.facts.exposed: return self.signed(t, f"{'0u' if t.n == 1 else f'({wraps})(0)'} - {self.unsigned(wraps, x)}")
+      return self.wrapped(u, f"-({operand})" if operand.startswith("-") else f"-{operand}", UNARY)
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
-    if u.dtype.kind in "iub":
-      if fn in (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND): return self.text[x]
-      raise CompileError(f"kernel {self.name}: {fn} of {u.dtype}: takes floats")
+    if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
-      below = self.wide(x, t.n, UNARY, True) if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
+      below = operand if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
       return (f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", MUL)
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
@@ -413,79 +381,80 @@ class CKernel:
     if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return (text, prec)
     return (f"({t})({text})", UNARY)
 
+  def unsigned(self, t: Type, x: UOp) -> str:
+    """An operand of type ``t`` as an unsigned int, whose overflow wraps."""
+    if t.n == 1: return f"({t}){self.c(x, UNARY)}"
+    return t.bits(t.base, self.wide(x, t.n))
+
+  def signed(self, t: Type, text: str) -> Text:
+    """What was computed with unsigned ints, as type ``t``."""
+    return (f"({t})({text})", UNARY) if t.n == 1 else (t.bits(t.base, text), ATOM)
+
+  def logic(self, u: UOp) -> Text:
+    """A function of bools, a mask of -1 and 0 where they are vectors; a < b is !a && b, a <= b is !a || b."""
+    (a, b), n = u.src, u.dtype.count
+    fn = {BinaryOps.CMPLT: BinaryOps.AND, BinaryOps.CMPLE: BinaryOps.OR}.get(u.arg) or FUNCTIONS[u.arg].boolean or u.arg
+    infix, prec = (_LOGIC if n == 1 else _INFIX)[fn]
+    most, least = (UNARY, UNARY) if fn is BinaryOps.XOR else (prec, prec - 1)
+    left = self.wide(a, n, most) if u.arg not in COMPARE else ("!" if n == 1 else "~") + self.wide(a, n, UNARY)
+    return (f"{left}{self.sign(infix)}{self.wide(b, n, least)}", prec)
+
   def binary(self, u: UOp) -> Text:
-    fn, (a, b), n = u.arg, u.src, u.dtype.count
-    t, o = self.value_type(u.dtype), self.value_type(a.dtype.scalar().vec(n))  # of the result and of the operands
+    fn, (a, b), n, t = u.arg, u.src, u.dtype.count, self.value_type(u.dtype)
     kind = a.dtype.kind
-    if kind == "b":
-      if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):  # a mask that is set is -1
-        sign, prec = self.sign((_AND if fn is BinaryOps.CMPLT else _OR)[n > 1])
-        return (f"{'!' if n == 1 else '~'}{self.wide(a, n, UNARY)}{sign}{self.wide(b, n, UNARY)}", prec)
-      if fn not in COMPARE:
-        if fn not in _LOGIC: raise CompileError(f"kernel {self.name}: {fn} of {u.dtype}: takes numbers")
-        sign, prec = self.sign(_LOGIC[fn][n > 1])
-        most, least = (UNARY, UNARY) if _LOGIC[fn] is _XOR else (prec, prec - 1)
-        return (f"{self.wide(a, n, most)}{sign}{self.wide(b, n, least)}", prec)
-    whole = [self.wide(x, n, force=True) for x in u.src]
-    plain = fn in _INFIX and (fn not in (BinaryOps.IDIV, BinaryOps.MOD) or (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0))
-    if not plain: return self.call(fn.name.lower(), t, *whole)   # C's division truncates, and by zero it ends the process
-    sign, prec = self.sign(_INFIX[fn])
+    if kind == "b" and fn not in (BinaryOps.CMPEQ, BinaryOps.CMPNE): return self.logic(u)
+    whole = [self.wide(x, n) for x in u.src]
+    # C's division truncates, and by zero it ends the process
+    floors = fn in (BinaryOps.IDIV, BinaryOps.MOD) and not (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0)
+    if floors or fn not in _INFIX: return self.call(fn.name.lower(), t, *whole)
+    sign, prec = self.sign(_INFIX[fn][0]), _INFIX[fn][1]
     # ushort*ushort is an int product in C
-    wraps = u in self.facts.exposed or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1)
-    if wraps and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL):
-      unsigned = t.of("uint" if t.base == "ushort" else "u" + t.base if kind == "i" else t.base)
-      if n == 1:
-        x = f"({unsigned}){self.c(a, UNARY)}{sign}{f'({unsigned})' if fn is not BinaryOps.SHL else ''}{self.c(b, UNARY)}"
-        return (f"({t})({x})", UNARY)
-      x, y = (t.bits(unsigned.base, text) for text in whole)
-      return (t.bits(t.base, f"{x}{sign}{y}"), ATOM)
+    if u in self.facts.exposed or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1):
+      wraps = t.of("uint" if t.base == "ushort" else "u" + t.base)
+      right = self.c(b, UNARY) if fn is BinaryOps.SHL and n == 1 else self.unsigned(wraps, b)
+      return self.signed(t, f"{self.unsigned(wraps, a)}{sign}{right}")
     # bit operations beside arithmetic read better in parentheses
     most, least = (prec, prec - 1) if prec <= ADD else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
-    left, right = self.wide(a, n, most), self.wide(b, n, least)
+    left, right = self.wide(a, n, most, bare=True), self.wide(b, n, least, bare=True)
     if a.op is Ops.ALU and a.arg is fn:   # a chain
       if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR): left = self.wide(a, n, prec)
       elif self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL): left = self.text[a][0]
     if fn in (BinaryOps.ADD, BinaryOps.SUB) and right[0] == "-": right = f"({right})"
     if a.dtype.count == b.dtype.count == 1 and n > 1: left = whole[0]
-    if fn in COMPARE: return self.mask(o, f"{left}{sign}{right}", prec)
-    return self.wrapped(u, f"{left}{sign}{right}", prec)
+    text = f"{left}{sign}{right}"
+    if fn in COMPARE: return self.mask(self.value_type(a.dtype.scalar().vec(n)), text, prec)
+    return self.wrapped(u, text, prec)
 
   # ---- the whole
   def source(self, notes: Sequence[str] = ()) -> KernelSource:
     """What is written, rendered once."""
     self.check_arrays()
     for line in self.language.begin(self.uops): self.emit(line)
-    first, self.lines, margin = self.lines, [], "  "*self.depth
+    top, margin = len(self.lines), "  "*self.depth
     for u in self.uops: self.node(u)
     self.flush()
-    params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
+    self.lines[top:top] = [margin + line for line in self.arrays]
+    while self.depth: self.emit("}")
+    reserved = self.language.reserved
+    if reserved is not None and self.name in reserved.union(self.helpers):
+      raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
     loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
     stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
     args: dict[str, str] = {}
+    params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
     for u in params:
       slot, name, written = u.arg[:3]
-      while len(args) < slot:
-        args[f"unused{len(args)}"] = self.language.param(self.type("uchar"), f"unused{len(args)}", False, False)
-      args[name] = self.language.param(
-        self.stored_type(u.dtype), name, written or u in stored, u not in loaded or u not in stored
-      )
+      for i in range(len(args), slot):
+        args[f"unused{i}"] = self.language.param(self.stored_type(dtypes.uint8), f"unused{i}", False, False)
+      args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded & stored)
     begun = tuple((u.arg[0], u.arg[3]) for u in params if u.arg[3:])
-    if self.language.offsets: args.update({f"at{slot}": f"{self.type('ulong')} at{slot}" for slot, _ in begun})
-    size = [1, 1, 1]
-    for u in self.uops:
-      if u.op is Ops.SPECIAL and u.arg[0] == "l": size[u.arg[1]] = u.arg[2]
-    while self.depth: self.emit("}")
+    if self.language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
+    local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
     place = "\0" * len(self.name)   # of the name, which is another one where several kernels are in one program
-    head = "".join(f"// {note}\n" for note in notes) + self.language.head(place, list(args.values()), size)
-    before, _, after = "\n".join([head, *first, *(margin + line for line in self.top), *self.lines]).partition(place)
+    head = "".join(f"// {note}\n" for note in notes)
+    head += self.language.head(place, list(args.values()), [local.get(i, 1) for i in range(3)])
+    before, _, after = "\n".join([head, *self.lines]).partition(place)
+    declared = (*self.typedefs.values(), *self.helpers.values())
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
-    return KernelSource(
-      text,
-      tuple(args.items()),
-      (),
-      (*self.typedefs.values(), *self.helpers.values()),
-      begun,
-      (before, after),
-      max(1.0, len(text) / 2000),
-    )
+    return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000))

@@ -1,16 +1,15 @@
-"""What languages in C's style write differently. A target is a :class:`Language` that says so, and a renderer of one line or
-two."""
+"""What languages in C's style write differently. A renderer is a :class:`Language` that says so."""
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence
+from typing import Sequence
 
 import numpy as np
 
+from ntgrad.backends.base import Renderer
 from ntgrad.backends.cstyle.helpers import Library, Source, Type
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -44,17 +43,17 @@ ATOM, UNARY, MUL, ADD, SHIFT, LESS, EQUAL, AND, XOR, OR, LAND, LOR, COND = range
 Text = tuple[str, int]  # C and its precedence
 
 
-class Language:
+class Language(Renderer):
   """A language, and the machine that kernels are for. What a class does not say is as it stands here."""
   name: str                                               # in messages
-  target: Target
   library: Library                                        # its functions
   type = Type                                             # how it writes types
   widths: Sequence[int] = (1,)                            # of its vectors, which are written as OpenCL C has them
   values = VALUES                                         # the types of values by dtypes; others are refused
   stored = STORED                                         # the types of elements in memory
   suffixes = {"uint": "u", "long": "L", "ulong": "uL"}    # of literals
-  reserved: frozenset[str] = KEYWORDS                     # what no kernel can be called
+  # what no kernel can be called, nor what a helper is called; None where the compiler gives kernels names of its own
+  reserved: frozenset[str] | None = KEYWORDS
   header: Sequence[str] = ()                              # a source's first lines
   spaces = {"global": "", "local": "", "private": ""}     # what arrays and pointers to them begin with
   aligned = ""                                            # what declarations of arrays end with
@@ -87,7 +86,7 @@ class Language:
     self.value_type(dtype)
     return self.type(self.stored[dtype.name], dtype.count)
 
-  def constant(self, dtype: DType, value: Any) -> Text:
+  def constant(self, dtype: DType, value: float) -> Text:
     """A literal; of a vector, the number in all its elements."""
     t = self.value_type(dtype)
     if t.n > 1: return (f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM)
@@ -104,10 +103,6 @@ class Language:
     least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
     if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
     return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
-
-  def bits(self, f: Type, t: Type, x: str) -> str:
-    """C text that reinterprets the bits of a value of type ``f`` as type ``t``; calls are marked with ``@``."""
-    return f.bits(t.base, x)
 
   # ---- the kernel
   def param(self, t: Type, name: str, written: bool, alone: bool) -> str:

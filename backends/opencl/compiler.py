@@ -1,4 +1,4 @@
-"""Many kernels to binaries: programs of several kernels, kept on disk.
+"""Many kernels to binaries: programs of several kernels, cached on disk.
 
 PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time.
 So kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched,
@@ -8,20 +8,18 @@ all its kernels have run and nothing has been compiled for a moment, or at exit.
 from __future__ import annotations
 
 import atexit
-import json
 import re
 import shutil
 import subprocess
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.cstyle.language import KEYWORDS
 from ntgrad.backends.opencl import binaries
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
@@ -41,25 +39,16 @@ __kernel void bits_256(void) {}
 __kernel void bits_128(void) {}
 #endif
 """
-# what C or OpenCL C calls something already: PoCL does not find a kernel of such a name
-RESERVED = KEYWORDS | frozenset("""
-abs acos acosh acospi add_sat all any as async_work_group_copy asin asinh asinpi atan atan2 atan2pi atanh atanpi atomic_add
-barrier bitselect cbrt ceil clamp clz constant copysign cos cosh cospi cross degrees distance dot erf erfc exp
-exp10 exp2 expm1 fabs fdim floor fma fmax fmin fmod fract frexp get_global_id get_group_id get_local_id global hadd half
-hypot ilogb image isequal isfinite isgreater isinf isless isnan isnormal kernel ldexp length lgamma local log log10 log1p
-log2 logb mad mad24 mad_hi mad_sat main max min mix modf mul24 mul_hi nan nextafter normalize popcount pow pown powr
-prefetch printf private radians read_only remainder remquo restrict rhadd rint rootn rotate round rsqrt sampler select
-shuffle shuffle2 sign signbit sin sincos sinh sinpi size_t sqrt step smoothstep sub_sat tan tanh tanpi tgamma trunc uchar uint
-ulong upsample ushort vload_half vstore_half wait_group_events write_only""".split())
-
 
 @dataclass(eq=False)
 class Unit(pool.Job):
   """A program of several kernels, from the time when they are known."""
-  specs: dict[str, ProgramSpec]                  # by key
-  names: dict[str, str] = field(default_factory=dict)   # key of a spec → name of its kernel in the program
+  specs: dict[str, ProgramSpec] = field(default_factory=dict)   # by key
+  # key of a spec -> name of its kernel in the program: its own and its number there. Nothing else ends in a number after "_"
+  # (helper functions end in a type, OpenCL's own names have none), so no two things of a program have one name
+  names: dict[str, str] = field(default_factory=dict)
   program: Any = None                            # the OpenCL object, once it is there
-  source: str = ""                               # of the whole program
+  source: str = ""                               # of a program built here
   files: Path | None = None                      # PoCL's files of a program built here
   # the kernels, or what is wrong, if they do not go together
   alone: dict[str, Unit | CompileError] = field(default_factory=dict)
@@ -78,35 +67,34 @@ class Unit(pool.Job):
   @property
   def worth_building(self) -> bool: return len(self.specs) >= min(GROUP, 2)
 
+  def add(self, k: str, spec: ProgramSpec) -> None:
+    """Put a kernel at the end."""
+    self.names.setdefault(k, f"{spec.name}_{len(self.specs)}")
+    self.specs[k] = spec
+
+  def join(self) -> str:
+    """One source of the kernels: shared helpers once, each kernel under its name in the program."""
+    # in this order each helper comes after what it uses
+    helpers = dict.fromkeys(h for spec in self.specs.values() for h in spec.source.helpers)
+    return "\n\n".join([*helpers, *(self.names[k].join(spec.source.kernel) for k, spec in self.specs.items())]) + "\n"
+
   def work(self) -> pool.Work:
     """See :func:`ntgrad.backends.opencl.worker.build`; the answer is a packed program."""
     from ntgrad.backends.opencl.worker import build
-    # the linear UOps stay here: a worker reads source only
-    return build, (self.device, [ProgramSpec(s.name, s.source, s.grid, s.local, s.nparams) for s in self.specs.values()])
+    return build, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
 
 
-def join(specs: Sequence[ProgramSpec]) -> str:
-  """One source of several kernels: shared helpers once, each kernel under its name of :func:`names_of`."""
-  helpers = dict.fromkeys(h for spec in specs for h in spec.source.helpers)   # in this order each comes after what it uses
-  return "\n\n".join([*helpers, *(name.join(spec.source.kernel) for spec, name in zip(specs, names_of(specs)))]) + "\n"
-
-
-def names_of(specs: Sequence[ProgramSpec]) -> list[str]:
-  """What the kernels of one program are called there: each something else, and nothing that OpenCL C calls something."""
-  names: list[str] = []
-  for spec in specs:
-    name = spec.name if spec.name not in RESERVED else f"{spec.name}_kernel"
-    n = len(names)
-    while name in names: name, n = f"{spec.name}_{n}", n + 1   # r_4 with 6 before it must not become an r_4_6 that is there
-    names.append(name)
-  return names
+def is_pocl(device: Any) -> bool:
+  """Whether a pyopencl device is PoCL's."""
+  return "portable computing" in device.platform.name.lower()
 
 
 class Compiler:
   """Builds for one device. Finds kernels in memory, on disk, or makes them."""
 
-  def __init__(self, cl: Any, context: Any, device: Any, name: str):
+  def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object]):
     self.cl, self.context, self.device, self.name = cl, context, device, name
+    self.finish = finish                         # waits for everything launched
     self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
     # units live as long as programs that use them
     self.units: WeakValueDictionary[str, Unit] = WeakValueDictionary()    # by key of a spec
@@ -117,7 +105,6 @@ class Compiler:
     self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
     self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
-    self.finish: Callable[[], object] = lambda: None   # waits for everything launched
     self.lock, self.saving = threading.Lock(), threading.Lock()
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
@@ -129,7 +116,7 @@ class Compiler:
     PoCL tells the CPU's own width, but its LLVM may not know a new CPU: it takes Zen 4, which has AVX-512, for Zen 3.
     """
     native = max(int(self.device.native_vector_width_float), 1)*32
-    if native <= 128 or "portable computing" not in self.device.platform.name.lower(): return native
+    if native <= 128 or not is_pocl(self.device): return native
     k = cache.key("vector-bits", self.identity)
     raw = cache.load("opencl-bits", k)
     if raw is None:
@@ -139,27 +126,30 @@ class Compiler:
     return min(native, int(raw))
 
   def key(self, spec: ProgramSpec) -> str:
-    """What a kernel is kept under: its source and launch, the device with its driver, the options."""
+    """The cache key of a kernel: its source and launch, the device with its driver, the options."""
     return cache.key(self.identity, spec.name, spec.source.text, tuple(spec.local))
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
-    out = []
-    for s in specs:
-      k = self.key(s)
-      out.append(self.units.get(k) or self.load(k) or self.add(k, s))
+    out = [self.units.get(k := self.key(s)) or self.load(k) or self.add(k, s) for s in specs]
     self.queue.serve()
     return out
 
   def add(self, k: str, spec: ProgramSpec) -> Unit:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with pool.changed:
-      last: Any = next(iter(self.queue.waiting()[::-1]), None)
-      unit: Unit = last if last is not None and len(last.specs) < GROUP else Unit({}, device=self.name)
+      last = next(reversed(self.queue.waiting()), None)
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name)
       self.units[k] = unit
-      unit.specs[k] = spec
+      unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
       if len(unit.specs) == GROUP: pool.changed.notify_all()
+    return unit
+
+  def unit(self, specs: Iterable[ProgramSpec]) -> Unit:
+    """A unit of these kernels, equal ones once."""
+    unit = Unit(device=self.name)
+    for s in specs: unit.add(self.key(s), s)
     return unit
 
   def ready(self, unit: Unit, spec: ProgramSpec) -> Unit:
@@ -178,8 +168,7 @@ class Compiler:
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None
-    if packed is None: return False
-    unit.program, unit.names = self.load_packed(packed), dict(zip(unit.specs, names_of(list(unit.specs.values()))))
+    if packed is not None: unit.program = self.load_packed(packed)
     if unit.program is None: return False
     unit.launched = True
     keep(packed, unit.names)
@@ -187,47 +176,47 @@ class Compiler:
 
   def load(self, k: str) -> Unit | None:
     """The unit of a kernel from the disk cache. None where it is absent or damaged."""
-    raw = cache.load("opencl-kernel", k)
+    raw = cache.load("opencl-program-of", k)
     if raw is None: return None
-    entry = json.loads(raw)
-    unit = self.loaded.get(entry["program"])
+    where, name = raw.decode().split(" ")
+    unit = self.loaded.get(where)
     if unit is None:
-      packed = cache.load("opencl-program", entry["program"])
+      packed = cache.load("opencl-program", where)
       program = self.load_packed(packed) if packed is not None else None
       if program is None:  # not there, or made by a driver that calls itself the same
-        cache.remove("opencl-program", entry["program"])
+        cache.remove("opencl-program", where)
         return None
-      unit = self.loaded[entry["program"]] = Unit({}, program=program, launched=True, done=True)
-    unit.names[k] = entry["kernel"]
-    self.units[k] = unit
+      unit = self.loaded[where] = Unit(program=program, launched=True, done=True)
+    unit.names[k], self.units[k] = name, unit
     self.found += 1
     return unit
 
   def build(self, unit: Unit) -> None:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
     fails."""
-    specs = list(unit.specs.values())
-    unit.source = join(specs)
+    unit.source, unit.waiting = unit.join(), set(unit.specs)
     with self.lock:
       before = binaries.program_folders()
       try:
         unit.program = self.load_source(unit.source)
       except self.cl.Error as e:
         for k in unit.specs: self.units.pop(k, None)
-        if len(specs) == 1: raise CompileError(explain(specs[0], unit.source, str(e))) from None
+        spec, *more = unit.specs.values()
+        if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
       unit.files = next(iter(binaries.program_folders() - before), None)
-    if unit.program is None:
-      for k, s in unit.specs.items():   # which names the kernel at fault
-        one = Unit({k: s}, device=self.name, done=True)
-        try: self.build(one)
-        except CompileError as e: unit.alone[k] = e
-        else: unit.alone[k] = self.units[k] = one
-      return
-    unit.names, unit.waiting = dict(zip(unit.specs, names_of(specs))), set(unit.specs)
+    if unit.program is not None: return
+    for k, s in unit.specs.items():   # which names the kernel at fault
+      one = self.unit([s])
+      try: self.build(one)
+      except CompileError as e: unit.alone[k] = e
+      else:
+        one.done = True
+        unit.alone[k] = self.units[k] = one
 
-  def load_source(self, source: str) -> Any:
-    """A program from its source. Raises pyopencl's Error with the compiler's log."""
-    program = self.cl._cl._Program(self.context, source)
+  def load_source(self, *source: Any) -> Any:
+    """A program from its source, or from a list of devices and one of binaries. Raises pyopencl's Error with the compiler's
+    log."""
+    program = self.cl._cl._Program(self.context, *source)
     try:
       program._build(OPTIONS.encode(), [self.device])
     except self.cl.Error as e:
@@ -239,23 +228,18 @@ class Compiler:
     """A program from what :meth:`pack` gave; None where this driver does not take it."""
     try:
       source, binary = binaries.unpack(packed)
-      if binary is None: return self.load_source(source)
-      program = self.cl._cl._Program(self.context, [self.device], [binary])
-      program._build(OPTIONS.encode(), [self.device])
-      return program
+      return self.load_source(source) if binary is None else self.load_source([self.device], [binary])
     except (self.cl.Error, ValueError):
       return None
 
   def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
     """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not
     take."""
-    program = self.load_packed(packed)
-    if program is None:
+    unit = self.unit(specs)
+    unit.program, unit.launched, unit.done = self.load_packed(packed), True, True
+    if unit.program is None:
       raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
-    unit = Unit({}, program=program, launched=True, done=True)
-    for s, name in zip(specs, names_of(specs)):
-      k = self.key(s)
-      unit.names[k], self.units[k], self.given[k] = name, unit, unit
+    for k in unit.specs: self.units[k] = self.given[k] = unit
 
   def pack(self, unit: Unit) -> bytes:
     """A program built here, whose kernels have all been launched, as bytes."""
@@ -297,36 +281,35 @@ class Compiler:
     while self._save_one(): pass
 
   def leave(self) -> None:
-    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when its turn
-    comes, and PoCL ends the process where it cannot write it again), and new programs are saved."""
+    """At exit, before PoCL's folder goes: what was launched has run (a kernel's machine code is looked up there when it starts,
+    and PoCL ends the process where it cannot write it again), and new programs are saved."""
     self.finish()
     self.save()
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel that has run, or a sentence that says why there is none."""
-    unit = self.units.get(self.key(spec))
+    k = self.key(spec)
+    unit = self.units.get(k)
     if unit is None or unit.program is None: return f"# no assembly of {spec.name}: it has not been compiled"
-    name = unit.names[self.key(spec)]
+    name = unit.names[k]
     self.finish()
-    found = [p for f in binaries.program_folders() for p in f.glob(f"{name}/*/{name}.so")] if unit.files is None else \
-      list(unit.files.glob(f"{name}/*/{name}.so"))
+    folders = binaries.program_folders() if unit.files is None else {unit.files}
+    found = [p for f in folders for p in f.glob(f"{name}/*/{name}.so")]
     if not found: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.name}: install objdump (binutils) to see it"
     out = subprocess.run(
       [tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True
     ).stdout
-    sections = re.split(r"\n(?=<[^>]+>:\n)", out)
-    mine = [x.rstrip() for x in sections if re.match(rf"<_pocl_kernel_{name}(_workgroup)?>", x)]
-    return max(mine, key=len, default=out)  # the other one only calls it
+    mine = re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE)
+    return max(mine, key=len, default=out).rstrip()  # the other one only calls it
 
 
 def keep(packed: bytes, names: dict[str, str]) -> None:
   """Put on disk a program whose kernels have all run, and where each of them is found."""
   k = cache.key("program", sorted(names))
   if cache.store("opencl-program", k, packed):
-    for spec_key, name in names.items():
-      cache.store("opencl-kernel", spec_key, json.dumps({"program": k, "kernel": name}).encode())
+    for spec_key, name in names.items(): cache.store("opencl-program-of", spec_key, f"{k} {name}".encode())
 
 
 def explain(spec: ProgramSpec, source: str, log: str) -> str:

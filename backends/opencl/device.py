@@ -10,7 +10,8 @@ import ctypes
 import math
 import os
 import sys
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Sequence
 from weakref import WeakSet
@@ -19,9 +20,9 @@ import numpy as np
 
 from ntgrad.backends import pool
 from ntgrad.backends.base import Program, ProgramSpec
-from ntgrad.backends.memory import Pooled, bucket as bucket_of
+from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
-from ntgrad.backends.opencl.compiler import Compiler, Unit
+from ntgrad.backends.opencl.compiler import Compiler, Unit, is_pocl
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
 from ntgrad.backends.opencl.selftest import Functions
 from ntgrad.backends.process import Driver, forked
@@ -31,7 +32,6 @@ from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.target import Target
 
-_ALIGN = 4096                 # sizes are whole pages
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
 _driver = Driver("OpenCL")
@@ -58,7 +58,7 @@ def import_opencl() -> Any:
 def _cl_devices() -> list[Any]:
   cl = import_opencl()
   _driver.start()
-  binaries.folder()   # this process's own
+  binaries.folder()   # of this process
   try:
     return [d for p in cl.get_platforms() for d in p.get_devices()]
   except Exception as e:
@@ -77,10 +77,11 @@ def find(name: str) -> Any:
   if kind == "CPU": pick = cpus
   elif kind == "CL": pick = devices if number else [d for d in devices if d not in cpus] or devices
   else: raise DeviceError(f"no OpenCL device is called {name!r}; names: CPU, CL, CL:0, CL:1, ...")
-  if not (number or "0").isdigit() or int(number or 0) >= len(pick):
+  at = number or "0"
+  if not at.isdigit() or int(at) >= len(pick):
     found = ", ".join(f"CL:{i} {d.name.strip()}" for i, d in enumerate(devices))
     raise DeviceError(f"no OpenCL device {name!r}; found: {found or 'none'}")
-  return pick[int(number or 0)]
+  return pick[int(at)]
 
 
 def available(name: str = "CPU") -> tuple[bool, str]:
@@ -92,19 +93,17 @@ def available(name: str = "CPU") -> tuple[bool, str]:
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
-def is_pocl(d: Any) -> bool: return "portable computing" in d.platform.name.lower()
 
 
 def target_of(d: Any, vector_bits: int) -> Target:
   """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as
   settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
-  cores, memory = int(d.max_compute_units), int(d.local_mem_size)
-  if not is_cpu(d): return Target("opencl", registers=32, cores=cores, locals=True, local_memory=memory, dtypes=have)
+  memory = int(d.local_mem_size)
+  gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
+  if not is_cpu(d): return gpu
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
-  return pretended(
-    Target("opencl", lanes=max(vector_bits // 32, 1), cores=cores, local_memory=min(memory, _MOST_LOCAL), dtypes=have)
-  )
+  return pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, local_memory=min(memory, _MOST_LOCAL)))
 
 
 class Part(NamedTuple):
@@ -119,7 +118,7 @@ class OpenCLProgram(Program):
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
     self.spec, self.unit, self._device = spec, unit, device
     self._kernel: Any = None
-    local, grid = (*spec.local, 1, 1, 1)[:3], (*spec.grid, 1, 1, 1)[:3]
+    local, grid = ((*sizes, 1, 1, 1)[:3] for sizes in (spec.local, spec.grid))
     self._local, self._global = local, tuple(g*s for g, s in zip(grid, local))
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0
@@ -177,7 +176,6 @@ class OpenCLProgram(Program):
 
 class OpenCLDevice(Pooled):
   """One OpenCL device. New memory costs a page fault every 4 KB, so it is pooled."""
-  unit = _ALIGN
 
   def __init__(self, name: str = "CPU"):
     super().__init__()
@@ -187,8 +185,7 @@ class OpenCLDevice(Pooled):
     self.context = self.cl.Context([self.device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
-    self.compiler = Compiler(self.cl, self.context, self.device, name)
-    self.compiler.finish = self.queue.finish
+    self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish)
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
@@ -201,7 +198,7 @@ class OpenCLDevice(Pooled):
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
     super().forked()
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
-    self._left = (self.queue, self.context)   # kept: releasing them is the driver's work too
+    self._left = (self.queue, self.context)   # not released: that would call the driver
     del self.queue, self.context
     self.__class__ = _Lost
     atexit.unregister(self.compiler.leave)
@@ -217,16 +214,11 @@ class OpenCLDevice(Pooled):
       found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return found
 
-  @staticmethod
-  def available(name: str = "CPU") -> tuple[bool, str]:
-    """See :func:`available`."""
-    return available(name)
-
   # ---- memory
   def _new(self, size: int, nbytes: int) -> Any:
     limit = int(self.device.max_mem_alloc_size)
     if nbytes <= limit:
-      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, max(limit, nbytes)))
+      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, limit))
       except self.cl.Error: pass
     room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
     raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
@@ -269,11 +261,10 @@ class OpenCLDevice(Pooled):
     """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises
     DeviceError."""
     out = np.empty(count, inputs[0].dtype)
-    flags = self.cl.mem_flags
+    flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
     try:
       with self.compiler.lock: kernel = self.cl.Kernel(self.compiler.load_source(source), name)
-      buffers = [self.cl.Buffer(self.context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=x) for x in inputs]
-      buffers.append(self.cl.Buffer(self.context, flags.WRITE_ONLY, out.nbytes))
+      buffers = [self.cl.Buffer(self.context, flags, hostbuf=x) for x in (*inputs, out)]
       kernel(self.queue, (1,), (1,), *buffers)
       self.cl.enqueue_copy(self.queue, out, buffers[-1])
     except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
@@ -321,6 +312,3 @@ class _Lost(OpenCLDevice):
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)
     raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-
-bucket = partial(bucket_of, unit=_ALIGN)

@@ -7,8 +7,10 @@ through.
 """
 from __future__ import annotations
 
+from functools import partial
+
 from ntgrad.backends.cstyle.helpers import Type, helper, horner
-from ntgrad.backends.opencl.prelude import TEMPLATES
+from ntgrad.backends.opencl.prelude import ROUNDINGS, TEMPLATES, either
 
 _EXP = ("1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f")
 
@@ -64,7 +66,7 @@ static {t} {name}_{t}({t} x) {{
 }}"""
 
 
-@helper(TEMPLATES, "float")
+@helper(TEMPLATES, "float", name="log")
 def _log_natural(t: Type) -> str:
   return _log(t, "log", f"""{t} y = p*(f*z) + k*-2.12194440e-4f - 0.5f*z;
   {t} r = f + y + k*0.693359375f;""")
@@ -126,23 +128,12 @@ def _sqrt(t: Type) -> str:
   hard = {4: "__builtin_ia32_sqrtps(x)", 8: "__builtin_ia32_sqrtps256(x)"}.get(t.n)
   soft = f"static {t} sqrt_{t}({t} x) {{ return sqrt(x); }}"
   if t.n > 4: soft = f"static {t} sqrt_{t}({t} x) {{ return ({t})(@sqrt:float{t.n//2}(x.lo), @sqrt:float{t.n//2}(x.hi)); }}"
-  if hard is None: return soft
-  return f"""
-#ifdef __AVX__
-static {t} sqrt_{t}({t} x) {{ return {hard}; }}
-#else
-{soft}
-#endif"""
+  return either("__AVX__", f"static {t} sqrt_{t}({t} x) {{ return {hard}; }}", soft) if hard else soft
 
 
-ROUNDINGS = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "roundeven"}
+def _rounding(name: str, t: Type) -> str:
+  builtin = "roundeven" if name == "rint" else name
+  return f"static {t} {name}_{t}({t} x) {{ return __builtin_elementwise_{builtin}(x); }}"
 
 
-def _rounding(name: str, builtin: str) -> None:
-  def template(t: Type) -> str:
-    return f"static {t} {name}_{t}({t} x) {{ return __builtin_elementwise_{builtin}(x); }}"
-  template.__name__ = name
-  helper(TEMPLATES)(template)
-
-
-for _name, _builtin in ROUNDINGS.items(): _rounding(_name, _builtin)
+for _name in ROUNDINGS: helper(TEMPLATES, name=_name)(partial(_rounding, _name))

@@ -1,36 +1,23 @@
-"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's own functions are called.
+"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's builtin functions are called.
 
 PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers
-round it. So what hot loops need is written here and in ``mathlib`` with operators and compiler builtins, which inline and
+at the call. So what hot loops need is written here and in ``mathlib`` with operators and compiler builtins, which inline and
 vectorise.
 """
 from __future__ import annotations
 
-from typing import Callable
+from typing import Callable, Mapping
 
-from ntgrad.backends.cstyle.helpers import COMMON, Library, Source, Templates, Type, helper, library
+from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper, library
 
 TEMPLATES: Templates = dict(COMMON)
 
-# ---- the device's own functions name → number of arguments. PoCL compiles kernels and its library for CPUs that may differ (a
-# new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
+# ---- the device's builtin functions: name -> number of arguments. PoCL compiles kernels and its library for CPUs that may differ
+# (a new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
 # handed over only up to the kernel's registers: a function of anything wider gives wrong numbers or ends the process. So wider
 # vectors go in pieces, and so do those that ``selftest`` found wrong.
-LIBRARY = {
-  "sqrt": 1,
-  "exp": 1,
-  "exp2": 1,
-  "log": 1,
-  "log2": 1,
-  "sin": 1,
-  "cos": 1,
-  "tan": 1,
-  "tanh": 1,
-  "erf": 1,
-  "pow": 2,
-  "fmod": 2,
-  "copysign": 2,
-}
+ROUNDINGS = ("floor", "ceil", "trunc", "rint")
+LIBRARY = {name: args for name, args in FUNCTIONS.items() if name not in ROUNDINGS}
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them
 
@@ -48,21 +35,20 @@ def registers(t: Type) -> str | None:
   return "" if t.n == 1 or t.bits_wide <= _ALL else _SOME.get(t.bits_wide)
 
 
-def direct(name: str, t: Type, bad: Bad) -> bool:
-  """Whether the device's own function is called for a type wherever the kernel runs, without a helper."""
-  return registers(t) == "" and (t.n == 1 or t.n not in bad(name, t.base))
+def either(macro: str | None, hard: str, soft: str) -> str:
+  """``hard`` where the compiler defines ``macro``, else ``soft``."""
+  return f"#ifdef {macro}\n{hard}\n#else\n{soft.strip()}\n#endif" if macro else soft
 
 
 def _pieces(name: str, t: Type, bad: Bad) -> str:
-  """A helper that calls the device's own function with vectors that fit its registers, and that it has right."""
+  """A helper that calls a builtin function with vectors that fit the device's registers, and for which it is right."""
   args = "ab"[:LIBRARY[name]]
   parts = [f"s{i}" for i in range(3)] if t.n == 3 else ["lo", "hi"]
   part = Type(t.base, 1 if t.n == 3 else t.n//2)
   head = f"static {t} {name}_{t}({', '.join(f'{t} {a}' for a in args)}) "
   split = f"{head}{{ return ({t})({', '.join(library(name, part, *(f'{a}.{p}' for a in args)) for p in parts)}); }}"
-  needed = registers(t)
-  if not needed or t.n in bad(name, t.base): return split
-  return f"#ifdef {needed}\n{head}{{ return {name}({', '.join(args)}); }}\n#else\n{split}\n#endif"
+  whole = f"{head}{{ return {name}({', '.join(args)}); }}"
+  return split if t.n in bad(name, t.base) else either(registers(t), whole, split)
 
 
 class OpenCLLibrary(Library):
@@ -74,37 +60,18 @@ class OpenCLLibrary(Library):
     super().__init__()
     self.bad, self.native = bad, native   # native: a GPU, whose functions are fast
 
-  def own(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.own`."""
+  def builtin(self, name: str, t: Type) -> str | None:
+    """See :meth:`Library.builtin`."""
     if t.base not in ("float", "double") or (self.has(name, t) and not self.native): return None
-    if name not in LIBRARY: return name if name in ("floor", "ceil", "trunc", "rint") else None
-    return name if direct(name, t, self.bad) else None
+    if name not in LIBRARY: return name if name in ROUNDINGS else None
+    return name if registers(t) == "" and (t.n == 1 or t.n not in self.bad(name, t.base)) else None
 
   def template(self, name: str, t: Type) -> str:
     """See :meth:`Library.template`; a device's function of vectors too wide for it takes them in pieces."""
     return super().template(name, t) if self.has(name, t) or name not in LIBRARY else _pieces(name, t, self.bad)
 
 
-has = OpenCLLibrary().has
-
-
-def source(name: str, ctype: str, bad: Bad = trusted) -> Source:
-  """The helper ``name`` for ``ctype`` after those that it calls, as (name in C, text) pairs; ``bad`` says what the driver has
-  wrong."""
-  return OpenCLLibrary(bad).source(name, Type.parse(ctype))
-
-
 # ---- float16 in memory: a hardware instruction does four or eight
-def _by_hardware(soft: str, head: str, hard: str | None) -> str:
-  if hard is None: return soft
-  return f"""
-#ifdef __F16C__
-{head} {{ return {hard}; }}
-#else
-{soft.strip()}
-#endif"""
-
-
 @helper(TEMPLATES)
 def _half_to_float(t: Type) -> str:
   hard = {
@@ -113,7 +80,7 @@ def _half_to_float(t: Type) -> str:
     8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
     16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))",
   }
-  return _by_hardware(COMMON["half_to_float"][0](t), f"static {t.of('float')} half_to_float_{t}({t} x)", hard.get(t.n))
+  return _by_hardware("half_to_float", "float", t, hard)
 
 
 @helper(TEMPLATES)
@@ -124,4 +91,9 @@ def _float_to_half(t: Type) -> str:
     8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
     16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))",
   }
-  return _by_hardware(COMMON["float_to_half"][0](t), f"static {t.of('ushort')} float_to_half_{t}({t} x)", hard.get(t.n))
+  return _by_hardware("float_to_half", "ushort", t, hard)
+
+
+def _by_hardware(name: str, to: str, t: Type, hard: Mapping[int, str]) -> str:
+  soft = COMMON[name][0](t)
+  return either("__F16C__", f"static {t.of(to)} {name}_{t}({t} x) {{ return {hard[t.n]}; }}", soft) if t.n in hard else soft

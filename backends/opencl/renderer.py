@@ -6,7 +6,6 @@ from typing import Sequence
 
 from ntgrad.backends.cstyle.helpers import Source
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import Language
 from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
@@ -23,18 +22,19 @@ def pretended(machine: Target) -> Target:
   return replace(machine, lanes=lanes, registers=32 if lanes >= 16 else 16, cores=config.cores or machine.cores)
 
 
-class OpenCLLanguage(Language):
-  """OpenCL C 1.2 for a target; ``bad`` says which of its functions the driver has wrong."""
+class OpenCLRenderer(CStyleRenderer):
+  """OpenCL C 1.2 for a target, the settings' own where none is given; ``bad`` says which functions the driver has wrong."""
   name = "OpenCL"
-  reserved = frozenset()   # the compiler renames such kernels
+  reserved = None   # see Unit.names
   widths = (1, 2, 3, 4, 8, 16)
   spaces = {"global": "__global ", "local": "__local ", "private": ""}
   aligned = " __attribute__((aligned(64)))"
   offsets = True
   barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
 
-  def __init__(self, target: Target, bad: prelude.Bad = prelude.trusted):
-    self.target, self.library, self.streams = target, prelude.OpenCLLibrary(bad, target.locals), not target.locals
+  def __init__(self, target: Target | None = None, bad: prelude.Bad = prelude.trusted):
+    self.target = target or pretended(DEFAULT_TARGET)
+    self.library, self.streams = prelude.OpenCLLibrary(bad, self.target.locals), not self.target.locals
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """See :meth:`Language.head`."""
@@ -52,15 +52,8 @@ class OpenCLLanguage(Language):
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
     """See :meth:`Language.atomic`; ``atomics`` has what the device has not."""
+    if dtype.kind == "b": return super().atomic(how, dtype, place, value)
+    call = f"atomic_{how}_{dtype.short}"
     if dtype.short in ("int", "uint"): return f"atomic_{how}({place}, {value})", (), ()
-    return f"atomic_{how}_{dtype.short}({place}, {value})", tuple(atomics.source(how, dtype)), atomics.pragmas(dtype)
-
-
-class OpenCLRenderer(CStyleRenderer):
-  """OpenCL C for a target, the settings' own where none is given."""
-
-  def __init__(self, target: Target | None = None, bad: prelude.Bad = prelude.trusted):
-    super().__init__(OpenCLLanguage(target or pretended(DEFAULT_TARGET), bad))
-
-
-constant = OpenCLLanguage(DEFAULT_TARGET).constant
+    text, needs = self.library.resolve(atomics.source(call, how, dtype), self.value_type(dtype))
+    return f"{call}({place}, {value})", (*needs, (call, text)), atomics.pragmas(dtype)

@@ -1,21 +1,20 @@
-"""Whether a driver's own functions of vectors can be called: each, at each width, against the same function of single numbers.
+"""Whether a driver's builtin functions of vectors can be called: each, at each width, against the same function of scalars.
 
 A driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A
 function is tested when a kernel first needs it for vectors, every width of it in one small program, once for a driver's version;
-what came of it is kept on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to
+the result is cached on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to
 single numbers.
 """
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Callable
+from typing import Callable
 
 import numpy as np
 
 from ntgrad.backends import cache
-from ntgrad.backends.opencl import prelude
-from ntgrad.backends.opencl.prelude import LIBRARY, Type
+from ntgrad.backends.opencl.prelude import LIBRARY, Type, either, registers
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
 
@@ -59,17 +58,16 @@ class Functions:
   """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its
   version."""
 
-  def __init__(self, identity: Any, run: Run):
+  def __init__(self, identity: str, run: Run):
     self.identity, self.run = identity, run
     self.known: dict[tuple[str, str], frozenset[int]] = {}
 
   def __call__(self, name: str, base: str) -> frozenset[int]:
     """The widths at which a function of ``base`` elements is wrong."""
-    found = self.known.get((name, base))
-    if found is None: found = self.known[name, base] = self._kept(name, base)
-    return found
+    if (name, base) not in self.known: self.known[name, base] = self._tested(name, base)
+    return self.known[name, base]
 
-  def _kept(self, name: str, base: str) -> frozenset[int]:
+  def _tested(self, name: str, base: str) -> frozenset[int]:
     text = source(name, base)
     k = cache.key(self.identity, text)
     raw = cache.load(TABLE, k)
@@ -89,7 +87,7 @@ class Functions:
 
 def widths(base: str) -> list[int]:
   """Those at which a function is called as it is; wider vectors go in pieces of them."""
-  return [n for n in WIDTHS if prelude.registers(Type(base, n)) is not None]
+  return [n for n in WIDTHS if registers(Type(base, n)) is not None]
 
 
 def source(name: str, base: str) -> str:
@@ -99,9 +97,8 @@ def source(name: str, base: str) -> str:
   for at, n in enumerate(widths(base), 1):
     call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
-    guard = prelude.registers(Type(base, n))
-    if guard: loop = f"#ifdef {guard}\n{loop}\n#else\n  for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];\n#endif"
-    loops.append(loop)
+    copy = f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"
+    loops.append(either(registers(Type(base, n)), loop, copy))
   params = ", ".join([*(f"__global const {base}* {x}" for x in args), f"__global {base}* out"])
   return "\n".join([f"__kernel void test_{name}({params}) {{", *loops, "}\n"])
 
@@ -116,11 +113,6 @@ def inputs(name: str, base: str) -> list[np.ndarray]:
 def wrong(name: str, base: str, run: Callable[[list[np.ndarray], int], np.ndarray]) -> list[int]:
   """The widths at which some lane is not what the function gives for its number alone."""
   tested = widths(base)
-  out = run(inputs(name, base), COUNT * (1 + len(tested))).reshape(-1, COUNT)
-  want = out[0]
+  want, *got = run(inputs(name, base), COUNT * (1 + len(tested))).reshape(-1, COUNT)
   with np.errstate(all="ignore"):
-    close = [
-      (got == want) | (np.isnan(got) & np.isnan(want)) | (abs(got - want) <= CLOSE[base] * abs(want) + np.finfo(want.dtype).tiny)
-      for got in out[1:]
-    ]
-  return [n for n, same in zip(tested, close) if not same.all()]
+    return [n for n, x in zip(tested, got) if not np.isclose(x, want, CLOSE[base], np.finfo(x.dtype).tiny, equal_nan=True).all()]

@@ -1,22 +1,19 @@
 """What a worker process does for the OpenCL backend: programs with machine code."""
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
-from typing import Any, Sequence
-
-import numpy as np
+from typing import Sequence
 
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.opencl.compiler import Unit
+from ntgrad.backends.opencl.device import OpenCLDevice, OpenCLProgram
 from ntgrad.codegen.errors import CompileError
 
 _SMALL_GRID = 65535           # PoCL makes other machine code for grids wider than this
 
 
 @cache
-def _device(name: str) -> Any:
-  from ntgrad.backends.opencl.device import OpenCLDevice
-  return OpenCLDevice(name)
+def _device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 
 
 def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
@@ -25,18 +22,13 @@ def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
   A crash there costs the worker only. Raises CompileError.
   """
   device = _device(name)
-  cl = device.cl
-  unit = Unit({device.compiler.key(s): s for s in specs})
+  unit = device.compiler.unit(specs)
   device.compiler.build(unit)
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")
-  memory = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
-  for spec, name in zip(specs, unit.names.values()):
-    kernel = cl.Kernel(unit.program, name)
-    count = int(kernel.num_args)
-    for i in range(count): kernel.set_arg(i, memory if i < count - len(spec.source.parts) else np.uint64(0))
-    local = (*spec.local, 1, 1, 1)[:3]
+  unit.done = unit.launched = True   # it is not saved here
+  memory = device.cl.Buffer(device.context, device.cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
+  for spec in unit.specs.values():
     # one group makes the same code as many, unless the grid is wide
-    grid = tuple((_SMALL_GRID + 1)//s + 1 if g*s > _SMALL_GRID else 1 for g, s in zip((*spec.grid, 1, 1, 1), local))
-    cl.enqueue_nd_range_kernel(device.queue, kernel, tuple(g*s for g, s in zip(grid, local)), local)
-  packed: bytes = device.compiler.pack(unit)
-  return packed
+    grid = tuple((_SMALL_GRID + 1)//n + 1 if g*n > _SMALL_GRID else 1 for g, n in zip(spec.grid, (*spec.local, 1, 1, 1)))
+    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams)
+  return device.compiler.pack(unit)

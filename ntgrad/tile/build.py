@@ -19,7 +19,7 @@ from ntgrad.engine.realize import Step
 from .kernel import make
 from .launch import Launcher, describe, lent, memory_of, run, settled
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Linear programs by hand: each method appends a node (and any constant it needs) and gives it back."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
@@ -89,3 +90,8 @@ def dot(n: int = 4) -> Lines:
   p.end(i)
   p.store(out, 0, s)
   return p
+
+
+def uops_to_cstyle(renderer: CStyleRenderer, name: str, uops: Sequence[UOp]) -> str:
+  """The source of a kernel in a language, as text."""
+  return renderer.render(name, uops).text

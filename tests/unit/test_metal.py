@@ -10,8 +10,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.cstyle import MetalLanguage, uops_to_cstyle
-from ntgrad.backends.metal import FUNCTIONS
+from ntgrad.backends.metal import NAMES, MetalRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
@@ -21,7 +20,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.schedule import create_schedule
 from support.functions import functions
 from support.kernels import GRAPHS, contents, kernels, launch, spec
-from support.linear import Lines
+from support.linear import Lines, uops_to_cstyle
 from support.metal import MetalDevice, needs_cxx
 
 # what makes the text a whole source; tinygrad's notes leave it out
@@ -69,7 +68,7 @@ def test_dot_product(upcast: bool, capsys: pytest.CaptureFixture[str]) -> None:
   capsys.readouterr()
   k.uops.print()
   assert ("UOps.LOOP " in capsys.readouterr().out) is not upcast
-  text = uops_to_cstyle(MetalLanguage(), "r_4", k.uops.uops)
+  text = uops_to_cstyle(MetalRenderer(), "r_4", k.uops.uops)
   assert text == HEADER + SIGNATURE + (UNROLLED if upcast else LOOP)
   assert text == render("metal", "r_4", k.uops)
 
@@ -151,7 +150,7 @@ def test_ints_are_rounded_once_without_double() -> None:
 def test_every_function_has_a_spelling(dtype: DType) -> None:
   """No helper calls what Metal has not: the names in the text are types, Metal's functions, or helpers that stand before."""
   if dtype is dtypes.float64: pytest.skip("Metal has no double")
-  known = {*FUNCTIONS.values(), *"if for return bool char uchar short ushort int uint long ulong half float".split()}
+  known = {*NAMES.values(), *"if for return bool char uchar short ushort int uint long ulong half float".split()}
   for fn in (*UnaryOps, *BinaryOps):
     p = Lines()
     x, y = p.load(p.buf(1, dtype), 0), p.load(p.buf(2, dtype), 0)
@@ -170,7 +169,7 @@ def test_work_items() -> None:
   """A kernel of tensor code with the Opts of the target has groups."""
   item = create_schedule([(Tensor.empty(64, 64) + 1).sqrt()])[-1]
   assert item.ast is not None
-  k = Linearizer(item.ast, MetalLanguage.target).optimize().linearize()
+  k = Linearizer(item.ast, MetalRenderer.target).optimize().linearize()
   text = render("metal", "k", k.uops)
   assert "lid.x" in text and "sqrt(" in text
 

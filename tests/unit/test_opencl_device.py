@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
-from ntgrad.backends.opencl.compiler import join, names_of
-from ntgrad.backends.opencl.device import OpenCLDevice, available, bucket
+from ntgrad.backends.memory import bucket
+from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
@@ -369,7 +369,8 @@ def test_memory_is_counted_and_reused(device: OpenCLDevice) -> None:
 
 def test_buckets() -> None:
   for n in (1, 4095, 4096, 4097, 100_000, 64 << 20, (64 << 20) + 1, 3_000_000_001):
-    assert n <= bucket(n) <= max(n*1.13 + 4096, 4096) and bucket(n) % 4096 == 0 and bucket(bucket(n)) == bucket(n)
+    size = bucket(n, OpenCLDevice.unit)
+    assert n <= size <= max(n*1.13 + 4096, 4096) and size % 4096 == 0 and bucket(size, OpenCLDevice.unit) == size
 
 
 def test_out_of_memory_names_the_size(device: OpenCLDevice) -> None:
@@ -438,10 +439,15 @@ def test_compile_error_shows_the_lines(device: OpenCLDevice) -> None:
     device.compile([BAD])[0].ready()
 
 
-@pytest.mark.parametrize("name", ["exp", "dot", "kernel", "max"])
-def test_kernels_may_be_called_as_opencl_calls_its_own(device: OpenCLDevice, name: str) -> None:
-  with config(cache=0): programs = device.compile([spec_of(device, name, scale(f)) for f in (2, 3)])  # and two of one name
+@pytest.mark.parametrize("name", ["exp", "dot", "kernel", "max", "float4", "vload8", "as_float8", "float8u", "exp_float8"])
+def test_kernels_may_be_called_as_anything_else_is(device: OpenCLDevice, name: str) -> None:
+  """As OpenCL C calls something, as a helper function of another kernel is called, and two kernels as one another."""
+  out, data = param(0, dtypes.float32, True), param(1, dtypes.float32)
+  exp = loop_over(8, 64, lambda i: [store(out, i, UOp.alu(UnaryOps.EXP, load(data, i, 8)))])
+  with config(cache=0):
+    programs = device.compile([spec_of(device, name, uops) for uops in (scale(2), scale(3), exp)])
   for p, f in zip(programs, (2, 3)): try_scale(device, p, f)
+  programs[2].ready()
 
 
 def test_kernels_of_one_program_share_what_they_use(device: OpenCLDevice) -> None:
@@ -460,10 +466,11 @@ def test_kernels_of_one_program_share_what_they_use(device: OpenCLDevice) -> Non
     spec_of(device, "data0", adds(3, True)),
     spec_of(device, "data0", adds(5, True)),
   ]
-  text = join(specs)
+  unit = device.compiler.unit(specs)
+  text = unit.join()
   lines = [line for line in text.splitlines() if line.startswith(("typedef ", "#pragma ", "static "))]
   assert len(set(lines)) == len(lines) and "typedef double2 double2u" in text and "pragma" in text and "atomic_add_double" in text
-  assert names_of(specs) == ["data0", "data0_1", "data0_2"] and text.count("__global double* restrict data0") == 3
+  assert [*unit.names.values()] == ["data0_0", "data0_1", "data0_2"] and text.count("__global double* restrict data0") == 3
   with config(cache=0): programs = device.compile(specs)
   a, b = device.alloc(8), device.alloc(16)
   device.copyin(a, np.zeros(1).view(np.uint8))

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from ntgrad.backends import render
-from ntgrad.backends.opencl.prelude import LIBRARY, Type, direct, has, source, trusted
-from ntgrad.backends.opencl.renderer import OpenCLRenderer, constant
+from ntgrad.backends.opencl.prelude import LIBRARY, OpenCLLibrary, Type
+from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.machines import MACHINES
+from support.opencl_helpers import has, source
 
 I32, F32 = dtypes.int32, dtypes.float32
 
@@ -141,6 +142,48 @@ def test_narrow_floats_round_once() -> None:
   )
 
 
+@pytest.mark.parametrize("n", [2, 40])
+def test_roundings_are_left_to_the_stores(n: int) -> None:
+  """A CAST that is stored, twice or after a line of its own, is not rounded before; one that is computed with is."""
+  sums = load(param(1, F32), const(0))
+  for i in range(n): sums = add(sums, load(param(1, F32), const(i)))
+  half = sums.cast(dtypes.float16)
+  stores = [store(param(i, dtypes.float16, True), const(0), half) for i in (0, 2)]
+  rendered = OpenCLRenderer().render("k", toposort(stores)).text
+  assert "half_to_float" not in rendered and rendered.count(" = float_to_half_float(cast0);") == 2
+  other = store(param(3, F32, True), const(0), UOp.alu(UnaryOps.NEG, half.cast(F32)))
+  assert " cast0 = half_to_float_ushort(float_to_half_float(" in text(*stores, other)
+
+
+def test_bits_of_a_condition_are_an_operand() -> None:
+  x, y = load(param(1, F32), const(0)), load(param(2, F32), const(0))
+  bits = UOp(Ops.BITCAST, dtypes.uint8, (UOp.alu(BinaryOps.CMPLT, x, y),))
+  lines = body(store(param(0, dtypes.uint8, True), const(0), add(bits, const(1, dtypes.uint8))))
+  assert lines[-1] == "data0[0] = (uchar)((val0 < val1) + 1);"
+
+
+def test_a_scalar_is_converted_before_it_is_widened() -> None:
+  x = load(param(1, I32), const(0))
+  for dtype, want in ((F32, "(float4)((float)val0)"), (dtypes.bool, "(int4)(-(val0 != 0))")):
+    assert want in text(store(param(0, dtype, True), const(0), UOp(Ops.CAST, dtype.vec(4), (x,))))
+
+
+def test_assignments_stay_in_their_block() -> None:
+  """What a PHI assigns in one branch is written there, not in the next."""
+  out, x, loop = param(0, I32, True), param(1, I32), UOp(Ops.LOOP, I32, (const(0), const(4)))
+  a, b = UOp(Ops.DEFINE_ACC, I32, (), 0), UOp(Ops.DEFINE_ACC, I32, (), 1)
+  v = load(x, loop)
+  cond = UOp.alu(BinaryOps.CMPLT, v, const(2))
+  block = UOp(Ops.IF, dtypes.bool, (cond,))
+  more = UOp(Ops.ELSE, dtypes.bool, (block,))
+  phi, other = UOp(Ops.PHI, I32, (a, v, loop)), UOp(Ops.PHI, I32, (b, v, loop))
+  ends = [UOp(Ops.ENDIF, dtypes.bool, (block,)), UOp(Ops.ENDLOOP, I32, (loop,))]
+  uops = [out, x, const(0), const(2), const(4), a, b, loop, v, cond, block, phi, more, other, *ends, store(out, const(0), phi)]
+  lines = [line.strip() for line in OpenCLRenderer().render("k", uops).text.split("\n")]
+  at = lines.index("} else {")
+  assert lines[at - 1:at + 3] == ["acc0 = val0;", "} else {", "acc1 = val0;", "}"]
+
+
 def test_division_is_plain_where_ranges_allow() -> None:
   out, g, x = param(0, I32, True), UOp(Ops.SPECIAL, I32, (), ("g", 0, 100)), load(param(1, I32), const(0))
   assert body(store(out, g, UOp.alu(BinaryOps.IDIV, g, const(7))))[-1] == "data0[gidx0] = gidx0/7;"
@@ -179,7 +222,7 @@ def test_wrapping_is_written_only_where_it_shows() -> None:
   ],
 )
 def test_literals(dtype: DType, value: Any, want: str) -> None:
-  assert constant(dtype, value)[0] == want
+  assert OpenCLRenderer().constant(dtype, value)[0] == want
 
 
 def test_helpers_come_before_what_calls_them() -> None:
@@ -218,7 +261,7 @@ def test_functions_take_vectors_that_registers_hold(name: str, base: str) -> Non
   """The device's own are called at 128 bits, at 256 where the compiler has AVX, and never wider."""
   for n in (1, 2, 3, 4, 8, 16):
     t = Type(base, n)
-    assert direct(name, t, trusted) is (t.bits_wide <= 128 or n == 1)
+    assert (OpenCLLibrary(native=True).builtin(name, t) == name) is (t.bits_wide <= 128 or n == 1)
     if t.bits_wide <= 128 or has(name, t): continue
     own = source(name, str(t))[-1][1]
     plain, guarded = rf"\b{name}\(", own.startswith("#ifdef __AVX__\n")

@@ -10,12 +10,13 @@ import pytest
 
 from ntgrad.backends.opencl import selftest
 from ntgrad.backends.opencl.device import OpenCLDevice, available
-from ntgrad.backends.opencl.prelude import LIBRARY, Type, has, source
+from ntgrad.backends.opencl.prelude import LIBRARY, Type
 from ntgrad.backends.opencl.selftest import COUNT, Functions, widths
 from ntgrad.codegen.config import config
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.errors import DeviceError
 from support.elementwise import elementwise
+from support.opencl_helpers import has, source
 
 needs_opencl = pytest.mark.skipif(not available()[0], reason=available()[1])
 

@@ -564,7 +564,8 @@ def _lanes(*values: UOp) -> UOp: return U(Ops.VECTORIZE, F32.vec(2), values)
   ("VECTORIZE to dtypes.float.vec(2) of 1 sources", lambda: U(Ops.GEP, F32, (_lanes(_zero()),), 0)),
   ("REDUCE has a source for each copy of its axes, got 0", lambda: U(Ops.REDUCE, F32, (), (ADD, (1,)))),
   ("REDUCE of dtypes.int gives dtypes.int, not dtypes.float", lambda: U(Ops.REDUCE, F32, (_zero(), c(1)), (ADD, (1,)))),
-  ("an expanded CACHE_READ has an index, a local array and the STOREs that fill it", lambda: U(Ops.CACHE_READ, F32, (_zero(),), (1,))),
+  ("an expanded CACHE_READ has an index, a local array and the STOREs that fill it",
+    lambda: U(Ops.CACHE_READ, F32, (_zero(),), (1,))),
   ("UOps.INDEX does not belong in the expanded form", lambda: U(Ops.CAST, F32, (U(Ops.INDEX, dtypes.index),))),
 ])
 def test_expanded_refusal(sentence: str, make: Callable[[], UOp]) -> None:
