@@ -18,7 +18,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 
 from . import block as _b
 from .block import Block, block, floating, plain, tracer
-from .place import Reference, Tile
+from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
@@ -471,7 +471,7 @@ def static_print(*values: Any) -> None:
 
 def static_range(*args: int) -> list[int]:
   """A range whose loop is written out."""
-  return list(range(*args))
+  return list(map(Counter, range(*args)))
 
 
 def program_id(axis: int) -> Block:
