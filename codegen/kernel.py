@@ -16,7 +16,7 @@ from .uop import BinaryOps, Ops, UOp, toposort
 
 
 class AxisKind(Enum):
-  """How the values of an axis are gone through (DESIGN section 4)."""
+  """How the values of an axis are gone through; docs/architecture.md has the list."""
   GRID = "grid"
   LOOP = "loop"
   TILE = "tile"

@@ -315,7 +315,7 @@ def bounds_of(e: int | Symbol) -> Bounds:
   return e.bounds if isinstance(e, Symbol) else (e, e)
 
 
-def condition(e: Any) -> bool | Condition:
+def condition_of(e: Any) -> bool | Condition:
   """What is checked: a bool, a Condition, or a comparison of sympy. Raises ArgumentError for anything else."""
   if isinstance(e, bool | Condition): return e
   compared = as_comparison(e) if is_sympy(e) else None

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Sequence
 
 from ntgrad.alias import caller
+from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.symbol import Condition, Expr, Symbol, condition, evaluate, names_of
+from ntgrad.symbol import Condition, Expr, Symbol, condition_of, evaluate, names_of
 
 from .place import Parameter
 from .tensor import Tensor
@@ -50,16 +51,17 @@ def asking() -> Iterator[list[Assessment]]:
   finally: _asked.reset(token)
 
 
-def check(condition_: Any, message: str = "") -> None:
+@checked
+def check(condition: Any, message: str = "") -> None:
   """In an arrangement: the kernel runs only where sizes are so, ``tile.check(M % 32 == 0, "M must be a multiple of 32")``.
 
-  ``condition_`` is a comparison of Symbols and ints, or one of sympy. Where symbols decide it, that is done here; else it is
+  ``condition`` is a comparison of Symbols and ints, or one of sympy. Where symbols decide it, that is done here; else it is
   checked when the kernel is called, before anything is launched. Raises ShapeError where it can never hold, ArgumentError for
   what is no condition, or outside of an arrangement.
   """
   found = _asked.get()
   if found is None: raise ArgumentError("check: belongs in an arrangement, which make calls")
-  c = condition(condition_)
+  c = condition_of(condition)
   if c is False: raise ShapeError(f"check: {message or 'the condition'} never holds")
   found.append(Assessment(c, message, caller()))
 

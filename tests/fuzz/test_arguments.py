@@ -84,6 +84,13 @@ def _softmax(input: Any, output: Any) -> Any: return input.tile((1, -1)), output
 def _twice(input: Any, output: Any) -> None: output = input + input  # noqa: F841
 
 
+def _check(condition: Any, message: str = "") -> None:
+  def arrangement(input: Any, output: Any) -> Any:
+    tile.check(condition, message)
+    return _softmax(input, output)
+  tile.make(arrangement, _twice, (tile.Tensor(2), tile.Tensor(2)))
+
+
 def kernel() -> Any: return tile.make(_softmax, _twice, (tile.Tensor(2), tile.Tensor(2)))
 
 
@@ -338,6 +345,7 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "tile.TileKernel()": lambda: call(kernel(), np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)),
   "tile.function": lambda: call(tile.function, kernel(), None, {"output": "input"}),
   "tile.cdiv": lambda: call(tile.cdiv, 5, 2),
+  "tile.check": lambda: call(_check, tile.Symbol("n") > 2, "a sentence"),
   "tile.named": lambda: call(tile.named, (tile.Tensor(2),), ("x",)),
   "tile.Jagged": lambda: call(tile.Jagged, np.ones((3, 2)), [0, 1, 3], 1),
   "tile.simulate_arrangement": lambda: call(

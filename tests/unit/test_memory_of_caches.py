@@ -23,7 +23,7 @@ from support.devices import missing
 
 # functions that remember every answer: there are only so many questions
 FINITE = {
-  "dtype._vec": "scalar dtypes x widths of vectors", "elementwise.int_range": "dtypes",
+  "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes",
   "worker._device": "devices",
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "", "binaries.folder": "",
   "cache.version": "", "cache._platform_folder": "", "plan_cache.version": "", "compiler.available": "",

@@ -312,7 +312,7 @@ def test_options_are_no_part_of_equality() -> None:
 
 SYMPY = """
 import sympy
-from ntgrad.symbol import Condition, Symbol, cdiv, condition, evaluate, maximum
+from ntgrad.symbol import Condition, Symbol, cdiv, condition_of, evaluate, maximum
 N, M = Symbol("N", lower_bound=1), Symbol("M")
 q = sympy.Symbol("q")
 n = sympy.sympify(N)
@@ -326,8 +326,8 @@ assert Symbol(sympy.floor((q + 1) / 2)) == (Symbol("q") + 1) // 2
 assert Symbol(sympy.ceiling(q / 3 + sympy.Rational(1, 2))) == cdiv(2 * Symbol("q") + 3, 6)
 c = Symbol("M") > q + 1
 assert isinstance(c, Condition) and evaluate(c, {"M": 4, "q": 1}) is True
-c = condition(sympy.Eq(q % 4, 0))
-assert evaluate(c, {"q": 8}) is True and evaluate(c, {"q": 9}) is False and condition(sympy.Gt(n, 0)) is True
+c = condition_of(sympy.Eq(q % 4, 0))
+assert evaluate(c, {"q": 8}) is True and evaluate(c, {"q": 9}) is False and condition_of(sympy.Gt(n, 0)) is True
 for bad, why in ((q / 2, "not a whole number"), (sympy.sqrt(q), "no meaning"), (sympy.sin(q), "no meaning")):
   try: Symbol(bad)
   except Exception as e: assert why in str(e), e
