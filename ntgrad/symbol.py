@@ -379,6 +379,20 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
   return got[e.node]
 
 
+def solved(e: Symbol, n: int, values: Mapping[str, int]) -> tuple[Symbol, int] | None:
+  """The name that is left in ``e == n`` where others have ``values``, and what it is: K and 3 for ``2*K + 1 == 7``.
+
+  None where no name or several are left, or the one is not in a sum. Raises ArgumentError where no whole number does.
+  """
+  left = e.subs({s.name: values[s.name] for s in e.names() if s.name in values})
+  if isinstance(left, int) or len(left.names()) != 1: return None
+  terms, c = ix.linear(left.node)
+  if len(terms) != 1 or terms[0][0].op is not Ops.SIZE: return None
+  (size, k), = terms
+  if (n - c) % k: raise ArgumentError(f"{e} is {n} for no {size.arg.name}" + (f", where it is {left}" if left != e else ""))
+  return _symbol(size), (n - c) // k
+
+
 _count = itertools.count()
 
 

@@ -30,7 +30,7 @@ from ntgrad.engine import report
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
-from ntgrad.symbol import Symbol
+from ntgrad.symbol import Symbol, evaluate, solved
 from ntgrad.tensor import Tensor as Lazy
 
 from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_grids
@@ -235,6 +235,7 @@ class TileKernel:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
     values: dict[str, int] = {}
     source: dict[str, str] = {}
+    expressions: list[tuple[Symbol, int, str]] = []   # sizes that are no names, how many elements there are, where
     for t, a in zip(self.tensors, arguments):
       if a is None: continue
       shape = a.shape
@@ -244,7 +245,9 @@ class TileKernel:
         if isinstance(want, int):
           if n != want: raise ShapeError(f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}")
           continue
-        if not want.is_name: continue           # 2 * N: the arrangement checks it
+        if not want.is_name:
+          expressions.append((want, n, f"dimension {d} of {t.name}"))
+          continue
         key = want.name
         if key in values and values[key] != n:
           raise ShapeError(
@@ -263,7 +266,23 @@ class TileKernel:
         raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
       values[name] = value
       self.within(s, value)
+    self.solve(expressions, values)
     return values
+
+  def solve(self, expressions: Sequence[tuple[Symbol, int, str]], values: dict[str, int]) -> None:
+    """Find the names that are left in sizes such as 2 * N + 1, one after another, and see that all such sizes are right."""
+    for want, n, place in [*expressions] * len(expressions):   # one with several unknowns may have one when others are found
+      try: found = solved(want, n, values)
+      except ArgumentError as e: raise ShapeError(f"{self.name}: {place} has {n} elements; {e}") from None
+      if found is None: continue
+      values[found[0].name] = found[1]
+      self.within(*found)
+    for want, n, place in expressions:
+      if any(s.name not in values for s in want.names()): continue
+      is_ = evaluate(want, values)
+      if is_ != n:
+        known = ", ".join(f"{s} = {values[s.name]}" for s in sorted(want.names(), key=str))
+        raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}")
 
   def within(self, s: Symbol, n: int) -> None:
     """A size against the bounds of its symbol."""

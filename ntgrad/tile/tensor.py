@@ -20,6 +20,7 @@ from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
 from ntgrad.symbol import Expr, Symbol, evaluate, names_of
+from ntgrad.symbol_sympy import is_sympy
 
 from . import shapes
 
@@ -81,9 +82,10 @@ def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
 
 
 def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
-  """A declared dimension: an int, a Symbol, a name, or None for one that the tensor names."""
+  """A declared dimension: an int, a Symbol, a name or the text of an expression, or None or "?" for one that the tensor names."""
   if size is None or isinstance(size, Symbol): return size
-  if isinstance(size, str): return Symbol(size, **options)
+  if isinstance(size, str): return None if size == "?" else Symbol(size, **options)
+  if is_sympy(size): return Symbol(size)
   try: n = operator.index(size)
   except TypeError: raise ArgumentError(f"Tensor: a dimension is an int, a Symbol, a name or None, got {size!r}") from None
   if n < 0: raise ArgumentError(f"Tensor: a dimension of {n}; None is one that is not known yet")
@@ -91,9 +93,9 @@ def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
 
 
 class Tensor:
-  """A symbolic tensor: ``Tensor(2)``, ``Tensor(shape=(4, "N", None))``.
+  """A symbolic tensor: ``Tensor(2)``, ``Tensor(shape=(4, "N", "2*N + 1", None))``.
 
-  ``shape`` has ints, Symbols, names of Symbols, and None for anonymous dimensions, which become Symbols ``<name>_size_<d>`` with
+  ``shape`` has ints, Symbols, names and expressions as text, and None or "?" for anonymous dimensions, which become Symbols ``<name>_size_<d>`` with
   the options of ``shape_options`` (one mapping for all dimensions, or one a dimension). ``other`` is what out-of-bounds elements
   read (0). ``constexpr`` and ``value``: a scalar that is part of the kernel. ``jagged_dim``: the dimension whose length differs
   from one to the next. Raises ArgumentError for arguments that say nothing or contradict each other.

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, jit
+from ntgrad import Tensor, jit, nn
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
 from ntgrad.schedule import create_schedule
@@ -105,3 +105,43 @@ def test_a_slice_of_a_slice() -> None:
   t = Tensor(X).realize()
   for i in (3, 8, 16, 40):
     np.testing.assert_array_equal((t[i:i + 50][2:9][3] + 1).numpy(), X[i:i + 50][2:9][3] + 1)
+
+
+# ---- what shares kernels by it
+
+def test_cat_of_many_and_adam_over_many(rendered: list[Kernel]) -> None:
+  parts = [Tensor(X[i:i + 2]).realize() for i in range(300)]
+  rendered.clear()
+  np.testing.assert_array_equal(Tensor.cat(*[p * 2 for p in parts]).numpy()[100:102], X[50:52] * 2)
+  assert len(rendered) <= 2
+  weights = [Tensor.ones(4, 4, requires_grad=True) for _ in range(300)]
+  opt = nn.optim.Adam(weights)
+  rendered.clear()
+  with Tensor.train():
+    for _ in range(3):
+      opt.zero_grad()
+      sum([(w * w).sum() for w in weights], Tensor(0.0)).backward()
+      opt.step()
+  assert len(rendered) <= 12, "as many kernels as for three weights"
+  np.testing.assert_allclose(weights[0].numpy(), weights[-1].numpy())
+
+
+class _Layers:
+  def __init__(self, n: int): self.layers = [(nn.LayerNorm(16), nn.Linear(16, 64), nn.Linear(64, 16)) for _ in range(n)]
+  def __call__(self, x: Tensor) -> Tensor:
+    for norm, up, down in self.layers: x = x + down(up(norm(x)).gelu())
+    return x
+
+
+def test_repeated_layers_are_compiled_once(rendered: list[Kernel]) -> None:
+  def distinct(n: int) -> int:
+    model = _Layers(n)
+    opt = nn.optim.SGD(nn.state.get_parameters(model), lr=0.01)
+    x = Tensor(X[:8, :4].reshape(2, 16)).realize()
+    rendered.clear()
+    with Tensor.train():
+      model(x).square().mean().backward()
+      opt.step()
+    return len(rendered)
+  distinct(3)   # whatever this leaves compiled, a deeper model needs no more
+  assert distinct(7) <= 4

@@ -180,3 +180,30 @@ def test_a_product_runs_where_sizes_agree(m: int, k: int, other: int, n: int, ex
     np.testing.assert_allclose(out, x @ y, rtol=1e-4, atol=1e-4)
   else:
     with pytest.raises(NtgradError): kernel(x, y, out)
+
+
+# ---- sizes that are expressions
+
+def test_sizes_are_solved() -> None:
+  def arrangement(x: Any, y: Any) -> Any: return x.tile((1,), floor_mode=True), y.tile((2,), floor_mode=True)
+  def copies(x: Any, y: Any) -> None: x = tl.sum(y)  # noqa: F841
+  k = tile.make(arrangement, copies, (tile.Tensor(shape=("K",)), tile.Tensor(shape=("2*K + 1",))))
+  out = np.zeros(3, np.float32)
+  k(out, np.arange(7, dtype=np.float32))
+  assert out.tolist() == [1, 5, 9]
+  with pytest.raises(ShapeError, match=r"dimension 0 of y has 8 elements; 2 \* K \+ 1 is 7 where K = 3"): k(out, ones(8))
+  def loaded(x: Any, y: Any, z: Any) -> Any: return x.tile((1,)), y.tile((1,)), z
+  def first(x: Any, y: Any, z: Any) -> None: x = y * z  # noqa: F841
+  both = (tile.Tensor(shape=("M + N",)), tile.Tensor(shape=("2*M",)), tile.Tensor(0))
+  out = np.zeros(6, np.float32)
+  tile.make(lambda x, y, z: (x.tile((1,)), y.tile((1,)), z), first, both)(out, ones(6), 2.0)   # M is 3, so N is 3
+  assert out.tolist() == [2] * 6
+  with pytest.raises(ShapeError, match=r"dimension 0 of y has 5 elements; 2 \* M is 5 for no M"):
+    tile.make(loaded, first, both)(out, ones(5), 2.0)
+
+
+def test_anonymous_dimensions_and_sympy_as_sizes() -> None:
+  q = sympy.Symbol("q", integer=True, positive=True)
+  assert [str(n) for n in tile.Tensor(shape=("?", 1, q // 4, None), name="x").shape] == ["x_size_0", "1", "q // 4", "x_size_3"]
+  y = tile.Tensor(shape=(q + 1,), name="y")
+  assert y.subs({"q": 3}).shape == (4,)
