@@ -69,6 +69,10 @@ class ApplicationError(NtgradError, ValueError):
   value of the wrong kind."""
 
 
+class DeviceAssertError(NtgradError, AssertionError):
+  """A check that a kernel made while it ran, and that did not hold; raised where the host next waits for the device."""
+
+
 class StateError(NtgradError, ValueError):
   """A state dictionary or safetensors file that does not fit or is damaged."""
 

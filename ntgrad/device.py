@@ -72,9 +72,12 @@ class _Device:
     get_device(self.canonicalize(name)).reset_peak()
 
   def synchronize(self, name: str | None = None) -> None:
-    """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it."""
+    """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and
+    DeviceAssertError for a ``tl.device_assert`` that did not hold."""
+    from ntgrad.engine.buffer import waited
     from ntgrad.engine.device import get_device
     get_device(self.canonicalize(name)).synchronize()
+    for tell in waited: tell(self.canonicalize(name))
 
   def __repr__(self) -> str: return f"Device(DEFAULT={self.DEFAULT!r})"
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, Callable
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -16,6 +16,7 @@ LARGE = 1 << 20   # bytes of an allocation of which it is known where it was mad
 _serials = count()
 # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
 watchers: list[Any] = []
+waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
 
 
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
@@ -212,6 +213,7 @@ class Buffer:
     if not self.nbytes: return np.empty(self.shape, self.dtype.np)
     raw = self.raw
     out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    for tell in waited: tell(self.device)
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"

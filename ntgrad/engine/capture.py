@@ -20,7 +20,7 @@ from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
 
-from . import graphs, memory, realize as engine, report
+from . import asserts, graphs, memory, realize as engine, report
 from .buffer import LARGE, Buffer, Storage, watchers
 from .device import get_device
 
@@ -258,6 +258,7 @@ class Replay:
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
     self.touched = set(alive.values())
+    self.checks = asserts.checks_in(self.written)
     self._owners(alive)
     raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     places = self._place(recorder, {*raws, *moving})
@@ -399,6 +400,7 @@ class Replay:
     if self.calls is None or config.debug >= 2: self._launch_and_tell()
     else:
       for call in self.calls: call()
+    for c in self.checks: asserts.watch(c)
 
   def _launch_and_tell(self) -> None:
     for program, args in self.steps:

@@ -14,7 +14,7 @@ from .block import block, is_value
 from .function import new_tensor
 from .interpret import Interpreter
 from .kernel import Specialised
-from .launch import as_tensor, describe, in_memory, launcher_of, run
+from .launch import as_tensor, describe, in_memory, launcher_of, noted, run
 from .place import Parameter, Tile
 from .trace import Tracer
 
@@ -52,9 +52,11 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   inputs = [t for t, _ in given]
   inputs = [t if in_memory(t) else t.detach().contiguous() for t in inputs]
   realize([t for t in inputs if not in_memory(t)])
-  outputs = [new_tensor(device, p.arrangement.source, p.dtype) for p in parameters[len(arrays):]]
-  s = Specialised("apply", tracer.kernel(), tuple(parameters), {})
-  tensors = [*inputs, *outputs]
+  s = Specialised("apply", tracer.kernel(), tuple(parameters), {}, asserts=tuple(tracer.asserts))
+  more = parameters[len(arrays):]
+  made = [noted(s, device) if p.notes else new_tensor(device, p.arrangement.source, p.dtype) for p in more]
+  outputs = [t for p, t in zip(more, made) if not p.notes]
+  tensors = [*inputs, *made]
   run(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
   for (_, back), t in zip(given, tensors):
     if back is not None: back(t.numpy())

@@ -59,6 +59,8 @@ def build(
     kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
     taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
     s = kernel.specialise(*c.arguments, **c.values)
+    if s.asserts:
+      raise ArgumentError(f"build: {kernel.name} has a device_assert, which a library cannot say the line of; leave it out there")
     entry: dict[str, Any] = {
       "kernel": kernel.name,
       "arguments": [[list(a.shape), a.dtype.name] for a in taken],

@@ -8,12 +8,15 @@ from __future__ import annotations
 import inspect
 import json
 import linecache
+import math
 import sys
 import types
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
+
+import numpy as np
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
@@ -27,6 +30,7 @@ from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
+from ntgrad.engine.asserts import Checks, make_checks
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
@@ -152,6 +156,7 @@ class Specialised:
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
+  asserts: tuple[tuple[str, tuple[int, ...]], ...] = ()   # of each device_assert what to say, and the shape of its elements
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -168,6 +173,15 @@ class Specialised:
       for p in self.parameters
       if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text()
     )
+
+  def checks(self, device: str) -> tuple[Checks, Lazy] | None:
+    """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
+    if not self.asserts: return None
+    found: tuple[Checks, Lazy] | None = self.launchers.get(device)
+    if found is None:
+      made, memory = make_checks(self.name, device, tuple(partial(failed_at, *a) for a in self.asserts))
+      found = self.launchers[device] = made, Lazy._from_node(memory.node)
+    return found
 
   def spec(self, device: Device) -> ProgramSpec:
     """Rendered for a device. With DEBUG=3 and more this is shown."""
@@ -194,6 +208,13 @@ class Specialised:
   def arrangements(self) -> str:
     """The meta-operations of each parameter, as written."""
     return "\n".join(p.arrangement.text(p.name) for p in self.parameters)
+
+
+def failed_at(said: str, shape: tuple[int, ...], element: int) -> str:
+  """The sentence of an assert that failed for an element: its program, then its place in the block."""
+  if math.prod(shape) >= 1 << 31: return said
+  at = [int(i) for i in np.unravel_index(element, shape)] if shape else []
+  return f"{said}; last for element {tuple(at)} of {shape}, the grid's dimensions first"
 
 
 class TileKernel:
@@ -384,9 +405,8 @@ class TileKernel:
     mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
     kernel = tracer.kernel()
     dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
-    return Specialised(
-      self.name, kernel, tuple(parameters), dict(values), mine, tuple(tracer.lines), self.output_dir, tracer.tf32
-    )
+    lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
+    return Specialised(self.name, kernel, tuple(parameters), dict(values), mine, lines, self.output_dir, tracer.tf32, asserts)
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:

@@ -464,6 +464,18 @@ def static_assert(condition: Any, message: str = "") -> None:
   if not held: raise ApplicationError(f"static_assert failed{': ' + message if message else ''}")
 
 
+def device_assert(condition: Any, message: str = "") -> None:
+  """What must hold for every element of a block of bools when the kernel runs.
+
+  Where it does not, DeviceAssertError is raised when the host next waits for the device (``numpy``, ``item``,
+  ``Device.synchronize``), with the line and the last such element. Elements outside of a tensor do not count.
+  """
+  b = block(condition)
+  if b.dtype.kind != "b": raise DTypeError(f"device_assert: a condition is a block of bools, got {b.dtype}")
+  if b.value.op is Ops.CONST: static_assert(b.value.arg, message)
+  else: tracer().device_assert(b, message)
+
+
 def static_print(*values: Any) -> None:
   """Print shapes, dtypes and numbers while the application is read."""
   print(*values, file=sys.stderr)

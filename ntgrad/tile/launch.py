@@ -16,6 +16,7 @@ from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, Ntg
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
 from ntgrad.device import default_device
+from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
@@ -44,6 +45,7 @@ class Launcher:
   writes: tuple[int, ...]
   names: tuple[str, ...]
   sharing: tuple[tuple[int, int], ...]
+  checks: Checks | None = None
 
   @cached_property
   def program(self) -> Program:
@@ -125,7 +127,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   def settle(s: Specialised) -> None:
     if tensors: return
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
-    found = [(p, by_name[p.of or p.name]) for p in s.parameters]
+    found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
     tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back))
   def memory(s: Specialised) -> list[Buffer]:
@@ -143,6 +145,13 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
     kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
+
+
+def noted(s: Specialised, device: str) -> Tensor:
+  """The argument in which a kernel notes which of its asserts failed."""
+  found = s.checks(device)
+  assert found is not None
+  return found[1]
 
 
 def memory_of(t: Tensor) -> Buffer:
@@ -190,8 +199,9 @@ def launcher_of(s: Specialised, device: str) -> Launcher:
   if found is None:
     d = get_device(device)
     program, = from_specs([s.spec(d)], d)
-    found = s.launchers[key] = Launcher(s.name, Step(program, tuple(range(len(s.parameters))), s.writes, (), device), s.writes,
-                                         tuple(p.name for p in s.parameters), s.sharing)
+    names, checks = tuple(p.name for p in s.parameters), s.checks(device)
+    step = Step(program, tuple(range(len(names))), s.writes, (), device)
+    found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, None if checks is None else checks[0])
   return found
 
 
@@ -224,6 +234,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
     for note in watchers: note(alias)
   if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
   else: launcher.program(raws)
+  if launcher.checks is not None: watch(launcher.checks)
 
 
 def holders(things: Sequence[Any], i: int) -> int:

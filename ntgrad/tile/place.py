@@ -31,6 +31,7 @@ class Parameter:
   jagged: int = 0                                # its dimension
   anywhere: bool = False                         # read or written at computed places
   picked: bool = False                           # the application names one of several tiles: x[0]
+  notes: bool = False                            # no argument: where the kernel notes which of its checks failed
 
   @property
   def shape(self) -> tuple[int, ...]:

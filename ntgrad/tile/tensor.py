@@ -82,7 +82,7 @@ def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
 
 
 def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
-  """A declared dimension: an int, a Symbol, a name or the text of an expression, or None or "?" for one that the tensor names."""
+  """A declared dimension: an int, a Symbol, a name, an expression as text, or None or "?" for one that the tensor names."""
   if size is None or isinstance(size, Symbol): return size
   if isinstance(size, str): return None if size == "?" else Symbol(size, **options)
   if is_sympy(size): return Symbol(size)
@@ -95,10 +95,11 @@ def _dimension(size: Any, options: Mapping[str, Any]) -> Expr | None:
 class Tensor:
   """A symbolic tensor: ``Tensor(2)``, ``Tensor(shape=(4, "N", "2*N + 1", None))``.
 
-  ``shape`` has ints, Symbols, names and expressions as text, and None or "?" for anonymous dimensions, which become Symbols ``<name>_size_<d>`` with
-  the options of ``shape_options`` (one mapping for all dimensions, or one a dimension). ``other`` is what out-of-bounds elements
-  read (0). ``constexpr`` and ``value``: a scalar that is part of the kernel. ``jagged_dim``: the dimension whose length differs
-  from one to the next. Raises ArgumentError for arguments that say nothing or contradict each other.
+  ``shape`` has ints, Symbols, names and expressions as text, and None or "?" for anonymous dimensions, which become Symbols
+  ``<name>_size_<d>`` with the options of ``shape_options`` (one mapping for all dimensions, or one a dimension). ``other`` is
+  what out-of-bounds elements read (0). ``constexpr`` and ``value``: a scalar that is part of the kernel. ``jagged_dim``: the
+  dimension whose length differs from one to the next. Raises ArgumentError for arguments that say nothing or contradict
+  each other.
 
   A tiled tensor nests: its ``dtype`` is the next level, a Tensor that can be changed and set: ``t.dtype = t.dtype.squeeze(0)``.
   """

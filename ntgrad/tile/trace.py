@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.costs import gate_of
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DTypeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 
 from .block import Block, _tracers, binary, block, plain, ranges_of, reduce
 from .place import Level, Parameter, Place, Reference, Source, Tile
@@ -55,6 +57,7 @@ class Tracer:
   line: str = ""                                        # of the application that is being read, with its file and number
   lines: dict[str, None] = field(default_factory=dict)  # those that store something
   tf32: bool = False                                    # a product asks for factors rounded to tf32
+  asserts: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)   # what to say, shape of the elements -> number
   raw_loads: int = 0                                    # loads at computed places: not to be done where a condition forbids them
   _next: int = 0
   _variables: int = 0
@@ -147,6 +150,30 @@ class Tracer:
   def unchanged(self, written: set[UOp]) -> dict[UOp, UOp]:
     """The values that lie in variables, without those that would not be the same after writing to some memory."""
     return {u: v for u, v in self.known.items() if not self.sources(u) & written} if written else self.known
+
+  # ---- checks
+  def device_assert(self, condition: Block, message: str) -> None:
+    """Note the greatest element for which a condition does not hold: its number among those of all programs, plus one.
+
+    Elements that are made of what lies outside of a tensor do not count.
+    """
+    notes = next((p for p in self.parameters if p.notes), None)
+    if notes is None:
+      notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int32, notes=True)
+      self.parameters.append(notes)
+    axes = [*self.grid, *(a for a in condition.axes if a is not None)]
+    shape = (*self.grid_shape, *condition.shape)
+    said = f"device_assert{': ' + message if message else ''} does not hold, {self.line.partition(': ')[0]}"
+    site = self.asserts.setdefault((said, shape), len(self.asserts))
+    notes.arrangement = Arrangement.of((len(self.asserts),))
+    number = ix.ZERO
+    if prod(shape) < 1 << 31:
+      for a in axes: number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
+    value = plain(condition.value)
+    gates = [gate_of(u) for u in toposort((value,)) if u.op is Ops.LOAD]
+    inside = [g for g in gates if g is not None and g.ranges <= value.ranges]
+    failed = ix.both(UOp.alu(UnaryOps.NOT, value), *inside)
+    self.store(notes, (ix.const(site),), plain(ix.add(number, 1), dtypes.int32), failed, "max")
 
   # ---- variables
   def variable(self, dtype: DType, shape: tuple[int, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
