@@ -89,7 +89,7 @@ class dtypes:
       if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
       if x in _by_short: return _by_short[x]
     if x is bool: return dtypes.bool
-    if x is int: return dtypes.default_int
+    if isinstance(x, type) and issubclass(x, int): return dtypes.default_int   # an IntEnum's too
     if x is float: return dtypes.default_float
     try:
       # numpy reads other objects as float64 (None) or by their dtype attribute

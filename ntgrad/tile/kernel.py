@@ -27,6 +27,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.uop import UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
@@ -183,10 +184,14 @@ class Specialised:
       found = self.launchers[device] = made, Lazy._from_node(memory.node)
     return found
 
-  def spec(self, device: Device) -> ProgramSpec:
-    """Rendered for a device. With DEBUG=3 and more this is shown."""
+  def spec(self, device: Device, aligns: Sequence[int] = ()) -> ProgramSpec:
+    """Rendered for a device, params that are pieces of a memory with their ``aligns``. With DEBUG=3 and more this is shown."""
+    kernel = self.kernel
+    if aligns:
+      params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
+      kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
-      spec, parts = program_spec(self.kernel, device, self.name, self.lines)
+      spec, parts = program_spec(kernel, device, self.name, self.lines)
     spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
     report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)

@@ -20,7 +20,7 @@ from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
-from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step
+from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step, slice_of
 from ntgrad.tensor import Tensor
 
 from .jagged import Jagged
@@ -129,7 +129,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
-    tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back))
+    tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, pieces=True))
   def memory(s: Specialised) -> list[Buffer]:
     settle(s)
     return [memory_of(t) for t in tensors]
@@ -138,7 +138,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   kernel.last = specialised
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
-  launcher = launcher_of(specialised, device)
+  launcher = launcher_of(specialised, device, tuple([n.arg.align for n in nodes]))
   if len(nodes) == len(args) and all(
     type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
   ):
@@ -155,8 +155,9 @@ def noted(s: Specialised, device: str) -> Tensor:
 
 
 def memory_of(t: Tensor) -> Buffer:
-  """The memory of a tensor that is computed and lies there whole, in its shape."""
+  """The memory of a tensor that is computed and lies there in one piece, in its shape."""
   u = rebased(t.lazydata)
+  if (piece := piece_of(t)) is not None: return piece
   while u.op is Ops.RESHAPE: u = u.src[0]
   b: Buffer = u.arg
   if b.shape == t.shape: return b
@@ -165,9 +166,17 @@ def memory_of(t: Tensor) -> Buffer:
   return shaped
 
 
-def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str, back: list[Callable[[], None]]) -> list[Tensor]:
+def piece_of(t: Tensor) -> Buffer | None:
+  """A tensor that is one piece of computed memory, as kernels read it from where it begins: ``x[2:5]``. None for any other."""
+  if in_memory(t) or t._alias.pending: return None
+  return slice_of(rebased(t.lazydata))
+
+
+def settled(
+  kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str, back: list[Callable[[], None]], pieces: bool = False
+) -> list[Tensor]:
   """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they
-  came from."""
+  came from. ``pieces``: what is read may be a piece of a memory that nothing here writes."""
   out: list[Tensor] = []
   for name, a, written in arguments:
     t, write_back = as_tensor(kernel, name, a, device, written)
@@ -185,22 +194,26 @@ def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
       elif t._alias.memory is None: t._alias.renew()   # memory of its own
-    elif not in_memory(t): t = t.contiguous()
+    elif not in_memory(t) and not (pieces and piece_of(t) is not None): t = t.contiguous()
     out.append(t)
     if write_back is not None: back.append(lambda write_back=write_back, t=t: write_back(t.numpy()))   # type: ignore[misc]
-  realize([t for t in out if not in_memory(t)])
+  bases = [base_of(t.lazydata) for t, (_, _, w) in zip(out, arguments) if w]   # some are copies that have not been made yet
+  theirs = {u.arg.storage for u in bases if u.op is Ops.BUFFER}
+  out = [t.contiguous() if (piece := piece_of(t)) is not None and piece.storage in theirs else t for t in out]
+  realize([t for t in out if not in_memory(t) and piece_of(t) is None])
   return out
 
 
-def launcher_of(s: Specialised, device: str) -> Launcher:
-  """The kernel compiled for a device."""
-  key = (device, config.key())
+def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = ()) -> Launcher:
+  """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory."""
+  if not any(aligns): aligns = ()
+  key = (device, config.key(), aligns)
   found: Launcher | None = s.launchers.get(key)
   if found is None:
     d = get_device(device)
-    program, = from_specs([s.spec(d)], d)
+    program, = from_specs([s.spec(d, aligns)], d)
     names, checks = tuple(p.name for p in s.parameters), s.checks(device)
-    step = Step(program, tuple(range(len(names))), s.writes, (), device)
+    step = Step(program, tuple(range(len(names))), s.writes, (), device, (0,) * len(aligns))
     found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, None if checks is None else checks[0])
   return found
 
@@ -232,7 +245,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in watchers: note(alias)
-  if captures or config.debug >= 2: run_step(launcher.step, buffers, config.debug >= 2)
+  if captures or config.debug >= 2 or launcher.step.offsets: run_step(launcher.step, buffers, config.debug >= 2)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)
 

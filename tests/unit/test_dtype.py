@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,8 @@ def test_a_number_alone_is_stored_in_the_dtype_of_the_parameter() -> None:
 def test_constants_read_as_they_were_written() -> None:
   assert [number_text(held(0.1, d), d) for d in (dtypes.float64, dtypes.float32, dtypes.float16)] == ["0.1"] * 3
   assert number_text(3, dtypes.int32) == "3" and number_text(-math.inf, dtypes.float32) == "-inf"
+
+
+def test_kinds_of_ints_are_ints() -> None:
+  class Color(IntEnum): RED = 1
+  assert dtypes.of(Color) is dtypes.of(int) and dtypes.of(bool) is dtypes.bool

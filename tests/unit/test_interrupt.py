@@ -25,6 +25,7 @@ import numpy as np
 import ntgrad
 from ntgrad import Tensor, config
 random.seed(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)   # ignored in what a shell runs in the background
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
 def interrupted(f, seconds):
   try:

@@ -6,11 +6,13 @@ from typing import Any, Iterator
 import numpy as np
 import pytest
 
+import ntgrad.tile as tile
 from ntgrad import Tensor, jit, nn
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
 from ntgrad.schedule import create_schedule
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
+from ntgrad.tile import kernel as tile_kernel
 from support.devices import DEVICES, missing
 
 X = np.random.default_rng(0).standard_normal((400, 7)).astype(np.float32)
@@ -145,3 +147,44 @@ def test_repeated_layers_are_compiled_once(rendered: list[Kernel]) -> None:
     return len(rendered)
   distinct(3)   # whatever this leaves compiled, a deeper model needs no more
   assert distinct(7) <= 4
+
+
+# ---- pieces of memory as arguments of tile kernels
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_pieces_go_to_tile_kernels_as_they_are(device: str, rendered: list[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
+  if reason := missing(device): pytest.skip(reason)
+  def both(x: Any, y: Any, z: Any) -> None: z = x * 2 + y  # noqa: F841
+  k = tile.make(lambda *ts: tuple(t.tile((2, 4)) for t in ts), both, (tile.Tensor(2),) * 3)
+  t, out = Tensor(X, device=device).realize(), Tensor.zeros(6, 7, device=device).contiguous().realize()
+  rendered.clear()
+  specs: list[Any] = []
+  spec = tile_kernel.program_spec
+  monkeypatch.setattr(tile_kernel, "program_spec", lambda *a: specs.append(a) or spec(*a))
+  for i in (0, 1, 16, 33, 48, 7):
+    k(t[i:i + 6], t[100 + i:106 + i], out)
+    np.testing.assert_array_equal(out.numpy(), X[i:i + 6] * 2 + X[100 + i:106 + i])
+  assert not rendered, "nothing is copied first"
+  assert len(specs) <= 4
+
+  whole = Tensor(X.copy(), device=device).realize()
+  k(whole[3:9], whole[20:26], whole[40:46])   # what is written shares the memory: read before
+  want = X.copy()
+  want[40:46] = X[3:9] * 2 + X[20:26]
+  np.testing.assert_array_equal(whole.numpy(), want)
+
+
+def test_pieces_in_captured_functions() -> None:
+  def double(x: Any, y: Any) -> None: y = x * 2  # noqa: F841
+  k = tile.make(lambda x, y: (x.tile((4,)), y.tile((4,))), double, (tile.Tensor(1),) * 2)
+  out = Tensor.zeros(7).contiguous().realize()
+
+  @jit
+  def f(x: Tensor) -> Tensor:
+    k(x[2], out)
+    return x[2] + 1
+
+  for seed in range(4):
+    x = np.random.default_rng(seed).standard_normal((5, 7)).astype(np.float32)
+    np.testing.assert_allclose(f(Tensor(x).realize()).numpy(), x[2] + 1, rtol=1e-6)
+    np.testing.assert_allclose(out.numpy(), x[2] * 2, rtol=1e-6)
