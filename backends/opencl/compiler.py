@@ -29,6 +29,7 @@ GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved,
 UNSAVED = 50                  # or when so many wait for it
+FORMAT = 2                    # of programs in the disk cache: greater where kernels have other names inside
 # a kernel whose name tells the width of the vector registers that the compiler uses
 _WIDEST = """
 #if defined(__AVX512F__) || !defined(__x86_64__)
@@ -127,7 +128,7 @@ class Compiler:
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
-    return cache.key(self.identity, spec.name, spec.source.text, tuple(spec.local))
+    return cache.key(FORMAT, self.identity, spec.name, spec.source.text, tuple(spec.local))
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Unit]:
     """The unit of each spec; :meth:`ready` waits for it."""
