@@ -271,6 +271,7 @@ class TinyJit:
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]
     engine.before_writing([a.memory.storage for a in mine], mine)
     engine.realize(pieces.tensors)
+    engine.compute([t._alias for t, w in zip(pieces.tensors, self._written) if w])   # all of what an argument is a part of
     signature = Signature(name, args, kwargs, pieces)
     recorder = Recorder(name)
     stand_ins, read, written = self._stand_ins(pieces)

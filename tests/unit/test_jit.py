@@ -818,3 +818,16 @@ def test_what_a_new_schedule_was_made_of_goes_at_once() -> None:
 
 
 _unseen = iter(range(131, 10 ** 6, 7))   # sizes that no plan in memory has
+
+
+def test_a_part_of_what_is_not_computed_yet_is_written() -> None:
+  @ntgrad.jit
+  def add(a: Tensor, b: Tensor) -> Tensor:
+    a.add_(9)
+    return b + 1
+
+  for n in range(6):
+    y = Tensor(np.arange(n, n + 5, dtype=np.float32)).realize()
+    x = y - y   # all of it is computed before the call, not only the part that is an argument
+    np.testing.assert_array_equal(add(x[2:3], y).numpy(), np.arange(n + 1, n + 6))
+    assert x.tolist() == [0, 0, 9, 0, 0]
