@@ -126,6 +126,7 @@ class _Derivation:
 
   def flip_and_flatten(self) -> None:
     """Flip dimensions that are indexed backwards, and flatten those that one axis indexes together: (x // 3, x % 3) -> x."""
+    for d in range(len(self.index)): self.split_backwards(d)
     backwards = tuple(d for d, i in enumerate(self.index) if (ts := ix.linear(i)[0]) and all(k < 0 for _, k in ts))
     for d in backwards: self.index[d] = ix.sub(ix.const(self.arr.shape[d] - 1), self.index[d])
     if backwards: self.arr = self.arr.flip(backwards)
@@ -148,6 +149,16 @@ class _Derivation:
       self.arr = self.arr.flatten(place, place + len(order) - 1)
       self.index = [self.index[d] for d in rest[:place]] + [flat] + [self.index[d] for d in rest[place:]]
     for d in range(len(self.index)): self.unshift(d)
+
+  def split_backwards(self, d: int) -> None:
+    """Split an index that goes on by some axes and back by a quotient or remainder: 3*y + 2 - x // 4 -> y, 2 - x // 4."""
+    terms, c = ix.linear(self.index[d])
+    up, down = [(t, k) for t, k in terms if k > 0], [(t, k) for t, k in terms if k < 0]
+    if not up or all(t.op is Ops.RANGE for t, _ in down): return
+    back = ix.add(_sum(down), c)
+    lo, hi = ix.bounds(back)
+    stride = math.gcd(*(k for _, k in up))
+    if lo == 0 and hi < stride: self.split(d, up, [back], hi + 1, stride)
 
   def unshift(self, d: int) -> None:
     """Split an index whose last tile is shifted inwards: min(8*x, n - 8) + y -> x, y."""
