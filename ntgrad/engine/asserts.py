@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Callable, Iterable
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -35,19 +35,19 @@ class Checks:
 
 
 _launched: dict[str, dict[Checks, None]] = {}    # by device: what has been launched since the host last waited
-_of: WeakKeyDictionary[Storage, Checks] = WeakKeyDictionary()
+_of: WeakValueDictionary[int, Checks] = WeakValueDictionary()   # by their storage's serial; their kernels keep them
 
 
 def make_checks(kernel: str, device: str, say: tuple[Callable[[int], str], ...]) -> tuple[Checks, Buffer]:
   """Memory for a kernel's checks, none of which has failed."""
   memory = Buffer.from_numpy(device, np.zeros(len(say), np.int32))
-  _of[memory.storage] = out = Checks(kernel, device, memory.storage, say)
+  _of[memory.storage.serial] = out = Checks(kernel, device, memory.storage, say)
   return out, memory
 
 
 def checks_in(storages: Iterable[Storage]) -> list[Checks]:
   """The checks that lie in memory which a captured function writes."""
-  return [_of[s] for s in storages if s in _of]
+  return [c for s in storages if (c := _of.get(s.serial)) is not None]
 
 
 def watch(c: Checks) -> None:

@@ -318,8 +318,7 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
   )
   plan = _plans[full]
   hit = plan is not None
-  written = {target.arg.storage for _, target in sinks if target is not None}
-  if plan is None and (numbers := {i: p for i, u in enumerate(order) if (p := _parameter(u, written)) is not None}):
+  if plan is None and (numbers := _parameters(sinks, order)):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
     general = (
       tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
@@ -354,6 +353,12 @@ _COMMON = (0.0, 0.5, 1.0, 2.0)
 MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels at once
 
 
+def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, tuple[Hashable, DType, Any]]:
+  """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
+  targets = {target.arg.storage for _, target in sinks if target is not None}
+  return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
+
+
 def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
   """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
   the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
@@ -381,6 +386,7 @@ def slice_of(u: UOp) -> Buffer | None:
     if begin is None: return None
     first += begin
   out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
+  out.version = n.arg.version   # stale where the memory is
   out.offset = n.arg.offset + first * n.dtype.itemsize
   out.align = alignment(out.offset, n.dtype.itemsize)
   return out if out.size else None
@@ -530,10 +536,10 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     to, source = buffers
     to.take(source)
     return
-  raws = [b.raw for b in buffers]
   if step.offsets:   # some are parts of their memory
     at = get_device(step.device).at
-    raws = [at(b.raw, b.offset + n) if b.offset + n else b.raw for b, n in zip(buffers, step.offsets)]
+    raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
+  else: raws = [b.raw for b in buffers]
   seconds = step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
 

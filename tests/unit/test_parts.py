@@ -10,6 +10,7 @@ import ntgrad.tile as tile
 from ntgrad import Tensor, jit, nn
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
+from ntgrad.engine.realize import slice_of
 from ntgrad.schedule import create_schedule
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
 from ntgrad.tile import kernel as tile_kernel
@@ -188,3 +189,11 @@ def test_pieces_in_captured_functions() -> None:
     x = np.random.default_rng(seed).standard_normal((5, 7)).astype(np.float32)
     np.testing.assert_allclose(f(Tensor(x).realize()).numpy(), x[2] + 1, rtol=1e-6)
     np.testing.assert_allclose(out.numpy(), x[2] * 2, rtol=1e-6)
+
+
+def test_a_piece_of_what_was_written_over_is_refused() -> None:
+  t = Tensor(X[:8].copy()).realize()
+  piece = slice_of(t[2:4].lazydata)
+  assert piece is not None and not piece.stale and piece.offset == 2 * 7 * 4
+  t.assign(t + 1).realize()
+  assert piece.stale and not slice_of(t[2:4].lazydata).stale   # type: ignore[union-attr]

@@ -1,6 +1,7 @@
 """Checks that kernels make while they run: ``tl.device_assert``."""
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, jit
+from ntgrad.engine import asserts
 from ntgrad.errors import ApplicationError, ArgumentError, DeviceAssertError, DTypeError
 from support.devices import DEVICES, missing
 
@@ -106,3 +108,14 @@ def test_libraries_have_none(tmp_path: Any) -> None:
   def premake() -> Any: return lambda x, y: (x.tile((16,)), y.tile((16,))), logs, (tile.Tensor(1),) * 2
   with pytest.raises(ArgumentError, match="logs has a device_assert"):
     tile.build(premake, (tile.Config(arguments=(((N,), "float32"),) * 2),), output_dir=tmp_path)
+
+
+def test_checks_go_with_their_kernel() -> None:
+  gc.collect()
+  before = set(asserts._of)
+  k = pair()
+  k(numbers(), np.zeros(N, np.float32))
+  assert len(set(asserts._of) - before) == 1
+  del k
+  gc.collect()
+  assert not set(asserts._of) - before
