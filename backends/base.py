@@ -11,6 +11,7 @@ from typing import Any, Sequence, TypeAlias
 import numpy as np
 
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.index import Size
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 
@@ -38,7 +39,8 @@ class ProgramSpec:
   """A kernel ready to compile: everything that a disk cache keeps of it."""
   name: str
   source: KernelSource                   # the numpy backend runs ``uops``
-  grid: tuple[int, ...]                  # GRID sizes, dimension 0 fastest; padded to 3 by the runtime
+  # GRID sizes, dimension 0 fastest; padded to 3 by the runtime. Each is an int, or an index over the SIZEs of ``sizes``
+  grid: tuple[int | UOp, ...]
   local: tuple[int, ...]                 # LOCAL sizes
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
@@ -46,6 +48,7 @@ class ProgramSpec:
   bytes: int = 0                         # least traffic: each param once
   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
   options: tuple[tuple[str, int], ...] = ()
+  sizes: tuple[Size, ...] = ()           # what a launch gives numbers for, in the order of its arguments (DEFINE_VARs in ``uops``)
 
 
 class Renderer:
@@ -61,8 +64,9 @@ class Renderer:
 class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False) -> float | None:
-    """Launch with one raw device allocation a param, in slot order."""
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+    """Launch with one raw device allocation a param, in slot order, and one int for each of the spec's ``sizes``. Where the grid
+    has no programs nothing is launched."""
     raise NotImplementedError
 
   def ready(self) -> None:
@@ -81,6 +85,7 @@ class Node:
   program: Program
   args: Sequence[Raw]
   after: tuple[int, ...] = ()
+  sizes: tuple[int, ...] = ()
 
 
 class Graph:
@@ -93,6 +98,10 @@ class Graph:
 
   def change(self, node: int, arg: int, raw: Raw) -> None:
     """Give a launch another allocation, from the next call on."""
+    raise NotImplementedError
+
+  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+    """Give a launch other ``sizes``, and with them another grid, from the next call on. Raises DeviceError."""
     raise NotImplementedError
 
 

@@ -25,13 +25,16 @@ FAR = 1 << 63   # a bound that stands for: none is known
 
 
 class Size(NamedTuple):
-  """The ``arg`` of a SIZE, an integer that gets its value at the launch. Bounds are included, None where there is none."""
+  """The ``arg`` of a SIZE and of a DEFINE_VAR, an integer that gets its value at the launch. Bounds are included, None where there
+  is none."""
   name: str
   lower: int | None = None
   upper: int | None = None
   constexpr: bool = False      # its value is part of the kernel
   meta: bool = False           # the tuner chooses it
   power_of_two: bool = False
+  unit: int = 1                # the node is the size divided by this: N that 16 divides is 16 * SIZE(N, unit=16)
+  hint: int | None = None      # a value that it may well have, which heuristics go by
 
 
 def const(n: int) -> UOp: return UOp.const(INT, n)

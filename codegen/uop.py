@@ -91,8 +91,9 @@ class Ops(Enum):
   WHILE = 56       # index form: (condition, statement..); linear form: nothing, the condition's nodes and its BREAK follow
   DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private"); index form: a variable, (name, shape, "private")
   # linear form
+  DEFINE_VAR = 57  # arg: index.Size; an argument of the launch, int32 or int64
   DEFINE_ACC = 61  # arg: start value
-  SPECIAL = 62     # arg: ("g" | "l", dimension, size)
+  SPECIAL = 62     # arg: ("g" | "l", dimension, size); the size is an int, or an index over SIZEs
   LOOP = 63        # (start, end[, step]), arg: None, "flatten" (with the loops inside it, where the target can)
   ENDLOOP = 64     # (loop)
   PHI = 65         # (accumulator, value, loop..)
