@@ -48,7 +48,7 @@ class ProgramSpec:
   bytes: int = 0                         # least traffic: each param once
   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
   options: tuple[tuple[str, int], ...] = ()
-  sizes: tuple[Size, ...] = ()           # what a launch gives numbers for, in the order of its arguments (DEFINE_VARs in ``uops``)
+  sizes: tuple[Size, ...] = ()           # what a launch gives numbers for, in the order of its arguments (DEFINE_VARs)
 
 
 class Renderer:

@@ -25,8 +25,8 @@ FAR = 1 << 63   # a bound that stands for: none is known
 
 
 class Size(NamedTuple):
-  """The ``arg`` of a SIZE and of a DEFINE_VAR, an integer that gets its value at the launch. Bounds are included, None where there
-  is none."""
+  """The ``arg`` of a SIZE and of a DEFINE_VAR, an integer that gets its value at the launch. Bounds are included, None where
+  there is none."""
   name: str
   lower: int | None = None
   upper: int | None = None

@@ -9,9 +9,10 @@ from .errors import ArgumentError
 from .uop import BinaryOps, Ops, UOp, toposort
 
 Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
-_INFIX = {BinaryOps.ADD: "+", BinaryOps.SUB: "-", BinaryOps.MUL: "*", BinaryOps.IDIV: "//", BinaryOps.MOD: "%", BinaryOps.POW: "**",
-          BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!=", BinaryOps.AND: "and",
-          BinaryOps.OR: "or"}
+_INFIX = {
+  BinaryOps.ADD: "+", BinaryOps.SUB: "-", BinaryOps.MUL: "*", BinaryOps.IDIV: "//", BinaryOps.MOD: "%", BinaryOps.POW: "**",
+  BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!=", BinaryOps.AND: "and",
+  BinaryOps.OR: "or"}
 _CALL = {BinaryOps.MAX: "max", BinaryOps.MIN: "min"}
 
 
