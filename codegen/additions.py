@@ -7,7 +7,8 @@ of their own.
 """
 from __future__ import annotations
 
-from .kernel import AxisKind, Kernel
+from . import index as ix
+from .kernel import Axis, AxisKind, Kernel
 from .opts import Pad, Split
 from .rewrite import rewrite
 from .uop import BinaryOps, Ops, UOp, prod
@@ -22,9 +23,12 @@ def limit_additions(kernel: Kernel) -> Kernel:
   """
   def too_long() -> int | None:
     sums = filter(is_float_sum, kernel.reduces)
-    return next((i for u in sums for i in sequential(kernel, u) if kernel.axis(i).size > MOST_ADDITIONS), None)
+    return next((i for u in sums for i in sequential(kernel, u) if longest(kernel.axis(i)) > MOST_ADDITIONS), None)
   while (long := too_long()) is not None:
     size = kernel.axis(long).size
+    if not isinstance(size, int):
+      kernel = Split(long, MOST_ADDITIONS // 4).apply(kernel)
+      continue
     inner = next((n for n in range(MOST_ADDITIONS, 31, -1) if size % n == 0), 1024)
     if size % inner: kernel = Pad(long, inner).apply(kernel)
     kernel = Split(long, inner).apply(kernel)
@@ -40,6 +44,12 @@ def limit_additions(kernel: Kernel) -> Kernel:
   return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))
 
 
+def longest(axis: Axis) -> int:
+  """How many elements an axis may have; of a run-time size twice what it is about, in what it was split into the bound."""
+  if isinstance(axis.size, int): return axis.size
+  return min(ix.vmax(axis.size), 2 * axis.count)
+
+
 def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
 
 
@@ -50,12 +60,12 @@ def sequential(kernel: Kernel, u: UOp) -> list[int]:
 
 def copies(kernel: Kernel, u: UOp) -> int:
   """How many values an accumulator of a REDUCE takes in one round of its loops."""
-  return prod(kernel.axis(i).size for i in u.arg[1] if kernel.axis(i).kind is AxisKind.UNROLL)
+  return prod(kernel.axis(i).count for i in u.arg[1] if kernel.axis(i).kind is AxisKind.UNROLL)
 
 
 def additions(kernel: Kernel, u: UOp) -> int:
   """How many values an accumulator of a REDUCE takes one after the other."""
-  return copies(kernel, u) * prod(kernel.axis(i).size for i in sequential(kernel, u))
+  return copies(kernel, u) * prod(longest(kernel.axis(i)) for i in sequential(kernel, u))
 
 
 def together(kernel: Kernel, u: UOp) -> list[list[int]]:
@@ -64,9 +74,9 @@ def together(kernel: Kernel, u: UOp) -> list[list[int]]:
   groups: list[list[int]] = [[]]
   n = copies(kernel, u)
   for i in reversed(sequential(kernel, u)):
-    if n > 1 and n * kernel.axis(i).size > MOST_ADDITIONS:
+    if n > 1 and n * longest(kernel.axis(i)) > MOST_ADDITIONS:
       groups.append([])
       n = 1
     groups[-1].insert(0, i)
-    n *= kernel.axis(i).size
+    n *= longest(kernel.axis(i))
   return groups

@@ -11,6 +11,7 @@ from .optimize import Search, optimize
 from .opts import Vectorize
 from .panels import copy_once
 from .parts import Part, Parts
+from .sized import as_twin
 from .statements import COPIED, chooses
 from .target import Target
 from .uop import Ops
@@ -19,7 +20,7 @@ from .uop import Ops
 def choose(parts: Parts, target: Target | None) -> Parts:
   """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
   if not parts.kernel.plain: return choose_statements(parts, target)
-  return parts if config.noopt or target is None else Parts.of(optimize(parts.kernel, target))
+  return parts if config.noopt or target is None else Parts.of(as_twin(parts.kernel, lambda k: optimize(k, target)))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
@@ -31,10 +32,11 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   def one(part: Part) -> Part:
     kernel = part.kernel
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
-    if not chooses(target): return replace(part, kernel=whole_axis(kernel))
+    return replace(part, kernel=as_twin(kernel, several if chooses(target) else whole_axis))
+  def several(kernel: Kernel) -> Kernel:
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)
-    return replace(part, kernel=copy_once(kernel, target, room))
+    return copy_once(kernel, target, room)
   return parts.map(one)
 
 

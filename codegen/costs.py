@@ -30,7 +30,7 @@ class MemoryAccess:
     sizes = dict(r.arg for r in self.node.ranges)
     if None in self.steps.values(): return True
     reach = 1
-    for step, size in sorted((abs(s), sizes[a]) for a, s in self.steps.items() if s):
+    for step, size in sorted((abs(s), ix.count(sizes[a])) for a, s in self.steps.items() if s):
       if step < reach: return True
       reach = step * size
     return False

@@ -179,7 +179,7 @@ class Expander:
   def cache_read(self, u: UOp, env: Env) -> UOp:
     """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
     load, axes = u.src[0], [self.by_id[i] for i in u.arg]
-    shape = tuple(a.size for a in axes)
+    shape = tuple([a.most or a.size for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
     first: Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
     def position(at: Env) -> UOp:

@@ -7,13 +7,14 @@ they divide by is 1 or more. Build indices only with these functions.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from hashlib import blake2b
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
 
 from .dtype import dtypes
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index
@@ -22,6 +23,7 @@ ZERO, ONE = UOp.const(INT, 0), UOp.const(INT, 1)
 
 
 FAR = 1 << 63   # a bound that stands for: none is known
+UNKNOWN = 1024  # of a size of which nothing is known
 
 
 class Size(NamedTuple):
@@ -35,14 +37,44 @@ class Size(NamedTuple):
   power_of_two: bool = False
   unit: int = 1                # the node is the size divided by this: N that 16 divides is 16 * SIZE(N, unit=16)
   hint: int | None = None      # a value that it may well have, which heuristics go by
+  wide: bool = False           # what is computed from it may not fit 32 bits
+
+
+Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
 
 
 def const(n: int) -> UOp: return UOp.const(INT, n)
 
 
-def rng(axis: int, size: int) -> UOp:
-  """The value of axis number ``axis``, 0 <= value < size; an axis of one element is 0."""
+def node(n: Dim) -> UOp:
+  """A size as a node."""
+  return n if isinstance(n, UOp) else const(n)
+
+
+# sizes that are numbers stay numbers
+def times(a: Dim, b: Dim) -> Dim: return a * b if isinstance(a, int) and isinstance(b, int) else number(mul(node(a), b))
+def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstance(b, int) else number(add(node(a), b))
+def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
+def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
+def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
+def product(ns: Iterable[Dim]) -> Dim: return functools.reduce(times, ns, 1)
+
+
+def divides(n: int, size: Dim) -> bool:
+  """Whether ``n`` is known to divide a size."""
+  return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO
+
+
+def rng(axis: int, size: int | UOp) -> UOp:
+  """The value of axis number ``axis``, 0 <= value < size, a number or an expression of sizes; an axis of one element is 0."""
+  if isinstance(size, UOp): size = number(size)
+  if isinstance(size, UOp): return UOp(Ops.RANGE, INT, (size,), (axis, size))
   return const(0) if size == 1 else UOp(Ops.RANGE, INT, (), (axis, size))
+
+
+def number(u: UOp) -> int | UOp:
+  """An index, or the int that it is."""
+  return int(u.arg) if u.op is Ops.CONST else u
 
 
 def vmin(u: UOp) -> int: return bounds(u)[0]
@@ -52,10 +84,21 @@ def vmax(u: UOp) -> int: return bounds(u)[1]
 @memoized
 def bounds(u: UOp) -> tuple[int, int]:
   """The least and greatest value that an integer or bool node can have; -FAR and FAR where none is known."""
+  out = _interval(u)
+  if u.op is not Ops.ALU or u.dtype is not INT or out[0] == out[1] or not has_sizes(u): return out
+  least, most = _end(u, False), _end(u, True)
+  lo, hi = out[0] if least is None else _polynomial(least)[0], out[1] if most is None else _polynomial(most)[1]
+  return max(out[0], lo), min(out[1], hi)
+
+
+def _interval(u: UOp) -> tuple[int, int]:
+  """``bounds`` from the bounds of the sources."""
   if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
-  if u.op is Ops.RANGE: return (0, u.arg[1] - 1)
-  if u.op is Ops.SPECIAL: return (0, u.arg[2] - 1)
-  if u.op is Ops.SIZE: return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
+  if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
+    size = u.arg[-1]
+    return (0, size - 1) if isinstance(size, int) else (0, min(max(vmax(size) - 1, 0), FAR))
+  if u.op is Ops.SIZE or u.op is Ops.DEFINE_VAR:
+    return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
   if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))
   d = u.dtype.scalar()
   top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)
@@ -98,6 +141,99 @@ def _between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, in
 def of_sizes(u: UOp) -> bool:
   """Whether an index is made of run-time sizes and numbers alone: known to the host at the launch."""
   return u.op in (Ops.SIZE, Ops.CONST) or u.op is Ops.ALU and all(map(of_sizes, u.src))
+
+
+@memoized
+def hint(u: UOp) -> int:
+  """About what an expression of sizes is: heuristics go by it. Axes count as 0."""
+  if u.op is Ops.CONST: return int(u.arg)
+  if u.op is Ops.SIZE:
+    size: Size = u.arg
+    if size.hint is not None: return size.hint
+    low = 1 if size.lower is None else size.lower
+    return max(low, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
+  if u.op is not Ops.ALU or u.dtype is not INT: return 0
+  lo, hi = _between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0)
+  return lo
+
+
+def count(n: int | UOp) -> int:
+  """A number, or about what an expression of sizes is."""
+  return n if isinstance(n, int) else max(hint(n), 0)
+
+
+@memoized
+def has_sizes(u: UOp) -> bool:
+  """Whether run-time sizes stand in a node: as values, or as the ends of axes."""
+  if u.op is Ops.SIZE: return True
+  if u.op is Ops.RANGE or u.op is Ops.SPECIAL: return not isinstance(u.arg[-1], int)
+  return any(map(has_sizes, u.src))
+
+
+@memoized
+def wide(u: UOp) -> bool:
+  """Whether what is computed from the sizes in a node may not fit 32 bits."""
+  if u.op is Ops.SIZE: return bool(u.arg.wide)
+  if u.op is Ops.SPECIAL and isinstance(u.arg[-1], UOp): return wide(u.arg[-1])
+  return any(map(wide, u.src))
+
+
+def _end(u: UOp, upper: bool) -> UOp | None:
+  """An expression of sizes that a node is nowhere above (``upper``), or below: each axis at one of its ends, as the sign of what
+  it is multiplied by says. a0*64 + a1 with a0 < N//64 and a1 < 64 -> N//64*64 - 1. None where the signs are not known."""
+  name = "_upper" if upper else "_lower"
+  known = u.__dict__
+  if name not in known:   # sources first: expressions may be deeper than Python's stack
+    for n in toposort((u,), lambda n: name in n.__dict__):
+      if name not in n.__dict__: n.__dict__[name] = _end_of(n, upper)
+  found: UOp | None = known[name]
+  return found
+
+
+def _end_of(u: UOp, upper: bool) -> UOp | None:
+  if u.dtype is not INT: return None
+  if of_sizes(u): return u
+  if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
+    size = u.arg[-1]
+    if not upper: return ZERO
+    return const(size - 1) if isinstance(size, int) else sub(size, 1)   # of no values anything may be said
+  if u.op is not Ops.ALU: return None
+  a, b = u.src[0], u.src[-1]
+  if u.arg is BinaryOps.ADD: return _both_ends(add, _end(a, upper), _end(b, upper))
+  if u.arg is BinaryOps.MUL:
+    if b.op is Ops.CONST: return _both_ends(mul, _end(a, upper == (b.arg >= 0)), b)
+    return _both_ends(mul, _end(a, upper), _end(b, upper)) if vmin(a) >= 0 and vmin(b) >= 0 else None
+  if u.arg is BinaryOps.IDIV: return _both_ends(fdiv, _end(a, upper), b) if of_sizes(b) else None
+  if u.arg is BinaryOps.MOD:
+    if not of_sizes(b): return None
+    return sub(b, 1) if upper else ZERO
+  if u.arg is BinaryOps.MIN or u.arg is BinaryOps.MAX:
+    return _both_ends(least if u.arg is BinaryOps.MIN else greatest, _end(a, upper), _end(b, upper))
+  return None
+
+
+def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> UOp | None:
+  return None if a is None or b is None else fn(a, b)
+
+
+def _polynomial(u: UOp) -> tuple[int, int]:
+  """Bounds of an expression of sizes: with N = 1 + N' for a size of 1 or more, a sum without negative terms is least at N' = 0."""
+  lo, hi = _interval(u)
+  terms, c = linear(u)
+  moved: dict[UOp, UOp] = {}
+  for f in {f for t, _ in terms for f in factors(t)}:
+    least_f = (_interval if f is u else bounds)(f)[0]
+    if least_f <= -FAR: return lo, hi
+    moved[f] = add(UOp(Ops.SIZE, INT, (), Size(f"{len(moved)}", 0)), least_f)
+  whole = const(c)
+  for t, k in terms:
+    product = const(k)
+    for f in factors(t): product = mul(product, moved[f])
+    whole = add(whole, product)
+  terms, c = linear(whole)
+  if all(k > 0 for _, k in terms): lo = max(lo, c)
+  if all(k < 0 for _, k in terms): hi = min(hi, c)
+  return lo, hi
 
 
 # ---- the canonical form
@@ -409,8 +545,10 @@ def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
 
 # ---- conditions
 
-def lt(a: UOp, b: int) -> UOp:
-  """a < b, a constant where the ranges prove it."""
+def lt(a: UOp, b: int | UOp) -> UOp:
+  """a < b, a constant where the ranges prove it. Terms of sizes stand on the right."""
+  if isinstance(b, UOp): a, b = sub(a, b), 0
+  if has_sizes(a) and (found := _lt_sizes(a, b)) is not None: return found
   lo, hi = bounds(a)
   if hi < b: return TRUE
   if lo >= b: return FALSE
@@ -419,8 +557,24 @@ def lt(a: UOp, b: int) -> UOp:
   return UOp(Ops.ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPLT)
 
 
-def ge(a: UOp, b: int) -> UOp:
+def _lt_sizes(a: UOp, b: int) -> UOp | None:
+  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i. None for any other."""
+  terms, c = linear(a)
+  known, open_ = {t: k for t, k in terms if of_sizes(t)}, {t: k for t, k in terms if not of_sizes(t)}
+  if not known or not open_: return None
+  lo, hi = bounds(a)
+  if hi < b: return TRUE
+  if lo >= b: return FALSE
+  down = _leads_down(open_) and all(k < 0 for k in open_.values())
+  rest, end = _build({t: -k if down else k for t, k in open_.items()}, 0), _build({t: k if down else -k for t, k in known.items()}, 0)
+  sides = (add(end, c - b), rest) if down else (rest, add(end, b - c))
+  return UOp(Ops.ALU, dtypes.bool, sides, BinaryOps.CMPLT)
+
+
+def ge(a: UOp, b: int | UOp) -> UOp:
   """a >= b, written b - 1 < a where it is not known."""
+  if isinstance(b, UOp): a, b = sub(a, b), 0
+  if has_sizes(a) and (found := _lt_sizes(sub(const(b - 1), a), 0)) is not None: return found
   lo, hi = bounds(a)
   if lo >= b: return TRUE
   if hi < b: return FALSE
@@ -429,8 +583,9 @@ def ge(a: UOp, b: int) -> UOp:
   return UOp(Ops.ALU, dtypes.bool, (const(b - 1), a), BinaryOps.CMPLT)
 
 
-def eq(a: UOp, b: int) -> UOp:
+def eq(a: UOp, b: int | UOp) -> UOp:
   """a == b, a constant where the ranges prove it."""
+  if isinstance(b, UOp): a, b = sub(a, b), 0
   lo, hi = bounds(a)
   if lo == hi == b: return TRUE
   if b < lo or b > hi: return FALSE
@@ -462,6 +617,7 @@ def both(*cs: UOp | None) -> UOp:
 
 def fold(u: UOp) -> UOp | None:
   """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
+  if u.op is Ops.RANGE and u.src: return rng(u.arg[0], u.src[0])
   if u.op is not Ops.ALU: return None
   a = u.src[0]
   if u.dtype is INT:
@@ -477,6 +633,7 @@ def fold(u: UOp) -> UOp | None:
     b = u.src[1]
     if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return lt(a, b.arg)
     if u.arg is BinaryOps.CMPLT and a.op is Ops.CONST: return ge(b, a.arg + 1)
+    if u.arg is BinaryOps.CMPLT and (has_sizes(a) or has_sizes(b)): return lt(a, b)
     if u.arg is BinaryOps.CMPEQ and b.op is Ops.CONST: return eq(a, b.arg)
   elif u.arg is BinaryOps.AND and u.dtype is dtypes.bool:
     if FALSE in u.src: return FALSE

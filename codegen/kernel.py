@@ -12,7 +12,11 @@ from typing import Any, Iterable, Iterator
 
 from . import index as ix
 from .dtype import DType
-from .uop import BinaryOps, Ops, UOp, toposort
+from .size_text import text_of
+from .sizes import Dim, sizes_of
+from .uop import BinaryOps, Ops, UOp, prod, toposort
+
+Shape = tuple[Dim, ...]
 
 
 class AxisKind(Enum):
@@ -32,18 +36,27 @@ class AxisKind(Enum):
 class Axis:
   """One dimension of the iteration space: ``RANGE(id, size)`` in the body.
 
+  GRID and LOOP axes may have a ``size`` that is an expression of run-time sizes, a LOOP's also of the axes around it; the sizes
+  of all others are numbers.
+
   ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
   them. ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
+  ``most``: of a run-time size, how large it is at most, for local memory along it.
   """
   id: int
-  size: int
+  size: Dim
   kind: AxisKind
   programs: int = 0
   again: int = 0
+  most: int = 0
 
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)
-  def __str__(self) -> str: return f"a{self.id}:{self.size} {self.kind}" + (f"/{self.programs}" if self.programs else "")
+  @property
+  def count(self) -> int:
+    """The size, or about what it is where that is known at the launch only."""
+    return ix.count(self.size)
+  def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ class Param:
   the launch; 0 is for what begins where the memory does.
   """
   slot: int
-  shape: tuple[int, ...]
+  shape: Shape
   dtype: DType
   written: bool
   align: int = 0
@@ -108,18 +121,29 @@ def is_variable(buffer: UOp) -> bool:
 
 @dataclass(frozen=True)
 class Kernel:
-  """``body`` is a tuple of statements, mostly STORE(param, INDEX, value[, gate]); ``applied`` lists the Opts that led here."""
+  """``body`` is a tuple of statements, mostly STORE(param, INDEX, value[, gate]); ``applied`` lists the Opts that led here.
+  ``needs``: conditions on run-time sizes without which it must not be launched."""
   params: tuple[Param, ...]
   axes: tuple[Axis, ...]
   body: tuple[UOp, ...]
   applied: tuple[Any, ...] = ()
+  needs: tuple[UOp, ...] = ()
 
   def __iter__(self) -> Iterator[Kernel]: yield self   # ``Linearizer(*item.ast)``, as older scripts have it
 
   def with_(self, **changes: Any) -> Kernel: return replace(self, **changes)
 
+  def needing(self, condition: UOp) -> Kernel:
+    """The kernel, to be launched where a condition on run-time sizes holds."""
+    return self.with_(needs=ix.conjuncts(ix.both(*self.needs, condition)))
+
   @cached_property
   def nodes(self) -> list[UOp]: return toposort(self.body)
+
+  @cached_property
+  def sizes(self) -> tuple[ix.Size, ...]:
+    """The run-time sizes that it is launched with, in order of their names."""
+    return sizes_of([*self.body, *(a.size for a in self.axes), *(n for p in self.params for n in p.shape), *self.needs])
 
   @cached_property
   def statements(self) -> list[UOp]:
@@ -184,7 +208,7 @@ class Kernel:
   @cached_property
   def flops(self) -> int:
     """Arithmetic operations of one launch, as a person would count them."""
-    size = {a.rng: a.size for a in self.axes}
+    size = {a.rng: a.count for a in self.axes}
     def count(over: frozenset[UOp]) -> int:
       n = 1
       for r in over: n *= size.get(r, 1)
@@ -206,13 +230,12 @@ class Kernel:
     """Least traffic of one launch: what is read and written of each parameter, once."""
     total = 0
     for p in self.params:
-      n = 1
-      for s in p.shape: n *= s
+      n = prod(map(ix.count, p.shape))
       reads = {u.src[1] for u in self.nodes if u.op in (Ops.LOAD, *EFFECTS) and u.src[0] is p.uop}
       touched = 0
       for i in reads:
         t = 1
-        for r in i.ranges: t *= r.arg[1]
+        for r in i.ranges: t *= ix.count(r.arg[1])
         touched += t
       total += min(n, max(touched, 1)) * p.dtype.itemsize
     return total

@@ -30,7 +30,7 @@ def positions(kernel: Kernel) -> dict[int, UOp]:
   for kind, letter in ((AxisKind.GRID, "g"), (AxisKind.LOCAL, "l")):
     axes = kernel.of_kind(kind)[::-1]
     for d, a in enumerate(axes[:2]): out[a.id] = UOp(Ops.SPECIAL, dtypes.index, (), (letter, d, a.size))
-    at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, prod(a.size for a in axes[2:])))
+    at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, ix.product(a.size for a in axes[2:])))
     for a in axes[2:]: out[a.id], at = ix.mod(at, a.size), ix.fdiv(at, a.size)
   return out
 
@@ -59,9 +59,9 @@ class LoopNest:
 
   # ---- axes
 
-  def loop(self, id: int, phase: Phase, outer: Loops, items: Axis | None = None) -> UOp:
-    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops. The
-    work-items of ``items`` share its values."""
+  def loop(self, id: int, phase: Phase, outer: Loops, env: Env, items: Axis | None = None) -> UOp:
+    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
+    ``env`` among them. The work-items of ``items`` share its values."""
     key = (id, phase, outer)
     found = self.loops.get(key)
     if found is None:
@@ -69,7 +69,9 @@ class LoopNest:
       start, step = ix.const(0), axis.programs
       if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
       elif items is not None: start, step = self.special[items.id], items.size
-      bounds = tuple(map(self._track, (start, ix.const(axis.size), *[ix.const(step)] * (step > 0))))
+      end = ix.node(axis.size)
+      if end.ranges: end = self.lower(end, env)
+      bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
       found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
       # surrounding loops come first
@@ -91,7 +93,7 @@ class LoopNest:
     inner, loops = dict(env), list[UOp]()
     items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
     for i, a in itertools.zip_longest(axes, items[:len(axes)]):
-      inner[i] = self.loop(i, phase, outer.union(loops), a)
+      inner[i] = self.loop(i, phase, outer.union(loops), inner, a)
       loops.append(inner[i])
     return inner, loops, outer
 
@@ -108,7 +110,7 @@ class LoopNest:
     ranges = ids_of(u)
     for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
       if a.id in ranges:
-        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer)
+        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer, env)
         outer |= {env[a.id]}
     return self.lower(u, env)
 

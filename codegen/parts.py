@@ -59,6 +59,11 @@ class Parts:
     for item in self.items: yield from (item,) if isinstance(item, Part) else item.values
 
   @property
+  def needs(self) -> tuple[UOp, ...]:
+    """The conditions on run-time sizes under which it may be launched."""
+    return tuple(dict.fromkeys([c for p in (self, *self.all()) for c in p.kernel.needs]))
+
+  @property
   def opts(self) -> tuple[Opts, ...]:
     """The Opts of each part."""
     return tuple([p.kernel.applied for p in self.all()])

@@ -18,7 +18,7 @@ from .target import Target
 from .uop import Ops, UOp, UOpList, prod, toposort
 
 # what stands first in a list, in this order
-FIRST = {op: n for n, op in enumerate((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST), -5)}
+FIRST = {op: n for n, op in enumerate((Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST), -6)}
 
 
 def in_order(nest: LoopNest) -> UOpList:
@@ -223,6 +223,7 @@ def place(parts: Parts, target: Target | None = None) -> UOpList:
   target = target or Target("none")
   writer = Writer(parts, target.private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
+  for size in parts.kernel.sizes: writer.pure(UOp(Ops.SIZE, dtypes.index, (), size), (), True)
   for item in parts.items:
     if isinstance(item, Part): writer.part(item)
     else: writer.mark(item)

@@ -10,6 +10,7 @@ from .dtype import DType, dtypes, number_text
 from .functions import Fn
 from .kernel import EFFECTS, Kernel, inner, is_variable
 from .parts import Mark, Parts
+from .size_text import shape_text, text_of
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, toposort
 
 _INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
@@ -66,6 +67,7 @@ class Printer:
     if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
     if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
     if u.op is Ops.RANGE: return (_axes(fn[:1]), _CALL)
+    if u.op is Ops.SIZE: return (text_of(u), _CALL if fn.unit == 1 else _INFIX[BinaryOps.IDIV][1])
     if u.op is Ops.LOAD: return (self.place(u), _CALL)
     if u.op is Ops.CAST and u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
     if fn is TernaryOps.WHERE:
@@ -138,7 +140,7 @@ def index_form(kernel: Kernel) -> str:
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
   lines += [
-    f"data{p.slot:<3d}{p.shape} "
+    f"data{p.slot:<3d}{shape_text(p.shape)} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
     for p in kernel.params
   ]

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Callable, Iterable, Sequence, Union
+from typing import Callable, Iterable, Sequence
 
 from . import index as ix
 from .errors import ArgumentError
 from .uop import BinaryOps, Ops, UOp, toposort
 
-Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
+Dim = ix.Dim
 _INFIX = {
   BinaryOps.ADD: "+", BinaryOps.SUB: "-", BinaryOps.MUL: "*", BinaryOps.IDIV: "//", BinaryOps.MOD: "%", BinaryOps.POW: "**",
   BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!=", BinaryOps.AND: "and",

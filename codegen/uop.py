@@ -74,7 +74,7 @@ class Ops(Enum):
   AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN or SCATTER has written to it
   CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
-  RANGE = 40       # arg: (axis id, size)
+  RANGE = 40       # ([size]), arg: (axis id, size); a size that is no number is its source too, and may vary with outer axes
   SIZE = 45        # arg: index.Size; an integer that has a value at the launch
   INDEX = 41       # one index expression a source dimension
   REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
@@ -228,7 +228,7 @@ class UOp:
   @cached_property
   def ranges(self) -> frozenset[UOp]:
     """The RANGE nodes that the value of this index form node is a function of (a REDUCE binds its own)."""
-    if self.op is Ops.RANGE: return frozenset((self,))
+    if self.op is Ops.RANGE: return frozenset((self,)).union(*(s.ranges for s in self.src))
     out = frozenset().union(*(s.ranges for s in self._after_sources("ranges").src)) if self.src else frozenset()
     if self.op is Ops.REDUCE or self.op is Ops.FOR:
       bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,)

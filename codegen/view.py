@@ -11,17 +11,19 @@ from . import index as ix
 from .errors import ShapeError
 from .uop import Ops, UOp
 
-Shape = tuple[int, ...]
+Dim = ix.Dim
+Shape = tuple[Dim, ...]
 Indices = tuple[UOp, ...]
 Pulled = tuple[Indices, UOp]
 
 
 def strides_of(shape: Shape) -> Shape:
   """Row-major strides, in elements."""
-  out, step = [], 1
+  out: list[Dim] = []
+  step: Dim = 1
   for s in reversed(shape):
     out.append(step)
-    step *= s
+    step = ix.times(step, s)
   return tuple(reversed(out))
 
 

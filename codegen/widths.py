@@ -1,4 +1,8 @@
-"""Pass: the dtype ``index`` of a list of UOps -> int32 where the ranges of its values prove that it is enough, else int64."""
+"""Pass: the dtype ``index`` of a list of UOps -> int32 where the ranges of its values prove that it is enough, else int64.
+
+Of a run-time size the host knows the value: where a kernel is launched in which they are not ``wide``, every param has fewer than
+2**31 elements, and what is computed from sizes fits.
+"""
 from __future__ import annotations
 
 from typing import Iterable
@@ -29,12 +33,15 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
   for u in uops:
     indices = [new[s] for s in u.src if is_index(s)]
     lo, hi = ix.bounds(u) if is_index(u) else (0, 0)
-    wide = any(n.dtype.itemsize > 4 for n in indices) or lo < -(1 << 31) or hi >= 1 << 31
+    far = lo < -(1 << 31) or hi >= 1 << 31
+    wide = any(n.dtype.itemsize > 4 for n in indices) or far and (not ix.has_sizes(u) or ix.wide(u))
     width = dtypes.int64 if wide else dtypes.int32
     dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
     src = tuple([widen(s, width) if together else new[s] for s in u.src])
-    n = new[u] = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
+    if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
+    else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
+    new[u] = n
     if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
     if n not in seen:
       seen.add(n)

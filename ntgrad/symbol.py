@@ -16,10 +16,10 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.size_text import sizes_of, sources_first, text_of, without_options
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
 from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy
-from .symbol_text import sizes_of, sources_first, text_of, without_options
 
 Expr = Union[int, "Symbol"]
 Bounds = tuple[int | None, int | None]

@@ -13,9 +13,8 @@ from typing import Any, Callable
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.size_text import sizes_of, sources_first, text_of
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
-
-from .symbol_text import sizes_of, sources_first, text_of
 
 _SECONDS = 0.5   # for one question
 

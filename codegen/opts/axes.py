@@ -2,18 +2,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Iterable
+from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
 from ..errors import OptError
 from ..functions import identity
 from ..kernel import Axis, AxisKind, Kernel
-from ..rewrite import rewrite
+from ..rewrite import rewrite, substitute
 from ..target import Target
-from ..uop import BinaryOps, Ops, TernaryOps, UOp
+from ..uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from .base import OnAxis, Opt, Sized
 
-__all__ = ["Block", "Fuse", "Local", "Pad", "Reorder", "Serial", "ShiftInwards", "Split", "Unroll", "Upcast", "Vectorize"]
+__all__ = [
+  "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split", "Unroll", "Upcast",
+  "UpcastInwards", "Vectorize",
+]
+LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
 
 def new_id(kernel: Kernel) -> int:
@@ -28,8 +32,10 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
 
 def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
   """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
-  after it."""
-  outer, inner = Axis(axis.id, axis.size // n, axis.kind), Axis(new_id(kernel), n, kind)
+  after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
+  outer = Axis(axis.id, ix.rounds(axis.size, n), axis.kind)
+  last = n if ix.divides(n, axis.size) else ix.number(ix.least(ix.sub(ix.node(axis.size), ix.mul(outer.rng, n)), n))
+  inner = Axis(new_id(kernel), last, kind)
   return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
 
 
@@ -38,7 +44,7 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
 
   With ``keep``, a condition on these axes, reductions take the identity where it is false.
   """
-  ids = [a.id for a in axes if a.size > 1]
+  ids = [a.id for a in axes if a.size != 1]
 
   def those(before: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
@@ -51,7 +57,13 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
   def stored(old: UOp, new: UOp) -> UOp | None:
     return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
   rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg))}
-  return kernel.with_(axes=in_place_of(kernel, axis, *axes), body=rewrite(kernel.body, rules, {axis.rng: by}))
+  body = rewrite(kernel.body, rules, {axis.rng: by})
+  return kernel.with_(axes=seen_by(in_place_of(kernel, axis, *axes), {axis.rng: by}), body=body)
+
+
+def seen_by(axes: tuple[Axis, ...], table: Mapping[UOp, UOp]) -> tuple[Axis, ...]:
+  """Axes whose sizes vary with others, after these are replaced."""
+  return tuple([replace(a, size=ix.number(substitute((a.size,), table)[0])) if isinstance(a.size, UOp) else a for a in axes])
 
 
 def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
@@ -78,9 +90,11 @@ class SplitOpt(Sized, abstract=True):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
     self.fits(kernel, axis)
-    if axis.size % n: raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
+    if not isinstance(n, int) and self.kind not in (None, AxisKind.LOOP): raise OptError(f"{self}: the size of {axis} is no number")
+    if isinstance(n, int) and not ix.divides(n, axis.size) and (self.kind not in (None, AxisKind.LOOP) or isinstance(axis.size, int)):
+      raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
     if n == axis.size: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
-    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)
+    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)  # type: ignore[arg-type]
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
     """Raises OptError where the axis cannot get this kind."""
@@ -133,13 +147,59 @@ class ShiftInwards(SplitOpt):
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
+    assert self.kind is not None
     self.fits(kernel, axis)
-    if axis.size < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
+    if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
+    if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
+    if isinstance(axis.size, UOp) and not ix.of_sizes(axis.size): raise OptError(f"{self}: the size of {axis} varies")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
-    rounds = -(-axis.size // n)
-    outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, AxisKind.LANE, again=rounds * n - axis.size)
-    at = ix.add(ix.least(ix.mul(outer.rng, n), axis.size - n), inner.rng)
+    rounds = ix.rounds(axis.size, n)
+    again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
+    outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind, again=again)
+    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(axis.size, n))), inner.rng)
+    kernel = kernel.needing(ix.ge(ix.node(axis.size), n))
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
+
+
+class UpcastInwards(ShiftInwards):
+  """``a0:10 GRID`` by 4 → ``a0:3 GRID, a1:4 UPCAST``: register copies of an output axis that they do not divide, the last ones
+  from earlier on, as ``ShiftInwards`` has lanes."""
+  kind = AxisKind.UPCAST
+  reduced, rule = False, "a reduced axis is unrolled, not upcast"
+
+
+@dataclass(frozen=True)
+class Peel(OnAxis):
+  """``a0:N LOOP`` by 8 → ``a0:N//8*8 LOOP`` and, after it, ``a1:N%8 LOOP``: what is left over has a loop of its own, so that the
+  first can be split by 8.
+
+  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs.
+  """
+  n: int
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    if axis.kind is not AxisKind.LOOP: raise OptError(f"{self}: {axis} is no loop")
+    self.plain(kernel, axis)
+    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    whole = ix.times(ix.over(axis.size, self.n), self.n)
+    if whole == axis.size: return kernel
+    main, tail = replace(axis, size=whole), Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP)
+    behind = ix.add(tail.rng, ix.node(whole))
+
+    def tail_of(u: UOp) -> UOp:
+      """What varies with the axis, for the values that are left over."""
+      fixed = [n for n in toposort((u,), lambda n: main.rng not in n.ranges) if main.rng not in n.ranges]
+      return substitute((u,), {**{n: n for n in fixed}, main.rng: behind})[0]
+    def reduced(old: UOp, new: UOp) -> UOp | None:
+      fn, over = old.arg
+      if axis.id not in over: return None
+      rest = tuple([tail.id if i == axis.id else i for i in over])
+      return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (tail_of(new.src[0]),), (fn, rest)))
+    body: list[UOp] = []
+    for s in rewrite(kernel.body, {Ops.REDUCE: reduced}, {axis.rng: main.rng}):
+      body.append(s)
+      if main.rng in s.ranges: body.append(tail_of(s))
+    return kernel.with_(axes=seen_by(in_place_of(kernel, axis, main, tail), {axis.rng: main.rng}), body=tuple(body))
 
 
 class Local(SplitOpt):
@@ -169,6 +229,21 @@ class Block(SplitOpt):
 
 
 @dataclass(frozen=True)
+class Cover(OnAxis):
+  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two."""
+  n: int
+
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
+    self.plain(kernel, axis)
+    if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
+    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    size = axis.size
+    whole = replace(axis, size=self.n, kind=AxisKind.TILE)
+    kernel = kernel.needing(ix.both(ix.lt(size, self.n + 1), ix.ge(size, self.n // 2 + 1) if self.n > LEAST_COVER else ix.TRUE))
+    return gated(kernel, axis, whole, ix.lt(whole.rng, size))
+
+
+@dataclass(frozen=True)
 class Fuse(OnAxis):
   """``a0:3 GRID, a1:4 GRID`` with a1 → ``a0:12 GRID``: every index sees a0 // 4 and a0 % 4."""
   other: int
@@ -184,7 +259,7 @@ class Fuse(OnAxis):
     if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
-    whole = Axis(axis.id, axis.size * other.size, axis.kind)
+    whole = Axis(axis.id, ix.times(axis.size, other.size), axis.kind)
     kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
     return expressed(kernel, other, ix.mod(whole.rng, other.size), ())
 
@@ -196,18 +271,23 @@ class Pad(OnAxis):
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    wide = replace(axis, size=-(-axis.size // self.n) * self.n)
+    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n))
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
-    inside = ix.lt(wide.rng, axis.size)
-    def gated(old: UOp, new: UOp) -> UOp | None:
-      at = 2 if old.op is Ops.LOAD else 3
-      return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
-    def reduced(old: UOp, new: UOp) -> UOp | None:
-      return new.replace((where(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
-    rules = {Ops.LOAD: gated, Ops.STORE: gated, Ops.ATOMIC: gated, Ops.REDUCE: reduced}
-    body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
-    return kernel.with_(axes=in_place_of(kernel, axis, wide), body=body)
+    return gated(kernel, axis, wide, ix.lt(wide.rng, axis.size))
+
+
+def gated(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Kernel:
+  """A kernel with a longer axis; what is not ``inside`` the old one is not seen: reductions take the identity, LOADs and STOREs
+  have a gate."""
+  def access(old: UOp, new: UOp) -> UOp | None:
+    at = 2 if old.op is Ops.LOAD else 3
+    return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
+  def reduced(old: UOp, new: UOp) -> UOp | None:
+    return new.replace((where(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
+  rules = {Ops.LOAD: access, Ops.STORE: access, Ops.ATOMIC: access, Ops.REDUCE: reduced}
+  body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
+  return kernel.with_(axes=seen_by(in_place_of(kernel, axis, wide), {axis.rng: wide.rng}), body=body)
 
 
 @dataclass(frozen=True)

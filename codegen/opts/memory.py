@@ -1,8 +1,9 @@
 """Opts on how a param's elements are read and written."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from .. import index as ix
 from ..costs import gate_of
 from ..dtype import dtypes
 from ..errors import OptError
@@ -13,6 +14,7 @@ from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
 
+UNBOUNDED = 1 << 20   # elements along an axis that no local memory has
 # of a local copy, outermost first
 LAYOUT = {AxisKind.LOCAL: 0, AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
 
@@ -51,7 +53,18 @@ class CacheRead(Opt):
       return UOp(Ops.CACHE_READ, new.dtype, (new,), tuple([a.id for a in axes]))
     body = rewrite(kernel.body, {Ops.LOAD: copy})
     if body == kernel.body: raise OptError(f"{self}: no read of {what} goes along a{self.axis}")
-    return kernel.with_(body=body)
+    kernel = kernel.with_(body=body)
+    along_loops = {i for u in kernel.nodes if u.op is Ops.CACHE_READ for i in u.arg}
+    for a in kernel.axes:   # local memory has a size: what is copied along a run-time size has room up to a power of two
+      if a.id not in along_loops or isinstance(a.size, int) or a.most: continue
+      most = ix.vmax(a.size)
+      if not ix.of_sizes(a.size):
+        if most >= UNBOUNDED: raise OptError(f"{self}: the size of {a} varies")
+      elif most > 2 * a.count:
+        most = 1 << (max(a.count, 1) - 1).bit_length()
+        kernel = kernel.needing(ix.lt(a.size, most + 1))
+      kernel = kernel.with_(axes=tuple([replace(x, most=most) if x is a else x for x in kernel.axes]))
+    return kernel
 
 
 @dataclass(frozen=True)

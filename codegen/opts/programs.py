@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Iterator
 
+from .. import index as ix
 from ..errors import OptError
 from ..kernel import Axis, AxisKind, Kernel
 from ..target import Target
@@ -38,8 +39,9 @@ class Swizzle(Sized):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
     if axis.kind is not AxisKind.GRID: raise OptError(f"{self}: {axis} is not an axis of programs")
-    if n < 2 or axis.size % n: raise OptError(f"{self}: {n} does not divide the axis {axis}")
-    if n < axis.size:
+    if not isinstance(n, int) or n < 2 or not ix.divides(n, axis.size):
+      raise OptError(f"{self}: {n} does not divide the axis {axis}")
+    if n != axis.size:
       kernel = split(kernel, axis, n, AxisKind.GRID)
       axis = max(kernel.axes, key=lambda a: a.id)
     return kernel.with_(axes=(*in_place_of(kernel, axis), axis))
@@ -54,9 +56,9 @@ class Persistent(Opt):
 
   def change(self, kernel: Kernel) -> Kernel:
     grid = kernel.of_kind(AxisKind.GRID)
-    total = prod(a.size for a in grid)
+    total = prod(a.count for a in grid)
     if not kernel.plain: raise OptError(f"{self}: the kernel's statements are in an order, each program goes through them once")
-    if self.programs >= total:
+    if self.programs >= total and all(isinstance(a.size, int) for a in grid):
       raise OptError(f"{self}: the kernel has {total} programs; at least one and fewer than that can be persistent")
     if kernel.of_kind(AxisKind.LOCAL): raise OptError(f"{self}: programs with work-items cannot be persistent")
     for a in grid[1:]: kernel = Fuse(grid[0].id, a.id).change(kernel)
@@ -70,7 +72,7 @@ class Persistent(Opt):
     others = tuple([o for o in opts if not isinstance(o, (Persistent, TensorDescriptor))])
     if others != opts: return (yield others)
     boxes = TensorDescriptor.all(kernel) if target.descriptors else ()
-    programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
+    programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
     for n in (even(programs, target.cores), target.cores, 2 * target.cores): yield (*opts, Persistent(n), *boxes)
     if boxes: yield (*opts, *boxes)
 

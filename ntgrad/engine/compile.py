@@ -1,6 +1,7 @@
 """From index-form kernels to programs: optimise, linearise, render, compile; each structure once."""
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Sequence
 from weakref import WeakValueDictionary
 
@@ -9,13 +10,16 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.index import Dim, product
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import prod
+from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.uop import UOp
 
 from . import report
+from .variants import SizedProgram
 
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
@@ -23,7 +27,7 @@ _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary() 
 
 def kernel_name(kernel: Kernel) -> str:
   """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
-  sizes = "_".join(str(a.size) for a in kernel.axes) or "1"
+  sizes = "_".join(text_of(a.size) if text_of(a.size).isalnum() else "n" for a in kernel.axes) or "1"
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
@@ -52,7 +56,7 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Se
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), extent(chosen.kernel, AxisKind.LOCAL)
   return ProgramSpec(
-    name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel)
+    name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel), kernel.sizes
   )
 
 
@@ -61,11 +65,11 @@ def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
   return tuple({f"num_{o.name}": o.n for o in kernel.applied if isinstance(o, Told)}.items())
 
 
-def extent(kernel: Kernel, kind: AxisKind) -> tuple[int, int, int]:
+def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
-  sizes = [a.size for a in kernel.of_kind(kind)[::-1]]
+  sizes: list[Dim] = [a.size for a in kernel.of_kind(kind)[::-1]]
   if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = stay
-  return ((*sizes, 1)[0], (*sizes, 1, 1)[1], prod(sizes[2:]))
+  return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 
 def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
@@ -75,17 +79,23 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
     key = (device.name, config.key(), kernel.params, kernel.axes, kernel.body)
     program = _programs.get(key)
     if program is None:
-      spec, parts = program_spec(kernel, device)
-      report.compiled(spec, parts, device)
-      program, = from_specs([spec], device)   # one by one: the device may compile while the next is rendered
-      _programs[key] = program
+      # one by one: the device may compile while the next is rendered
+      program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
+        compiled(kernel, device)[0]
     out.append(program)
   return out
 
 
+def compiled(kernel: Kernel, device: Device) -> tuple[Program, tuple[UOp, ...]]:
+  """A new program, and what it needs of run-time sizes."""
+  spec, parts = program_spec(kernel, device)
+  report.compiled(spec, parts, device)
+  return from_specs([spec], device)[0], parts.needs
+
+
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
-  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options) for s in specs]
+  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options, s.sizes) for s in specs]
   found = {k: _by_spec.get(k) for k in keys}
   new = {k: s for k, s in zip(keys, specs) if found[k] is None}
   if new:

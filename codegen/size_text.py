@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
 
-from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, memoized
+from . import index as ix
+from .uop import BinaryOps, Ops, UOp, memoized
 
 T = TypeVar("T", bound=Hashable)
 
@@ -85,21 +85,29 @@ _PRINTED = (BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryO
 
 def _written_parts(u: UOp) -> list[UOp]:
   """What must be written before an expression can be."""
+  if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
   return [x for t in _terms(u)[0] for x in (t.atoms if t.up is None else (t.up, t.atoms[0].src[1]))]
 
 
-def text_of(u: UOp) -> str:
+def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
+  if isinstance(u, int): return str(u)
   texts: dict[UOp, Text] = {}
   for n in sources_first(u, _written_parts): texts[n] = _written(n, texts)
   return texts[u][0]
 
 
+def shape_text(shape: Sequence[UOp | int]) -> str:
+  """A shape as a tuple of expressions: ``(M, 32)``."""
+  return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+
+
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
   """An expression of which the parts are written."""
   if u.op is Ops.CONST: return str(u.arg), 5 if u.arg >= 0 else 1
-  if u.op is Ops.SIZE: return u.arg.name, 5
+  if u.op is Ops.SIZE: return (u.arg.name, 5) if u.arg.unit == 1 else (f"{u.arg.name} // {u.arg.unit}", 2)
+  if u.op is Ops.RANGE: return f"a{u.arg[0]}", 5
   if u.arg in _PRINTED:
     up = _rounds_up(u, 0, 1)
     (a, sa), (b, sb) = texts[u.src[0] if up is None else up], texts[u.src[1]]

@@ -1,0 +1,99 @@
+"""Programs of kernels with run-time sizes: a few variants of one kernel, made when sizes come that need them.
+
+A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 elements or not (where that is worth it),
+and for what its Opts need of the sizes (a row that is one block of 1024). Which one is launched is found by the sizes.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Callable, NamedTuple, Sequence
+
+from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.opts.axes import seen_by
+from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.sizes import evaluator, sizes_of
+from ntgrad.codegen.uop import Ops, UOp
+
+UNIT = 16           # elements that strides are multiples of, for vectors and tensor descriptors
+WIDE = 1 << 31      # elements of a buffer from which on an index does not fit 32 bits
+Sizes = tuple[int, ...]
+
+
+class Variant(NamedTuple):
+  """A compiled kernel. ``fits`` tells whether it may be launched with sizes, ``given`` what it gets for them."""
+  program: Program
+  fits: Callable[[Sequence[int]], tuple[int, ...]]
+  given: Callable[[Sequence[int]], tuple[int, ...]]
+  units: tuple[int, ...]
+  wide: bool
+
+
+def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
+  """The kernel with other expressions for its sizes."""
+  table = dict(zip([UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes], new))
+  def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
+  params = tuple([replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params])
+  return kernel.with_(
+    params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table), needs=substitute(kernel.needs, table)
+  )
+
+
+class SizedProgram(Program):
+  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has met need.
+
+  ``make`` compiles a kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its
+  Opts need.
+  """
+
+  def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
+    self.kernel, self.make, self.sizes = kernel, make, kernel.sizes
+    nodes = [n for p in kernel.params for n in p.shape[1:]] if device.renderer.target.blocks else []
+    strides = sizes_of(nodes)
+    self.strided = tuple([i for i, s in enumerate(self.sizes) if s in strides])   # those that make strides
+    self.elements = evaluator(tuple([ix.product(p.shape) for p in kernel.params]), self.sizes)
+    self.variants: list[Variant] = []
+    self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
+
+  @property
+  def spec(self) -> ProgramSpec:
+    """Of the variant that was made last."""
+    spec: ProgramSpec = self.variants[-1].program.spec  # type: ignore[attr-defined]
+    return spec
+
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
+    """Launch the variant for these sizes, one for each of the kernel's ``sizes``."""
+    program, given = self.found[sizes] or self.variant(sizes)
+    return program(buffers, wait, given)
+
+  def variant(self, sizes: Sizes) -> tuple[Program, Sizes]:
+    """The program for sizes, and what it is launched with; compiled where no variant fits."""
+    found = self.found[sizes]
+    if found is not None: return found
+    wide = max(self.elements(sizes), default=0) >= WIDE
+    divided = bool(self.strided) and all(sizes[i] % UNIT == 0 for i in self.strided)
+    units = tuple([UNIT if divided and i in self.strided else 1 for i in range(len(sizes))])
+    v = next((v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))), None)
+    if v is None: v = self.new(sizes, units, wide)
+    found = self.found[sizes] = v.program, v.given(sizes)
+    return found
+
+  def new(self, sizes: Sizes, units: Sizes, wide: bool) -> Variant:
+    """Compile a variant, its Opts chosen for these sizes."""
+    nodes = []
+    for s, n, unit in zip(self.sizes, sizes, units):
+      lower, upper = (None if b is None else b // unit for b in (s.lower, s.upper))
+      if unit > 1: lower = max(lower or 0, 1)
+      nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)), unit))
+    program, needs = self.make(with_sizes(self.kernel, nodes))
+    own = tuple([next(f for t, _ in ix.linear(n)[0] for f in ix.factors(t)).arg for n in nodes])
+    given = evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, units)]), self.sizes)
+    v = Variant(program, evaluator(needs, own), given, units, wide)
+    self.variants.append(v)
+    return v
+
+  def ready(self) -> None:
+    """Variants are compiled when they are launched; wait for those that there are."""
+    for v in self.variants: v.program.ready()
