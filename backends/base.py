@@ -5,13 +5,16 @@ DeviceError, or gives None or False where the engine has another way.
 """
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, Sequence, TypeAlias
+from typing import Any, Callable, Iterable, Sequence, TypeAlias
 
 import numpy as np
 
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.sizes import evaluator, size_text
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 
@@ -22,7 +25,8 @@ Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes,
 class KernelSource:
   """A kernel as a renderer wrote it, with all that its compiler must know of it: only people and compilers read the text."""
   text: str                                     # the whole source
-  # name and type of each parameter in slot order, as the target's compiler takes them
+  # name and type of each parameter, as the target's compiler takes them: the buffers in slot order, then the sizes, then where
+  # parts begin
   signature: tuple[tuple[str, str], ...] = ()
   # for the compiler, from what the kernel does; those of a ProgramSpec come before them
   options: tuple[tuple[str, int], ...] = ()
@@ -32,6 +36,8 @@ class KernelSource:
   parts: tuple[tuple[int, int], ...] = ()
   kernel: tuple[str, str] = ("", "")            # the text without them: what stands before the kernel's name, and what after it
   weight: float = 1.0                           # about how many small kernels it is worth to a compiler
+  # dtypes of the sizes that a launch gives, in the order of ``ProgramSpec.sizes``
+  sizes: tuple[DType, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,29 @@ class ProgramSpec:
   bytes: int = 0                         # least traffic: each param once
   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
   options: tuple[tuple[str, int], ...] = ()
-  sizes: tuple[Size, ...] = ()           # what a launch gives numbers for, in the order of its arguments (DEFINE_VARs)
+  sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
+
+
+def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
+  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; another name where that is ``taken``."""
+  out: dict[Size, str] = {}
+  for size in sizes:
+    name = re.sub(r"[\W_]+", "_", size.name, flags=re.ASCII).strip("_") + (f"_{size.unit}" if size.unit != 1 else "")
+    if taken(name) or not name[:1].isalpha(): name = f"size_{name}"
+    while taken(name) or name in out.values(): name += "_"
+    out[size] = name
+  return out
+
+
+def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, ...]]:
+  """The three dimensions of a launch's grid as a function of its sizes, which raises DeviceError for more or fewer of them than
+  the kernel has. Where one is not greater than 0, there are no programs."""
+  evaluate, count = evaluator((*spec.grid, 1, 1, 1)[:3], spec.sizes), len(spec.sizes)
+
+  def grid(sizes: Sequence[int]) -> tuple[int, ...]:
+    if len(sizes) == count: return evaluate(sizes)
+    raise DeviceError(f"kernel {spec.name} takes {count} sizes ({', '.join(map(size_text, spec.sizes))}), got {len(sizes)}")
+  return grid
 
 
 class Renderer:

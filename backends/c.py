@@ -1,8 +1,9 @@
 """Plain C: C11 and its standard library, text only. A kernel is a function that runs its programs one after another:
 
-  void name(<elements>* data0, const <elements>* data1, …, const int* grid)
+  void name(<elements>* data0, const <elements>* data1, …, const int32_t N, …, const int* grid)
 
-takes a buffer for each parameter, in slot order, and the number of programs in each of the three dimensions of the grid. Values
+takes a buffer for each parameter, in slot order, a number for each size that the launch gives (``ProgramSpec.sizes``), and the
+number of programs in each of the three dimensions of the grid. Values
 are single numbers; float16, bfloat16 and the fp8 dtypes are stored as integers of their size, bool as a byte. Compile it
 without options that change what floats mean (``-ffast-math``); ``-std=c11`` keeps gcc from fusing products and sums.
 """
@@ -15,6 +16,7 @@ from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.cstyle.language import KEYWORDS
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp
 
@@ -75,7 +77,7 @@ class CRenderer(CStyleRenderer):
       f"for ({self.value_type(types[d])} gidx{d} = 0; gidx{d} < grid[{d}]; gidx{d}++) {{" for d in sorted(types, reverse=True)
     ]
 
-  def position(self, kind: str, dim: int, size: int) -> str:
+  def position(self, kind: str, dim: int, size: Dim) -> str:
     """See :meth:`Language.position`. Raises CompileError for groups of several work-items."""
     if kind == "g": return f"gidx{dim}"
     if size == 1: return "0"

@@ -10,6 +10,7 @@ from ntgrad.backends.cstyle.helpers import FUNCTIONS, Library, Source, Type
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.target import Target
 
 # what Metal calls a function of floats; a conversion is a type's name
@@ -51,12 +52,16 @@ class MetalRenderer(CStyleRenderer):
     """See :meth:`Language.param`."""
     return f"{'' if written else 'const '}device {t}* {name}"
 
+  def size_param(self, t: Type, name: str) -> str:
+    """See :meth:`Language.size_param`."""
+    return f"constant {t}& {name}"
+
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """See :meth:`Language.head`."""
     places = ("uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]")
     return f"kernel void {name}({', '.join([*params, *places])}) {{"
 
-  def position(self, kind: str, dim: int, size: int) -> str:
+  def position(self, kind: str, dim: int, size: Dim) -> str:
     """See :meth:`Language.position`."""
     return f"{kind}id.{'xyz'[dim]}"
 

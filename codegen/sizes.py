@@ -1,38 +1,81 @@
-"""Numbers for sizes: index expressions over SIZEs as a function that the host calls before a launch."""
+"""Sizes that a launch gives: the arguments of a program, and index expressions over SIZEs as text and as functions of the host."""
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import Callable, Iterable, Sequence
 
 from . import index as ix
+from .dtype import DType, dtypes
 from .errors import ArgumentError
 from .uop import BinaryOps, Ops, UOp, toposort
 
 Dim = ix.Dim
-_INFIX = {
-  BinaryOps.ADD: "+", BinaryOps.SUB: "-", BinaryOps.MUL: "*", BinaryOps.IDIV: "//", BinaryOps.MOD: "%", BinaryOps.POW: "**",
-  BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!=", BinaryOps.AND: "and",
-  BinaryOps.OR: "or"}
+_INFIX = {   # sign, and how tightly it binds
+  BinaryOps.OR: (" or ", 1), BinaryOps.AND: (" and ", 2), BinaryOps.CMPLT: (" < ", 3), BinaryOps.CMPLE: (" <= ", 3),
+  BinaryOps.CMPEQ: (" == ", 3), BinaryOps.CMPNE: (" != ", 3), BinaryOps.ADD: (" + ", 5), BinaryOps.SUB: (" - ", 5),
+  BinaryOps.MUL: ("*", 6), BinaryOps.IDIV: ("//", 6), BinaryOps.MOD: ("%", 6), BinaryOps.POW: ("**", 8)}
+_CHAINS = (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD)   # a - b - c is (a - b) - c
 _CALL = {BinaryOps.MAX: "max", BinaryOps.MIN: "min"}
+_ATOM, _SIGNED = 9, 7
 
 
 def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   """The sizes that expressions are made of, each once, in order of their names."""
   nodes = toposort([e for e in exprs if isinstance(e, UOp)])
-  return tuple(sorted({u.arg for u in nodes if u.op is Ops.SIZE}, key=lambda s: (s.name, s.unit)))
+  return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
+
+
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]: return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+
+
+def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
+  """What a launch of a linear program gives numbers for, in the order of its arguments, and their dtypes: the sizes that the
+  program reads, and those that the number of its programs is made of (int64 where the program does not read them)."""
+  read = {u.arg: u.dtype for u in uops if u.op is Ops.DEFINE_VAR}
+  programs = sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)
+  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *programs))}
+
+
+def size_text(size: ix.Size) -> str:
+  """``N``, or ``N/16`` for one that counts units of 16."""
+  return size.name if size.unit == 1 else f"{size.name}/{size.unit}"
+
+
+def about(size: ix.Size) -> str:
+  """A size and its bounds, where there are any: ``N/16 (1..64)``, ``N (1..)``."""
+  low, high = ("" if n is None else str(n) for n in (size.lower, size.upper))
+  return size_text(size) + (f" ({low}..{high})" if low or high else "")
+
+
+def text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
+  """An expression as Python writes it, its sizes called as ``name`` says: ``(N + 63)//64``. Raises ArgumentError for one of
+  anything else than sizes and numbers."""
+  return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
+
+
+def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, tuple[str, int]]:
+  out: dict[UOp, tuple[str, int]] = {}
+  def inside(u: UOp, least: int) -> str: return out[u][0] if out[u][1] >= least else f"({out[u][0]})"
+  for u in toposort((root,)):
+    if u.op is Ops.CONST: out[u] = (repr(u.arg), _ATOM if u.arg >= 0 else _SIGNED)
+    elif u.op is Ops.SIZE:
+      called = name(u.arg)
+      out[u] = (called, _INFIX[BinaryOps.MUL][1] if "/" in called else _ATOM)
+    elif u.op is Ops.ALU and u.arg in _CALL: out[u] = (f"{_CALL[u.arg]}({', '.join(inside(s, 0) for s in u.src)})", _ATOM)
+    elif u.op is Ops.ALU and u.arg in _INFIX:
+      sign, binds = _INFIX[u.arg]
+      out[u] = (f"{inside(u.src[0], binds if u.arg in _CHAINS else binds + 1)}{sign}{inside(u.src[1], binds + 1)}", binds)
+    else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
+  return out
 
 
 @lru_cache(maxsize=4096)
 def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[Sequence[int]], tuple[int, ...]]:
   """A function from numbers for ``sizes``, in order, to those of the expressions (conditions give a bool):
   (cdiv(N, 64), 4), (N,) -> lambda v: ((v[0] + 63)//64, 4). Raises ArgumentError for an expression of anything else."""
-  text: dict[UOp, str] = {}
-  for u in toposort([e for e in exprs if isinstance(e, UOp)]):
-    if u.op is Ops.CONST: text[u] = repr(u.arg)
-    elif u.op is Ops.SIZE and u.arg in sizes: text[u] = f"v[{sizes.index(u.arg)}]"
-    elif u.op is Ops.ALU and u.arg in _CALL: text[u] = f"{_CALL[u.arg]}({text[u.src[0]]}, {text[u.src[1]]})"
-    elif u.op is Ops.ALU and u.arg in _INFIX: text[u] = f"({text[u.src[0]]} {_INFIX[u.arg]} {text[u.src[1]]})"
-    else: raise ArgumentError(f"{u} is no expression of {', '.join(s.name for s in sizes) or 'numbers'}")
-  parts = "".join([f"{text[e] if isinstance(e, UOp) else e}, " for e in exprs])
+  def value(size: ix.Size) -> str:
+    if size in sizes: return f"v[{sizes.index(size)}]"
+    raise ArgumentError(f"{about(size)} is none of the sizes {', '.join(map(about, sizes)) or '(there are none)'}")
+  parts = "".join([f"{text(e, value)}, " for e in exprs])
   found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
   return found

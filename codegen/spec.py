@@ -5,8 +5,9 @@ from typing import Any, Callable, Iterable, Sequence
 
 from .blocks import DOT
 from .dtype import dtypes
-from .index import vmax
+from .index import Size, of_sizes, vmax
 from .kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
+from .sizes import size_text
 from .spec_rules import (
   ANY,
   BUFFERS,
@@ -73,6 +74,11 @@ def _loop(u: UOp) -> str | None:
   return "LOOP goes up: its step is positive" if step is not None and vmax(step) < 1 else None
 
 
+def _size_dtype(u: UOp) -> str | None:
+  if u.dtype in (dtypes.int32, dtypes.int64, dtypes.index): return None
+  return f"a size is an int32 or int64, got {u.dtype}"
+
+
 def _condition(u: UOp) -> str | None:
   what = u.src[0].dtype if u.src else "nothing"
   return None if what is dtypes.bool else f"the condition of {u.op.name} is a bool, got {what}"
@@ -110,6 +116,9 @@ def _product(u: UOp) -> str | None:
   return argument(lambda a: fields(a, str, tuple) and len(a[1]) == 1, f"({DOT!r}, (axis id,))")(u)
 
 
+def _programs(size: Any) -> bool: return size >= 1 if type(size) is int else isinstance(size, UOp) and of_sizes(size)
+
+
 LINEAR: dict[Ops, Rule] = {
   **VALUES,
   **REDUCTIONS,
@@ -118,11 +127,13 @@ LINEAR: dict[Ops, Rule] = {
   Ops.DEFINE_GLOBAL: all_of(global_rule, no_sources),
   Ops.DEFINE_LOCAL: local_rule,
   Ops.DEFINE_ACC: _acc,
+  Ops.DEFINE_VAR: all_of(argument(lambda a: isinstance(a, Size), "a Size"), no_sources, _size_dtype),
   Ops.SPECIAL: all_of(
     argument(
-      lambda a: fields(a, str, int, int) and a[0] in ("g", "l") and a[1] in (0, 1, 2) and a[2] >= 1,
-      "('g' or 'l', dimension 0..2, size >= 1)",
+      lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
+      "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)",
     ),
+    lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,
     lambda u: int_dtype("SPECIAL", u),
   ),
@@ -234,9 +245,9 @@ class _Scope:
     return None
 
   def defines(self, u: UOp) -> str | None:
-    """What is defined once: a slot, a local name, a dimension of the grid."""
-    what = {Ops.DEFINE_GLOBAL: "slot", Ops.DEFINE_LOCAL: "local name"}.get(u.op, "SPECIAL")
-    key = u.arg[:2] if u.op is Ops.SPECIAL else u.arg[0]
+    """What is defined once: a slot, a local name, a size, a dimension of the grid."""
+    what = {Ops.DEFINE_GLOBAL: "slot", Ops.DEFINE_LOCAL: "local name", Ops.DEFINE_VAR: "size"}.get(u.op, "SPECIAL")
+    key = u.arg[:2] if u.op is Ops.SPECIAL else size_text(u.arg) if u.op is Ops.DEFINE_VAR else u.arg[0]
     if (u.op, key) in self.unique: return f"{what} {key} is defined twice"
     self.unique.add((u.op, key))
     return None
@@ -245,7 +256,7 @@ class _Scope:
 _PLACES: dict[Ops, Callable[[_Scope, UOp], str | None]] = {
   **dict.fromkeys((Ops.LOOP, Ops.IF, Ops.WHILE), _Scope.opens),
   **dict.fromkeys((Ops.ENDLOOP, Ops.ELSE, Ops.ENDIF, Ops.ENDWHILE), _Scope.closes),
-  **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.SPECIAL), _Scope.defines),
+  **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_VAR, Ops.SPECIAL), _Scope.defines),
   Ops.BREAK: _Scope.leaves,
   Ops.PHI: _Scope.assigns,
   Ops.BARRIER: _Scope.synchronizes,

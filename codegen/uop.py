@@ -319,7 +319,13 @@ def _dtype_text(u: UOp) -> str:
   return f"ptr.{u.dtype}" if u.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL) else str(u.dtype)
 
 
-def _arg_text(u: UOp) -> str: return number_text(u.arg, u.dtype) if u.op is Ops.CONST else str(u.arg)
+def _arg_text(u: UOp) -> str:
+  if u.op is Ops.CONST: return number_text(u.arg, u.dtype)
+  if u.op in (Ops.SIZE, Ops.DEFINE_VAR, Ops.SPECIAL):
+    from .sizes import about, text
+    if u.op is not Ops.SPECIAL: return about(u.arg)
+    if isinstance(u.arg[2], UOp): return f"({u.arg[0]!r}, {u.arg[1]}, {text(u.arg[2])})"
+  return str(u.arg)
 
 
 def repeated(combiner: Any, x: UOp, n: int) -> UOp:

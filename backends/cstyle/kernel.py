@@ -6,18 +6,20 @@ them to nearest even; ALU results between are not rounded. A vector of bool is a
 """
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Sequence
 
-from ntgrad.backends.base import KernelSource
+from ntgrad.backends.base import KernelSource, size_names
 from ntgrad.backends.cstyle.analysis import accumulator, analyse, factor
-from ntgrad.backends.cstyle.helpers import SIGNED, Type
+from ntgrad.backends.cstyle.helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from ntgrad.backends.cstyle.language import (
   ADD,
   AND,
   ATOM,
   COND,
   EQUAL,
+  KEYWORDS,
   LAND,
   LESS,
   LOR,
@@ -34,6 +36,7 @@ from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.index import vmin
+from ntgrad.codegen.sizes import arguments
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 
 _INFIX = {
@@ -57,6 +60,12 @@ _INFIX = {
 _LOGIC = {BinaryOps.AND: (" && ", LAND), BinaryOps.OR: (" || ", LOR), BinaryOps.XOR: _INFIX[BinaryOps.CMPNE]}
 # statements that begin or end a block and need nothing of their node
 _BLOCKS = {Ops.WHILE: "while (1) {", Ops.ELSE: "} else {", Ops.ENDLOOP: "}", Ops.ENDIF: "}", Ops.ENDWHILE: "}"}
+# what a size cannot be called besides: variables and types of vectors (a number at their end), helpers (a type at their end),
+# functions, types and macros that languages have
+_TAKEN = re.compile(
+  rf"[a-z]+\d+u?|(.+_)?({'|'.join(SIZES)})\d*|(get|as|convert|atomic)_.*|[A-Z_]*(NAN|INFINITY|MAX|MIN|EPSILON)|gid|lid|grid|barrier|"
+  + "|".join(fn.name.lower() for fn in FUNCTIONS)
+)
 _PREFIXES = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec", Ops.LOAD: "val"}   # of variables; of others "alu"
 
 
@@ -87,6 +96,11 @@ class CKernel:
     self.typedefs = {line: line for line in language.header}
     self.names = Counter[str]()
     self.phis: list[UOp] = []     # assignments that have not been written yet
+    self.sizes = arguments(uops)
+    arrays = [u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL]
+    buffers = [u.arg[1] for u in uops if u.op is Ops.DEFINE_GLOBAL]
+    taken = {name, *arrays, *buffers, *KEYWORDS, *(language.reserved or ()), *BUILTIN}
+    self.called = size_names(self.sizes, lambda name: name in taken or _TAKEN.fullmatch(name) is not None)
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
@@ -168,6 +182,7 @@ class CKernel:
     """The text of a value: an expression, or the name of a variable that is declared here."""
     op = u.op
     if op is Ops.CONST: return self.constant(u.dtype, u.arg)
+    if op is Ops.DEFINE_VAR: return (self.called[u.arg], ATOM)
     if op is Ops.DEFINE_GLOBAL:
       slot, name = u.arg[:2]
       if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
@@ -447,6 +462,8 @@ class CKernel:
       for i in range(len(args), slot):
         args[f"unused{i}"] = self.language.param(self.stored_type(dtypes.uint8), f"unused{i}", False, False)
       args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded & stored)
+    for size, dtype in self.sizes.items():
+      args[self.called[size]] = self.language.size_param(self.value_type(dtype), self.called[size])
     begun = tuple((u.arg[0], u.arg[3]) for u in params if u.arg[3:])
     if self.language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
     local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
@@ -457,4 +474,6 @@ class CKernel:
     declared = (*self.typedefs.values(), *self.helpers.values())
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
-    return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000))
+    return KernelSource(
+      text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000), tuple(self.sizes.values())
+    )

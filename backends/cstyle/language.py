@@ -10,6 +10,7 @@ from ntgrad.backends.base import Renderer
 from ntgrad.backends.cstyle.helpers import Library, Source, Type
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UOp
 
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -109,6 +110,10 @@ class Language(Renderer):
     """The declaration of a buffer; ``alone``: no other pointer reaches what is written through this one."""
     return f"{self.spaces['global']}{'' if written else 'const '}{t}* {'restrict ' if alone else ''}{name}"
 
+  def size_param(self, t: Type, name: str) -> str:
+    """The declaration of a size that a launch gives."""
+    return f"const {t} {name}"
+
   def head(self, name: str, params: list[str], size: list[int]) -> str:
     """What stands before the body, with its brace; ``size`` is that of a group."""
     line = f"void {name}({', '.join(params)}) {{"
@@ -119,7 +124,7 @@ class Language(Renderer):
     kernel."""
     return []
 
-  def position(self, kind: str, dim: int, size: int) -> str:
+  def position(self, kind: str, dim: int, size: Dim) -> str:
     """Which of ``size`` the program is in the grid ("g"), or the work-item in its group ("l"): an expression, or ``gidx0``,
     ``lidx0``, .. where a parameter or loop of this name says it."""
     raise NotImplementedError

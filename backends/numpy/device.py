@@ -8,9 +8,11 @@ from typing import Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Renderer
+from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
 from ntgrad.backends.memory import from_system
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
+from ntgrad.codegen.sizes import about, arguments, evaluator, text
 from ntgrad.codegen.spec import verify_linear
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, UOpList
@@ -27,32 +29,45 @@ class NumpyRenderer(Renderer):
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The listing of the UOps under the kernel's name, without the notes."""
-    return KernelSource(f"# {name}\n{UOpList(uops)}\n")
+    return KernelSource(f"# {name}\n{UOpList(uops)}\n", sizes=tuple(arguments(uops).values()))
 
 
 class NumpyProgram(Program):
   """A linear program ready to evaluate. Raises VerifyError for a program that is not legal."""
 
   def __init__(self, spec: ProgramSpec):
-    self.spec = spec
+    self.spec, self.grid = spec, grid_of(spec)
     verify_linear(spec.uops, spec.name)
+    if spec.sizes != (want := tuple(arguments(spec.uops))):
+      raise VerifyError(f"kernel {spec.name!r} has the sizes {', '.join(map(about, want))}, its launch {spec.sizes}")
     self.evaluator = Evaluator(spec.name, spec.uops)
-    sizes = {"g": spec.grid, "l": spec.local}
-    for u in spec.uops:
-      if u.op is Ops.SPECIAL:
-        kind, dim, size = u.arg
-        launched = sizes[kind][dim] if dim < len(sizes[kind]) else 1
-        if launched != size:
-          raise VerifyError(
-            f"kernel {spec.name!r}: SPECIAL {u.arg} says {size} programs in dimension {dim}, the launch has {launched}"
-          )
+    if not spec.sizes: self._check(())
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False) -> float | None:
-    """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races."""
-    if len(buffers) != self.spec.nparams:
-      raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
+  def _check(self, sizes: tuple[int, ...]) -> None:
+    """What the program takes for granted of a launch. Raises VerifyError where it is not so."""
+    spec = self.spec
+    for size, n in zip(spec.sizes, sizes):
+      low, high = ix.bounds(UOp(Ops.SIZE, ix.INT, (), size))
+      if not low <= n <= high or size.power_of_two and n & n - 1:
+        raise VerifyError(f"kernel {spec.name!r}: size {about(size)} is {n}")
+    specials = [u.arg for u in spec.uops if u.op is Ops.SPECIAL]
+    extents = {"g": self.grid(sizes), "l": (*spec.local, 1, 1, 1)}
+    for (kind, dim, said), n in zip(specials, evaluator(tuple([s[2] for s in specials]), spec.sizes)(sizes)):
+      if n != extents[kind][dim]:
+        raise VerifyError(
+          f"kernel {spec.name!r}: SPECIAL {(kind, dim, text(said))} says {n} programs in dimension {dim}, the launch has "
+          f"{extents[kind][dim]}"
+        )
+
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+    """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races, and for
+    sizes out of their bounds."""
+    spec = self.spec
+    if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.name!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
-    self.evaluator.run(buffers)
+    if min(self.grid(sizes)) > 0:
+      if sizes: self._check(sizes)
+      self.evaluator.run(buffers, dict(zip(spec.sizes, sizes)))
     return time.perf_counter() - start if wait else None
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
-from typing import Callable, Iterable, Iterator, NoReturn, Sequence
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, Sequence
 
 import numpy as np
 
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
+from ntgrad.codegen.index import Size
+from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.uop import Ops, UOp, UOpList, step_of
 
 from .functions import cast, function
@@ -47,7 +50,6 @@ class Evaluator:
     )
     self.ones = (1,) * (len(self.groups) + len(self.locals) + 1)
     self.items = math.prod(u.arg[2] for u in self.locals)
-    self.launched = self.items * math.prod(u.arg[2] for u in self.groups)
     self.written = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
     self.read = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
     self.weight = max(
@@ -93,20 +95,28 @@ class Evaluator:
     return compute
 
   # ---- running
-  def boxes(self) -> Iterator[list[range]]:
+  def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
     room = max(1, CHUNK // (self.items * self.weight))
     parts: list[list[range]] = []
     for u in reversed(self.groups):
-      n = u.arg[2]
+      n = extents[u]
       step = min(n, room)
       parts.append([range(b, min(b + step, n)) for b in range(0, n, step)])
       room = max(1, room // n) if step == n else 1
     for box in itertools.product(*reversed(parts)): yield list(box)
 
-  def run(self, buffers: Sequence[Array]) -> None:
-    """Launch over flat uint8 arrays, one a param in slot order."""
-    data: dict[UOp, Array] = {}
+  def run(self, buffers: Sequence[Array], sizes: Mapping[Size, int]) -> None:
+    """Launch over flat uint8 arrays, one a param in slot order, with numbers for the sizes: at least one program."""
+    specials = (*self.groups, *self.locals)
+    numbers = evaluator(tuple([u.arg[2] for u in specials]), tuple(sizes))(tuple(sizes.values()))
+    launch = Launch(dict(zip(specials, numbers)), {}, {}, dict(self.constants))
+    for u in self.uops:
+      if u.op is not Ops.DEFINE_VAR: continue
+      n, dtype = sizes[u.arg], u.dtype
+      if not dtypes.min(dtype) <= n <= dtypes.max(dtype): self.fail(u, f"was launched with {n}, which is no {dtype}")
+      launch.constants[u] = np.full(self.ones, n, dtype.np)
+    data = launch.data
     same: dict[tuple[int, int], list[UOp]] = {}
     for u in self.params:
       slot, name = u.arg[:2]
@@ -116,20 +126,29 @@ class Evaluator:
       data[u] = raw[:raw.nbytes // size * size].view(u.dtype.np)
       # one allocation under two params is one memory: what one writes the other sees
       same.setdefault((raw.ctypes.data, size), []).append(u)
-    trackers: dict[UOp, Tracker] = {}
     for users in same.values():
-      if self.launched == self.items or not self.written.intersection(users): continue
-      trackers |= dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users)))
+      if math.prod(numbers) == self.items or not self.written.intersection(users): continue
+      launch.trackers.update(
+        dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users)))
+      )
     with np.errstate(all="ignore"):
-      for box in self.boxes(): Chunk(self, box, data, trackers).run(self.block)
+      for box in self.boxes(launch.extents): Chunk(self, box, launch).run(self.block)
+
+
+class Launch(NamedTuple):
+  """What is true of all programs of a launch."""
+  extents: dict[UOp, int]        # of SPECIALs
+  data: dict[UOp, Array]         # of params
+  trackers: dict[UOp, Tracker]   # of params that are written
+  constants: dict[UOp, Array]    # CONSTs, start values and sizes
 
 
 class Chunk:
   """Some of a launch's groups, whose programs run in lockstep."""
 
-  def __init__(self, ev: Evaluator, box: list[range], data: dict[UOp, Array], trackers: dict[UOp, Tracker]):
+  def __init__(self, ev: Evaluator, box: list[range], launch: Launch):
     ranges = [*box, *(range(u.arg[2]) for u in ev.locals)]
-    self.ev = ev
+    self.ev, self.launch = ev, launch
     self.shape = tuple(len(r) for r in ranges)    # programs along each axis
     self.mask: Array | None = None                # programs that run; None: all
     self.values: dict[UOp, Array] = {}
@@ -140,12 +159,12 @@ class Chunk:
     self.item = self._numbers(ev.locals)          # of each program within its group
     group = self._numbers(ev.groups)
     self.memory = {
-      u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, trackers.get(u)) for u, x in data.items()
+      u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u)) for u, x in launch.data.items()
     }
 
   def _numbers(self, specials: Sequence[UOp]) -> Array:
     number: Array = np.zeros(self.ev.ones, np.int64)
-    for u in specials: number = number * u.arg[2] + self.axes[u]
+    for u in specials: number = number * self.launch.extents[u] + self.axes[u]
     return np.broadcast_to(number, (*self.shape, 1))
 
   def fail(self, sentence: str) -> NoReturn:
@@ -172,7 +191,7 @@ class Chunk:
   def define_global(self, line: Line) -> None:
     """It is there from the start."""
 
-  def const(self, line: Line) -> None: self.values[line.node] = self.ev.constants[line.node]
+  def const(self, line: Line) -> None: self.values[line.node] = self.launch.constants[line.node]
   def special(self, line: Line) -> None: self.values[line.node] = self.axes[line.node].astype(line.node.dtype.np)
 
   def define_local(self, line: Line) -> None:
@@ -264,6 +283,7 @@ RUN: dict[Ops, Callable[[Chunk, Line], None]] = {
   Ops.DEFINE_LOCAL: Chunk.define_local,
   Ops.DEFINE_ACC: Chunk.const,
   Ops.CONST: Chunk.const,
+  Ops.DEFINE_VAR: Chunk.const,
   Ops.SPECIAL: Chunk.special,
   Ops.LOAD: Chunk.load,
   Ops.STORE: Chunk.store,

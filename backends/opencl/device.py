@@ -19,7 +19,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.backends import pool
-from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.base import Program, ProgramSpec, grid_of
 from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, Unit, is_pocl
@@ -118,26 +118,29 @@ class OpenCLProgram(Program):
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
     self.spec, self.unit, self._device = spec, unit, device
     self._kernel: Any = None
-    local, grid = ((*sizes, 1, 1, 1)[:3] for sizes in (spec.local, spec.grid))
-    self._local, self._global = local, tuple(g*s for g, s in zip(grid, local))
+    self._local, self._grid = (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+    self._sizes: tuple[int, ...] | None = None   # of the last launch
+    self._global: tuple[int, ...] = ()           # for them; empty where there is nothing to launch
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
-    self._count = 0
+    self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
 
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
     """
     if self._kernel is None: self.ready()
     queue = self._device.queue
+    if sizes != self._sizes: self._resize(sizes)
+    if not self._global: return 0.0 if wait else None
     if buffers != self._args: self._set(buffers)
     try:
       event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
-      sizes = f"grid {self.spec.grid} and local {self.spec.local}"
-      raise DeviceError(f"kernel {self.spec.name}: launch with {sizes} failed: {e}") from None
+      extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
+      raise DeviceError(f"kernel {self.spec.name}: launch with {extents} failed: {e}") from None
     if not self.unit.launched: self._device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     event.wait()
@@ -149,21 +152,32 @@ class OpenCLProgram(Program):
     compiler = self._device.compiler
     self.unit = unit = compiler.ready(self.unit, self.spec)
     kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
-    self._count = int(kernel.num_args)
+    self._count = int(kernel.num_args) - len(self.spec.sizes) - len(self.spec.source.parts)
     self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams:
       raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
-    given, parts = list(buffers), self.spec.source.parts
-    if parts:
-      starts = [buffers[slot].offset if type(buffers[slot]) is Part else 0 for slot, _ in parts]
-      given = [*[b.raw if type(b) is Part else b for b in buffers[:self._count - len(parts)]], *map(np.uint64, starts)]
+    given, parts = list(buffers[:self._count]), self.spec.source.parts
+    if parts: given = [b.raw if type(b) is Part else b for b in given]
     flat: list[Any] = []
-    for i in range(self._count): flat += (i, given[i])
+    for i, b in enumerate(given): flat += (i, b)
+    for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes)):
+      flat += (i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
     self._args = []
     self._kernel._set_arg_multi(tuple(flat))  # a tenth of what set_args takes
     self._args = list(buffers)
+
+  def _resize(self, sizes: tuple[int, ...]) -> None:
+    """Launch for other sizes from now on. Raises DeviceError."""
+    grid, self._sizes = self._grid(sizes), None
+    flat: list[Any] = []
+    try:
+      for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
+    except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
+    if flat: self._kernel._set_arg_multi(tuple(flat))
+    self._global = tuple([g*n for g, n in zip(grid, self._local)]) if min(grid) > 0 else ()
+    self._sizes = sizes
 
   def clone(self) -> OpenCLProgram:
     """Another kernel object of the same program."""

@@ -9,6 +9,7 @@ from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp
 
@@ -46,7 +47,7 @@ class OpenCLRenderer(CStyleRenderer):
     fused = not self.target.locals or any(u.op is Ops.LOOP for u in uops)
     return [] if fused else ["#pragma OPENCL FP_CONTRACT OFF"]
 
-  def position(self, kind: str, dim: int, size: int) -> str:
+  def position(self, kind: str, dim: int, size: Dim) -> str:
     """See :meth:`Language.position`."""
     return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
 

@@ -5,15 +5,21 @@ from dataclasses import replace
 from functools import cache
 from typing import Sequence
 
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import ProgramSpec, grid_of
 from ntgrad.backends.opencl.device import OpenCLDevice, OpenCLProgram
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.index import Size
 
 _SMALL_GRID = 65535           # PoCL makes other machine code for grids wider than this
 
 
 @cache
 def _device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
+
+
+def _number(size: Size) -> int:
+  """What a size is where it does not matter: small."""
+  return max(1, size.lower or 1)
 
 
 def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
@@ -29,6 +35,7 @@ def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
   memory = device.cl.Buffer(device.context, device.cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
   for spec in unit.specs.values():
     # one group makes the same code as many, unless the grid is wide
-    grid = tuple((_SMALL_GRID + 1)//n + 1 if g*n > _SMALL_GRID else 1 for g, n in zip(spec.grid, (*spec.local, 1, 1, 1)))
-    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams)
+    likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
+    grid = tuple((_SMALL_GRID + 1)//n + 1 if g*n > _SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
+    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
   return device.compiler.pack(unit)

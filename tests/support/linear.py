@@ -1,14 +1,17 @@
 """Linear programs by hand: each method appends a node (and any constant it needs) and gives it back."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.index import Size
+from ntgrad.codegen.sizes import Dim, arguments
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
 
 INT = dtypes.int32
@@ -41,7 +44,8 @@ class Lines:
     return self.add(Ops.DEFINE_LOCAL, dtype, (), (name, size, kind))
 
   def acc(self, dtype: DType, start: Any, *after: UOp) -> UOp: return self.add(Ops.DEFINE_ACC, dtype, after, start)
-  def gid(self, size: int, dim: int = 0) -> UOp: return self.add(Ops.SPECIAL, INT, (), ("g", dim, size))
+  def var(self, size: Size, dtype: DType = INT) -> UOp: return self.add(Ops.DEFINE_VAR, dtype, (), size)
+  def gid(self, size: Dim, dim: int = 0) -> UOp: return self.add(Ops.SPECIAL, INT, (), ("g", dim, size))
   def lid(self, size: int, dim: int = 0) -> UOp: return self.add(Ops.SPECIAL, INT, (), ("l", dim, size))
   def const(self, dtype: DType, value: Any) -> UOp: return self._node(value, dtype)
   def loop(self, start: Any, end: Any) -> UOp: return self.add(Ops.LOOP, INT, (self._node(start), self._node(end)))
@@ -71,7 +75,13 @@ class Lines:
   def spec(self, name: str = "test") -> ProgramSpec:
     sizes = {(u.arg[0], u.arg[1]): u.arg[2] for u in self.uops if u.op is Ops.SPECIAL}
     grid, local = (tuple(sizes.get((k, d), 1) for d in range(3)) for k in "gl")
-    return ProgramSpec(name, KernelSource(""), grid, local, sum(u.op is Ops.DEFINE_GLOBAL for u in self.uops), tuple(self.uops))
+    count = sum(u.op is Ops.DEFINE_GLOBAL for u in self.uops)
+    return ProgramSpec(name, KernelSource(""), grid, local, count, tuple(self.uops), sizes=tuple(arguments(self.uops)))
+
+  def program(self, device: Device, name: str = "test") -> Program:
+    """Rendered and compiled for a device."""
+    source = device.renderer.render(name, self.uops)
+    return device.compile([replace(self.spec(name), source=source)])[0]
 
   def run(self, *arrays: np.ndarray) -> None:
     """Evaluate with numpy over the arrays' own memory, slot by slot."""

@@ -8,9 +8,10 @@ import os
 import shutil
 from typing import Any, Sequence
 
+import numpy as np
 import pytest
 
-from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.base import Program, ProgramSpec, grid_of
 from ntgrad.backends.metal import MetalRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from support import plain_c
@@ -27,6 +28,7 @@ HEADER = r"""
 #define kernel extern "C"
 #define device
 #define threadgroup static
+#define constant const
 namespace metal {
 typedef uint8_t uchar; typedef uint16_t ushort; typedef uint32_t uint; typedef uint64_t ulong;
 struct uint3 { uint x, y, z; };
@@ -75,16 +77,17 @@ class MetalProgram(Program):
 
   def __init__(self, spec: ProgramSpec, library: ctypes.CDLL):
     self.spec, self.library, self.function = spec, library, library[spec.name]
-    self.grid, self.local = ((*x, 1, 1, 1)[:3] for x in (spec.grid, spec.local))
+    self.grid, self.local = grid_of(spec), (*spec.local, 1, 1, 1)[:3]
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Run it. See :meth:`Program.__call__`."""
     from threading import Thread
-    args = [ctypes.c_void_p(b.ctypes.data) for b in buffers]
+    numbers = [np.array([n], dtype.np) for n, dtype in zip(sizes, self.spec.source.sizes)]   # for references to them
+    args = [ctypes.c_void_p(b.ctypes.data) for b in (*buffers, *numbers)]
     items = [Place(*at[::-1]) for at in itertools.product(*map(range, self.local[::-1]))]
     waits = "threadgroup_barrier" in self.spec.source.text
     self.library.group_of(len(items))
-    for at in itertools.product(*map(range, self.grid[::-1])):
+    for at in itertools.product(*map(range, self.grid(sizes)[::-1])):
       threads = [Thread(target=self.function, args=(*args, Place(*at[::-1]), item)) for item in items] if waits else []
       for t in threads: t.start()
       for t in threads: t.join()

@@ -13,9 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Mapping, Sequence
 
+import numpy as np
 import pytest
 
-from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.base import Program, ProgramSpec, grid_of
 from ntgrad.backends.c import CRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.engine import device as devices
@@ -54,11 +55,12 @@ class CProgram(Program):
   """A function of a library."""
 
   def __init__(self, spec: ProgramSpec, function: Any):
-    self.spec, self.function, self.grid = spec, function, (ctypes.c_int * 3)(*(*spec.grid, 1, 1, 1)[:3])
+    self.spec, self.function, self.grid = spec, function, grid_of(spec)
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Run it. See :meth:`Program.__call__`."""
-    self.function(*[ctypes.c_void_p(b.ctypes.data) for b in buffers], self.grid)
+    numbers = [np.ctypeslib.as_ctypes_type(dtype.np)(n) for n, dtype in zip(sizes, self.spec.source.sizes)]
+    self.function(*[ctypes.c_void_p(b.ctypes.data) for b in buffers], *numbers, (ctypes.c_int * 3)(*self.grid(sizes)))
     return 0.0 if wait else None
 
 

@@ -154,7 +154,7 @@ def local_twice(p: Lines) -> None: p.local("a", 4, F32), p.local("a", 5, F32)
 def acc_start(p: Lines) -> None: p.acc(INT, 0.5)
 
 
-@refused("the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1)")
+@refused("the arg of SPECIAL is ('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)")
 def special_arg(p: Lines) -> None: p.gid(4, 3)
 
 
