@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from .dtype import DType, Number, dtypes, held
 from .errors import VerifyError
 from .functions import COMBINERS, FUNCTIONS, refusal
+from .index import Size
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList
 
 Rule = Callable[[UOp], str | None]
@@ -137,7 +138,15 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
+def size_rule(u: UOp) -> str | None:
+  """A run-time size, before it is an argument of the launch."""
+  if u.src or not isinstance(u.arg, Size): return "a SIZE has a Size and no sources"
+  return None if u.dtype is dtypes.index else f"a SIZE is an index, got {u.dtype}"
+
+
+VALUES: dict[Ops, Rule] = {
+  Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.SIZE: size_rule
+}
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
@@ -161,8 +170,16 @@ def gep_rule(u: UOp) -> str | None:
   return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
 
 
+def _range(u: UOp) -> str | None:
+  size = u.arg[1]
+  if isinstance(size, int): return no_sources(u) if size >= 1 else f"a RANGE of {size} values"
+  return None if u.src == (size,) else "a RANGE whose size is no number has it as its source"
+
+
 range_rule = all_of(
-  argument(lambda a: fields(a, int, int) and a[1] >= 1, "(axis id, size >= 1)"), no_sources, lambda u: int_dtype("a RANGE", u)
+  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and isinstance(a[1], int | UOp),
+           "(axis id, size >= 1)"),
+  _range, lambda u: int_dtype("a RANGE", u)
 )
 
 
