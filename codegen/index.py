@@ -60,6 +60,11 @@ def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and i
 def product(ns: Iterable[Dim]) -> Dim: return functools.reduce(times, ns, 1)
 
 
+def elements(shape: Iterable[Dim]) -> int:
+  """How many elements a shape has, or about how many."""
+  return math.prod(map(count, shape))
+
+
 def divides(n: int, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
   return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO
