@@ -69,6 +69,11 @@ def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   for line in lines: show(f"  {line}")
 
 
+def note(text: str) -> None:
+  """Level 1: a line about what is done from now on."""
+  if config.debug >= 1: show(color(text, "cyan"))
+
+
 def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
   """Level 1: a schedule's header. Level 3: a table of its kernels, and a section for each that is new."""
   if config.debug < 1: return
