@@ -74,7 +74,9 @@ class Watch:
   def undo(self) -> None:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
-      if node is not None and (a := r()) is not None and a.pending: a.write(node, "a call that was refused")
+      if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
+      if any([u.op is Ops.BUFFER and u.arg.stale for u in engine.walk((node,))]): continue   # a part of it was performed
+      a.write(node, "a call that was refused")
 
   @property
   def changed(self) -> list[Alias]:
@@ -221,6 +223,41 @@ def nothing_known() -> Iterator[None]:
   try: yield
   finally:
     for n, value in forgotten: n.__dict__.setdefault("_realized", value)
+
+
+@contextmanager
+def told_apart() -> Iterator[None]:
+  """Values from before that are not computed yet have nodes of their own in the block. So whatever is computed there tells which
+  of them it uses: those are computed too, each into memory of its own, where later writes to them are found.
+
+  The nodes that the function makes by itself are never among these, also where it computes the same.
+  """
+  apart: list[_Apart] = []
+  try:
+    apart.extend(_Apart(a) for a in live_aliases if not a.pending and not engine.is_view(a.node))
+    yield
+  finally:
+    for x in apart: x.undo()
+
+
+class _Apart:
+  """A value that has a node of its own, which equals no other, until ``undo``."""
+
+  def __init__(self, a: Alias):
+    self.alias, self.node, self.seen = ref(a), a.node, [(ref(t), t._node) for t in a.seen()]
+    a.renew()
+    self.own = a.node
+    engine.outside[a.node] = self.alias
+
+  def undo(self) -> None:
+    """Give the value its node back, unless it was computed or written."""
+    engine.outside.pop(self.own, None)
+    a = self.alias()
+    if a is None or a.node is not self.own: return
+    a.node = self.node
+    for t in a.seen(): t._node = None
+    for r, node in self.seen:
+      if (t := r()) is not None and t._alias is a: t._node = node
 
 
 class Output:

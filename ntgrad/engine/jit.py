@@ -21,7 +21,7 @@ from ntgrad.lock import alone, lock
 from . import realize as engine
 from .arguments import VALUES, Pieces, kept, put, same, take, text
 from .buffer import Buffer
-from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known
+from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known, told_apart
 
 
 class Signature:
@@ -181,14 +181,15 @@ class TinyJit:
     """Run the function itself, and see what it writes."""
     self._replay = self._signature = self._result = None
     watch = Watch()
-    try:
-      with watch: result = self.fn(*args, **kwargs)
-    finally: watch.leave()
-    self._host, self.calls = watch.data, 1
-    found = take(result, "the result", Pieces())
-    own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
-    changed = watch.changed
-    engine.compute([*changed, *(t._alias for t in own)])
+    with told_apart():
+      try:
+        with watch: result = self.fn(*args, **kwargs)
+      finally: watch.leave()
+      self._host, self.calls = watch.data, 1
+      found = take(result, "the result", Pieces())
+      own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
+      changed = watch.changed
+      engine.compute([*changed, *(t._alias for t in own)])
     shared = [a for a in changed if a.memory is None]   # what is written again and again has memory of its own
     for a in shared: a.renew()
     engine.compute(shared)
@@ -244,7 +245,6 @@ class TinyJit:
         x = t.detach()
       elif w:
         if a not in groups:
-          if a.memory is None: _make_own(a)
           b = Buffer(a.memory.device, a.memory.shape, a.memory.dtype)
           b.take(a.memory)
           written.append((b, a))
@@ -271,15 +271,18 @@ class TinyJit:
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]
     engine.before_writing([a.memory.storage for a in mine], mine)
     engine.realize(pieces.tensors)
-    engine.compute([t._alias for t, w in zip(pieces.tensors, self._written) if w])   # all of what an argument is a part of
+    theirs = dict.fromkeys([t._alias for t, w in zip(pieces.tensors, self._written) if w])
+    engine.compute(theirs)   # all of what an argument is a part of
+    for a in theirs:
+      if a.memory is None: _make_own(a)
     signature = Signature(name, args, kwargs, pieces)
     recorder = Recorder(name)
     stand_ins, read, written = self._stand_ins(pieces)
     # values not computed, or in another's memory
-    elsewhere = [ref(a) for a in live_aliases if a.memory is None and a.node.device is not None]
+    elsewhere = [ref(a) for a in live_aliases if a.memory is None]
     seed, count = random.place()
     serials = [b.storage.serial for b in read]
-    theirs = [b.storage.serial for b, _ in written]
+    written_serials = [b.storage.serial for b, _ in written]
     copies = iter(serials)
     for t, g, place in zip(pieces.tensors, self._given, pieces.places):
       if g.kind == "state": continue
@@ -287,9 +290,9 @@ class TinyJit:
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
     try:
       _recording.append(recorder)
-      with recorder, nothing_known():
+      with recorder, nothing_known(), told_apart():
         call: Any = put((args, kwargs), _giver(stand_ins))
-        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
+        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *written_serials})
     except Shared:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
@@ -336,7 +339,8 @@ class TinyJit:
           if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
-      # computed here because its sources were about to be overwritten: this call is right as it ran, the next one is captured
+      # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one
+      # is captured
       self._late += 1
       shared = [a for a in recorder.changed if a.memory is None]
       for a in shared: a.renew()
@@ -356,7 +360,7 @@ class TinyJit:
           "computed from it before the call ends, return it, or assign it to a tensor that exists before the call"
         )
     host = [b for b, _ in recorder.host if not b.rng_count]
-    self._replay = Replay(recorder, [*serials_in_order(self._given, serials, theirs)], outputs, rng, host)
+    self._replay = Replay(recorder, [*serials_in_order(self._given, serials, written_serials)], outputs, rng, host)
     self._signature, self._result = signature, result
     if config.debug >= 1:
       print(

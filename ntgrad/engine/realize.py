@@ -59,6 +59,8 @@ _plans: Recent[Any, Plan] = Recent(1024)
 _general: Recent[Any, Plan | None] = Recent(2048)
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
+# while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
+outside: dict[UOp, ref[Alias]] = {}
 
 
 def resolved(u: UOp) -> UOp:
@@ -127,6 +129,11 @@ class _Wanted:
       a.renew()
     self.aliases[a] = None
     self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+
+  def all_of(self, a: Alias) -> None:
+    """A value that is not computed yet, in memory of its own."""
+    self.aliases[a] = None
+    self.sinks.setdefault((a.node, None), []).append(a)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -203,6 +210,10 @@ def _compute(wanted: _Wanted, started: float) -> None:
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)
+    if outside:
+      for u in order:
+        if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
+          wanted.all_of(found)
     written = {target for _, target in sinks if target is not None}
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)

@@ -287,8 +287,11 @@ class Tensor:
     return self._in_place(np.divide, other)
   add_, mul_ = __iadd__, __imul__
   def copy_(self, value: Any) -> Tensor:
+    """The values, broadcast and cast to this dtype."""
     if self.memory.leaf is not None: raise Undefined
-    return self.assign(value)
+    v = np.asarray(_value(value))
+    if not broadcasts(v.shape, self.shape): raise ShapeError("a value of another shape")
+    return self.assign(self._own(np.broadcast_to(v != 0 if self.dtype.kind == "b" else v, self.shape), value))
   fill_ = copy_
   def zero_(self) -> Tensor: return self.fill_(0)
 

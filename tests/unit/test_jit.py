@@ -15,6 +15,7 @@ from ntgrad import Tensor, TinyJit, config, nn
 from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
+from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import CaptureError, GradientError
 from support.devices import HAS_CUDA
@@ -831,3 +832,146 @@ def test_a_part_of_what_is_not_computed_yet_is_written() -> None:
     x = y - y   # all of it is computed before the call, not only the part that is an argument
     np.testing.assert_array_equal(add(x[2:3], y).numpy(), np.arange(n + 1, n + 6))
     assert x.tolist() == [0, 0, 9, 0, 0]
+
+
+# ---- values from outside that are not computed yet
+
+OUTER: dict[str, Any] = {
+  "an expression": lambda: Tensor(array(4)) * 2,
+  "a view of one": lambda: (Tensor(array(3, 4)) * 2)[1],
+  "numbers": lambda: Tensor.ones(4),
+  "random numbers": lambda: Tensor.rand(4),
+  "a leaf": lambda: (Tensor(array(4)) * 2).detach().requires_grad_(),
+  "made of a leaf": lambda: Tensor(array(4), requires_grad=True) * 2,
+  "what was written": lambda: (Tensor(array(4)) * 2).add_(1)}
+
+
+@pytest.mark.parametrize("kind", OUTER)
+def test_values_that_are_not_computed_when_the_function_is_called(kind: str) -> None:
+  """They are computed before the capture, so that replays see what is written to them later."""
+  x = OUTER[kind]()
+  f = ntgrad.jit(lambda a: x * 2 + a)
+  for i in range(5):
+    if i: x.detach()[-1] = i   # two calls before the first write, then one before each
+    for _ in range(2 if not i else 1):
+      np.testing.assert_array_equal(f(Tensor([float(i)])).numpy(), x.numpy() * 2 + i if i else (x * 2).clone().numpy())
+  assert f.captured
+  y = OUTER[kind]()
+  g = ntgrad.jit(lambda: y + 1)
+  for _ in range(2): want = g().numpy()
+  assert g.captured   # nothing reads y before
+  y.detach()[-1] = 9
+  want[-1] = 10
+  np.testing.assert_array_equal(g().numpy(), want)
+
+
+def test_a_value_that_only_the_second_call_uses() -> None:
+  """Not computed before it is recorded: that call counts as a plain one."""
+  x, turn = Tensor(array(4)) * 2, [0]
+  @ntgrad.jit
+  def f(a: Tensor) -> Tensor:
+    turn[0] += 1
+    return a + x if turn[0] > 1 else a + 0
+  want = array(4) * 2
+  for i in range(6):
+    np.testing.assert_array_equal(f(Tensor(array(4))).numpy(), array(4) + want if i else array(4))
+    assert f.captured == (i > 1)
+    x[0] = want[0] = i
+
+
+def test_values_that_calls_make_and_keep() -> None:
+  kept: list[Tensor] = []
+  @ntgrad.jit
+  def f(a: Tensor) -> Tensor:
+    if not kept: kept.append(Tensor(array(4)) * 2)
+    return a + kept[0]
+  want = array(4) * 2
+  for i in range(5):
+    np.testing.assert_array_equal(f(Tensor(array(4))).numpy(), array(4) + want)
+    kept[0][i % 4] = want[i % 4] = i
+  assert f.captured
+
+
+def test_values_that_are_not_computed_are_written_inside() -> None:
+  x, y, want = Tensor(array(4)) * 2, Tensor.zeros(4), array(4) * 2
+  @ntgrad.jit
+  def f(a: Tensor) -> Tensor:
+    x[1:] += a
+    y.add_(x)
+    return y * 1
+  total = np.zeros(4, np.float32)
+  for i in range(5):
+    want[1:] += i
+    total += want
+    np.testing.assert_array_equal(f(Tensor([float(i)])).numpy(), total)
+    if i == 2: x[0] = want[0] = 7
+  np.testing.assert_array_equal(x.numpy(), want)
+  assert f.captured
+
+
+def test_equal_values_outside_are_not_what_a_function_makes() -> None:
+  """They stay as they are: not computed, and no part of what is captured."""
+  base = Tensor(array(4)).realize()
+  like, zeros, leaf = base * 2, Tensor.zeros(4), Tensor(array(4), requires_grad=True)
+  loss = (leaf * 3).sum()
+  @ntgrad.jit
+  def f() -> Tensor: return base * 2 + Tensor.zeros(4)
+  for i in range(5):
+    np.testing.assert_array_equal(f().numpy(), array(4) * 2)
+    assert f.captured == (i > 0) and not engine.is_view(zeros.lazydata)
+    if i == 2: like[0] = 9
+  loss.backward()
+  assert leaf.grad is not None and leaf.grad.tolist() == [3] * 4
+
+
+def test_gradients_of_a_leaf_that_is_not_computed() -> None:
+  w = (Tensor(array(4)) * 2).detach().requires_grad_()
+  @ntgrad.jit
+  def step(x: Tensor) -> Tensor:
+    w.grad = None
+    loss = (w * w * x).sum()
+    loss.backward()
+    assert w.grad is not None
+    with ntgrad.no_grad(): w.assign(w - w.grad)
+    return loss
+  want = array(4) * 2
+  for i in range(5):
+    loss = (want * want * (i - 1)).sum()
+    assert step(Tensor([float(i - 1)])).item() == loss
+    want = want - 2 * want * (i - 1)
+    np.testing.assert_array_equal(w.numpy(), want)
+
+
+def test_a_copy_and_its_source_are_arguments_that_are_written() -> None:
+  """A copy that shares the memory until one of them is written."""
+  @ntgrad.jit
+  def f(a: Tensor, b: Tensor) -> Tensor:
+    b[:] = 0
+    a[:2].assign(a[:2])
+    return a
+  t = Tensor(array(3))
+  f(t, t[:2])
+  f(t, Tensor(array(3))[:2])
+  for _ in range(3):
+    x = Tensor(array(3))
+    y = x.contiguous()
+    np.testing.assert_array_equal(f(x, y[1:]).numpy(), array(3))
+    np.testing.assert_array_equal(y.numpy(), [array(3)[0], 0, 0])
+
+
+def test_a_refused_call_gives_back_values_in_others_memory() -> None:
+  """What it wrote had no memory of its own yet."""
+  state = Tensor(array(2)).realize()
+  copy, lazy = Tensor(array(3)).realize().clone(), Tensor(array(3)) * 2
+  held = [Tensor(array(3)).realize(), Tensor(array(3)).realize()]
+  @ntgrad.jit
+  def f(a: Tensor) -> Tensor:
+    a *= 2
+    for t in held: t += 1
+    return state
+  f(Tensor(array(2)))
+  held[:] = [copy, lazy]
+  refused(lambda: f(state), "argument 0 shares memory that the function reaches by itself")
+  np.testing.assert_array_equal(copy.numpy(), array(3))
+  np.testing.assert_array_equal(lazy.numpy(), array(3) * 2)
+  np.testing.assert_array_equal(state.numpy(), array(2))
