@@ -250,7 +250,8 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk((a.node,))]):
       # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
-  raise error
+  try: raise error
+  finally: error = None   # or this frame and the error would keep each other, and memory with them
 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
