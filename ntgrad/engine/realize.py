@@ -101,6 +101,8 @@ _sized: Recent[Any, _Seen] = Recent(1024)
 _general: Recent[Any, Plan | None] = Recent(2048)
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
+# while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
+outside: dict[UOp, ref[Alias]] = {}
 
 
 def resolved(u: UOp) -> UOp:
@@ -169,6 +171,11 @@ class _Wanted:
       a.renew()
     self.aliases[a] = None
     self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+
+  def all_of(self, a: Alias) -> None:
+    """A value that is not computed yet, in memory of its own."""
+    self.aliases[a] = None
+    self.sinks.setdefault((a.node, None), []).append(a)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -245,6 +252,10 @@ def _compute(wanted: _Wanted, started: float) -> None:
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)
+    if outside:
+      for u in order:
+        if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
+          wanted.all_of(found)
     written = {target for _, target in sinks if target is not None}
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
@@ -281,7 +292,8 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk((a.node,))]):
       # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
-  raise error
+  try: raise error
+  finally: error = None   # or this frame and the error would keep each other, and memory with them
 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
