@@ -65,7 +65,7 @@ class NumpyProgram(Program):
     spec = self.spec
     if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.name!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
-    if min(self.grid(sizes)) > 0:
+    if all(self.grid(sizes)):
       if sizes: self._check(sizes)
       self.evaluator.run(buffers, dict(zip(spec.sizes, sizes)))
     return time.perf_counter() - start if wait else None

@@ -13,7 +13,7 @@ from ntgrad.codegen.index import Size
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine.device import get_device
 from support import metal, plain_c, triton
-from support.linear import INT, Lines
+from support.linear import Lines
 
 F32, I64 = dtypes.float32, dtypes.int64
 Array = np.ndarray[Any, Any]
