@@ -58,7 +58,8 @@ class ProgramSpec:
 
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
-  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; another name where that is ``taken``."""
+  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; something like it where that is
+  ``taken``."""
   out: dict[Size, str] = {}
   for size in sizes:
     name = re.sub(r"[\W_]+", "_", size.name, flags=re.ASCII).strip("_") + (f"_{size.unit}" if size.unit != 1 else "")

@@ -55,7 +55,8 @@ def bounds(u: UOp) -> tuple[int, int]:
   if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
   if u.op is Ops.RANGE: return (0, u.arg[1] - 1)
   if u.op is Ops.SPECIAL: return (0, (u.arg[2] if isinstance(u.arg[2], int) else vmax(u.arg[2])) - 1)
-  if u.op in (Ops.SIZE, Ops.DEFINE_VAR): return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
+  if u.op in (Ops.SIZE, Ops.DEFINE_VAR):
+    return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
   if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))
   d = u.dtype.scalar()
   top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)

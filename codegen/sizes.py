@@ -1,8 +1,8 @@
-"""Sizes that a launch gives: the arguments of a program, and index expressions over SIZEs as text and as functions of the host."""
+"""Sizes that a launch gives: a program's arguments, and index expressions over SIZEs as text and as functions of the host."""
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Callable, Iterable, Sequence, Union
+from typing import Any, Callable, Iterable, Sequence, Union
 
 from . import index as ix
 from .dtype import DType, dtypes
@@ -25,7 +25,8 @@ def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
 
 
-def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]: return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
+  return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
 
 
 def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
@@ -47,10 +48,17 @@ def about(size: ix.Size) -> str:
   return size_text(size) + (f" ({low}..{high})" if low or high else "")
 
 
-def text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
+def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
   """An expression as Python writes it, its sizes called as ``name`` says: ``(N + 63)//64``. Raises ArgumentError for one of
   anything else than sizes and numbers."""
   return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
+
+
+def arg_text(arg: Any) -> str:
+  """The arg of a SIZE, DEFINE_VAR or SPECIAL as listings have it."""
+  if isinstance(arg, ix.Size): return about(arg)
+  if not isinstance(arg, tuple): return str(arg)
+  return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
 
 
 def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, tuple[str, int]]:
@@ -76,6 +84,6 @@ def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[S
   def value(size: ix.Size) -> str:
     if size in sizes: return f"v[{sizes.index(size)}]"
     raise ArgumentError(f"{about(size)} is none of the sizes {', '.join(map(about, sizes)) or '(there are none)'}")
-  parts = "".join([f"{text(e, value)}, " for e in exprs])
+  parts = "".join([f"{dim_text(e, value)}, " for e in exprs])
   found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
   return found

@@ -62,8 +62,8 @@ def power_of_two(n: int) -> int:
 class Facts:
   """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
 
-  ``called`` are the names of the sizes that a launch gives, ``dims`` are the TILE axes of every value, ``order`` their order in every block, ``sizes`` and ``padded`` their elements as they
-  are and rounded up.
+  ``called`` are the names of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every
+  block, ``sizes`` and ``padded`` their elements as they are and rounded up.
   """
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Sequence, cast
 
 from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.cuda.driver import Parameters, call, check
-from ntgrad.codegen.errors import DeviceError
 
 if TYPE_CHECKING:
   from ntgrad.backends.cuda.device import CUDADevice, CUDAProgram

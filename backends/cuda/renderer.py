@@ -24,7 +24,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.functions import FUNCTIONS, identity
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.sizes import Dim, arguments, sizes_of, text as sizes_text
+from ntgrad.codegen.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList, step_of
 
@@ -207,7 +207,7 @@ class _TritonKernel(Variables):
     """The product of some dimensions of the grid, as an operand."""
     product = ix.ONE
     for n in grid: product = ix.mul(product, n)
-    text = sizes_text(product, self.called.__getitem__)
+    text = dim_text(product, self.called.__getitem__)
     return text if text.isalnum() else f"({text})"
 
   def accumulate(self, u: UOp) -> None:
@@ -438,9 +438,9 @@ class _TritonKernel(Variables):
 _ACCESSES = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
 _K = _TritonKernel
 _STATEMENTS: dict[Ops, Callable[[_TritonKernel, UOp], None]] = {
-  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_VAR: _K.size, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate, Ops.STORE: _K.store,
-  Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_, Ops.ELSE: _K.else_,
-  Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
+  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_VAR: _K.size, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate,
+  Ops.STORE: _K.store, Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_,
+  Ops.ELSE: _K.else_, Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
 # what a value's name begins with, and its text
 _VALUES: dict[Ops, tuple[str, Callable[[_TritonKernel, UOp], Text]]] = {
   Ops.LOAD: ("val", _K.load), Ops.REDUCE: ("red", _K.reduce), Ops.SCAN: ("scan", _K.scan), Ops.SORT: ("sort", _K.sort),

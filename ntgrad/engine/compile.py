@@ -85,7 +85,7 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
 
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
-  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options) for s in specs]
+  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options, s.sizes) for s in specs]
   found = {k: _by_spec.get(k) for k in keys}
   new = {k: s for k, s in zip(keys, specs) if found[k] is None}
   if new:

@@ -19,6 +19,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.sizes import Dim, dim_text
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def scaled(value: float, unit: str) -> str:
 
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
-  def sizes(dims: Sequence[int]) -> str: return "x".join(str(d) for d in dims[::-1] if d > 1) or "1"
+  def sizes(dims: Sequence[Dim]) -> str: return "x".join(dim_text(d) for d in dims[::-1] if d != 1) or "1"
   return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
 
 
