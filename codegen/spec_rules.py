@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from .dtype import DType, Number, dtypes, held
 from .errors import VerifyError
 from .functions import COMBINERS, FUNCTIONS, refusal
+from .index import Size
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList
 
 Rule = Callable[[UOp], str | None]
@@ -114,6 +115,14 @@ def alu_rule(u: UOp) -> str | None:
   gives = FUNCTIONS[fn].gives or kind
   if u.dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {u.dtype.scalar()}"
   return refusal(fn, kind)
+
+
+size_rule = all_of(
+  argument(lambda a: isinstance(a, Size), "a Size"),
+  no_sources,
+  lambda u: None if u.dtype is dtypes.index or u.op is Ops.DEFINE_VAR and u.dtype in (dtypes.int32, dtypes.int64) else
+  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}",
+)
 
 
 def cast_rule(u: UOp) -> str | None:

@@ -14,7 +14,7 @@ from typing import Callable, Mapping, Sequence
 
 from ntgrad.backends.base import KernelSource, ProgramSpec, Renderer, grid_of
 from ntgrad.backends.cuda import helpers
-from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
+from ntgrad.backends.cuda.descriptors import CAPABILITY, Box, Layout
 from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
 from ntgrad.backends.cuda.facts import triton_type
 from ntgrad.backends.cuda.variables import Variables
@@ -109,7 +109,7 @@ class _TritonKernel(Variables):
     self.grid: list[Dim] = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
-    self.descriptors: dict[tuple[UOp, tuple[tuple[int, int, int], ...]], str] = {}   # param and layout -> name
+    self.descriptors: dict[tuple[UOp, Layout], str] = {}   # param and layout -> name
     self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
     self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
     self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
@@ -341,8 +341,13 @@ class _TritonKernel(Variables):
     for u, box in self.boxes.items():
       if (u.src[0], box.layout) in self.descriptors: continue
       self.descriptors[u.src[0], box.layout] = name = self.fresh("desc")
-      parts = ", ".join(map(sizes, zip(*box.layout)))
-      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, {parts})")
+      parts = [", ".join(map(self.number, ns)) + ("," if len(box.dims) == 1 else "") for ns in zip(*box.layout)]
+      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, ({'), ('.join(parts)}))")
+
+  def number(self, n: Dim) -> str:
+    """A number that may be made of sizes; in int64 where it may be too large for int32."""
+    wide = isinstance(n, UOp) and ix.vmax(n) > dtypes.max(dtypes.int32)
+    return dim_text(n, lambda s: f"{self.called[s]}.to(tl.int64)" if wide else self.called[s])
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""

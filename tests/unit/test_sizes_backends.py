@@ -210,7 +210,7 @@ def test_the_oracle_checks_sizes() -> None:
 
 def test_verifier() -> None:
   for size, dtype, wrong in (
-    ("N", INT, "the arg of DEFINE_VAR is a Size"), (N, F32, "a size is an int32 or int64, got dtypes.float"),
+    ("N", INT, "the arg of DEFINE_VAR is a Size"), (N, F32, "DEFINE_VAR is an index, an int32 or an int64, got dtypes.float"),
     (N, dtypes.index, "has dtype index")
   ):
     p = Lines()
@@ -249,6 +249,16 @@ def test_expressions() -> None:
   for e in (ix.cdiv(n, 64), ix.sub(n, m), ix.mul(ix.add(n, 3), m), ix.mod(ix.add(n, 5), ix.add(m, 1)), ix.greatest(n, m)):
     f = evaluator((e, 7), (M, N))
     for v in ((3, 100), (9, 0), (0, 5)): assert f(v) == (eval(dim_text(e), {"M": v[0], "N": v[1], "max": max}), 7)
+
+
+def test_workers_build_for_any_size() -> None:
+  """A worker runs each kernel once, with small numbers for its sizes."""
+  d = get_device("CPU")
+  p = elementwise(False)
+  spec = replace(p.spec("packed_add"), source=d.renderer.render("packed_add", p.uops))
+  d.unpack(d.pack([spec]), [spec])
+  out = launched(d, d.compile([spec])[0], (3,), np.arange(3, dtype=np.float32), np.zeros(3, np.float32))
+  assert out.tolist() == [1, 2, 3]
 
 
 # ---- a GPU that is not there
