@@ -66,7 +66,7 @@ class CUDAProgram(Program):
     launch, what, values, note = self._bound  # type: ignore[misc]
     device, count = self._device, self._count
     placed, where = self._placed
-    if sizes != placed: where = self._place(sizes)
+    if sizes is not placed and sizes != placed: where = self._place(sizes)
     if not where: return 0.0 if wait else None
     given = self.given(buffers, sizes)
     if getattr(_here, "device", None) is not device: device.enter()

@@ -133,7 +133,7 @@ class OpenCLProgram(Program):
     """
     if self._kernel is None: self.ready()
     queue = self._device.queue
-    if sizes != self._sizes: self._resize(sizes)
+    if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
     if buffers != self._args: self._set(buffers)
     try:
