@@ -11,7 +11,7 @@ from unit.test_cuda_device import Fake
 from unit.test_cuda_graph import binary, fake  # noqa: F401
 
 from ntgrad.backends import render
-from ntgrad.backends.base import Device, KernelSource, Node, ProgramSpec, grid_of, size_names
+from ntgrad.backends.base import Device, KernelSource, Node, Program, ProgramSpec, grid_of, size_names
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.numpy.device import NumpyDevice
@@ -133,6 +133,27 @@ def test_one_program_for_all_sizes(where: str, name: str) -> None:
     sizes, x, want = cases(name, m, n)
     got = launched(d, program, sizes, x, np.zeros_like(want))
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("where", ["NUMPY", "CPU", pytest.param(triton.NAME, marks=triton.needs_triton)])
+def test_parts_of_memory_and_clones(where: str) -> None:
+  """Where a part begins is an argument of its own beside the sizes; a clone keeps other arguments."""
+  d, p = device(where), Lines()
+  out, x, n = p.buf(0, F32, True), p.add(Ops.DEFINE_GLOBAL, F32, (), (1, "data1", False, 4)), p.var(N)
+  g = p.gid(index(N))
+  p.store(out, g, p.alu(BinaryOps.ADD, p.load(x, g), p.cast(n, F32)))
+  first = p.program(d, "part")
+  second = first.clone()
+  raws = [d.alloc(32), d.alloc(32)]
+  d.copyin(raws[0], np.zeros(8, np.float32).view(np.uint8))
+  d.copyin(raws[1], np.arange(8, dtype=np.float32).view(np.uint8))
+  def run(program: Program, offset: int, n: int) -> list[float]:
+    program([raws[0], d.at(raws[1], offset)], sizes=(n,))
+    return list(d.copyout(raws[0], 32).view(np.float32))
+  assert run(first, 8, 3) == [5, 6, 7, 0, 0, 0, 0, 0]
+  assert run(second, 4, 2) == [3, 4, 7, 0, 0, 0, 0, 0]
+  assert run(first, 12, 1) == [4, 4, 7, 0, 0, 0, 0, 0]
+  assert run(first, 8, 3) == [5, 6, 7, 0, 0, 0, 0, 0]
 
 
 # ---- sources
