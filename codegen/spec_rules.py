@@ -146,15 +146,7 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-def size_rule(u: UOp) -> str | None:
-  """A run-time size, before it is an argument of the launch."""
-  if u.src or not isinstance(u.arg, Size): return "a SIZE has a Size and no sources"
-  return None if u.dtype is dtypes.index else f"a SIZE is an index, got {u.dtype}"
-
-
-VALUES: dict[Ops, Rule] = {
-  Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.SIZE: size_rule
-}
+VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
