@@ -157,7 +157,9 @@ class Tensor:
     return tuple(self._view(i) for i in np.split(self.index, list(at), dim))
   def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]: return self.split(max(-(-self.shape[dim] // chunks), 1), dim)
   def unbind(self, dim: int = 0) -> tuple[Tensor, ...]: return tuple(self._view(i) for i in np.moveaxis(self.index, dim, 0))
-  def diagonal(self) -> Tensor: return self._view(np.diagonal(self.index))
+  def diagonal(self) -> Tensor:
+    if len(self.shape) != 2 or self.shape[0] != self.shape[1]: raise Undefined   # ntgrad's is of a square matrix
+    return self._view(np.diagonal(self.index))
   def expand(self, *shape: int) -> Tensor:
     old = (1,) * (len(shape) - self.index.ndim) + self.index.shape
     return self._view(np.broadcast_to(self.index, shape), expanded=old != tuple(shape))
