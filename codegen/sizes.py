@@ -42,7 +42,7 @@ _FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
   BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
 
 
-def of_sizes(u: UOp) -> UOp | None:
+def as_sizes(u: UOp) -> UOp | None:
   """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
   DEFINE_VARs."""
   while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
@@ -50,12 +50,12 @@ def of_sizes(u: UOp) -> UOp | None:
   if u.op is Ops.CONST: return ix.const(u.arg)
   if u.op is Ops.DEFINE_VAR: return UOp(Ops.SIZE, ix.INT, (), u.arg)
   if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
-  a, b = (of_sizes(s) for s in u.src)
+  a, b = (as_sizes(s) for s in u.src)
   if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None
   return _FOLDS[u.arg](a, b)
 
 
-def terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
+def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
   """An index of the linear form as its terms and what is left, factors and rest being indices over SIZEs:
   (gidx0*64 + r0)*K + M -> {gidx0: 64*K, r0: K}, M."""
   found: dict[UOp, UOp] = {}
@@ -64,8 +64,8 @@ def terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
   while left:
     u, factor = left.pop()
     while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
-    sizes = [of_sizes(s) for s in u.src] if u.arg is BinaryOps.MUL else []
-    if (known := of_sizes(u)) is not None: rest = ix.add(rest, ix.mul(factor, known))
+    sizes = [as_sizes(s) for s in u.src] if u.arg is BinaryOps.MUL else []
+    if (known := as_sizes(u)) is not None: rest = ix.add(rest, ix.mul(factor, known))
     elif u.arg is BinaryOps.ADD: left += [(s, factor) for s in reversed(u.src)]
     elif sizes and sizes[1] is not None: left.append((u.src[0], ix.mul(factor, sizes[1])))
     elif sizes and sizes[0] is not None: left.append((u.src[1], ix.mul(factor, sizes[0])))

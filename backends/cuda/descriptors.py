@@ -22,7 +22,7 @@ from typing import Mapping, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.blocks import gate_of, loads_zero
 from ntgrad.codegen.index import conjuncts
-from ntgrad.codegen.sizes import Dim, dim_text, of_sizes, terms
+from ntgrad.codegen.sizes import Dim, as_sizes, dim_text, size_terms
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
@@ -115,7 +115,7 @@ def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
   load, itemsize = u.op is Ops.LOAD, u.src[0].dtype.itemsize
   if load and not loads_zero(u): raise NoBox("outside it, something else than 0 is read")
   if any(align % UNIT for align in u.src[0].arg[3:]): raise NoBox(f"its memory begins at no multiple of {UNIT} bytes")
-  rest, c = terms(u.src[1])
+  rest, c = size_terms(u.src[1])
   if any(x.op is not Ops.RANGE and dims[x] for x in rest): raise NoBox("its index is not linear in the block's axes")
   along = sorted([(x, k) for x, k in rest.items() if x.op is Ops.RANGE], key=cmp_to_key(_ascending), reverse=True)
   slots = {x: _Slot(k, *x.arg) for x, k in along}
@@ -154,7 +154,7 @@ def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, froz
   if condition.op is Ops.CONST and condition.arg: return
   unlike = NoBox("its condition is no bound of a dimension")
   if condition.arg is not BinaryOps.CMPLT: raise unlike
-  (left, a), (right, b) = terms(condition.src[0]), terms(condition.src[1])
+  (left, a), (right, b) = size_terms(condition.src[0]), size_terms(condition.src[1])
   offset = {x: ix.sub(left.get(x, ix.ZERO), right.get(x, ix.ZERO)) for x in {**left, **right}}
   offset = {x: k for x, k in offset.items() if k is not ix.ZERO}
   varying = [x for x in offset if dims[x]]
@@ -191,7 +191,7 @@ def _span(offset: Mapping[UOp, UOp], start: UOp) -> tuple[UOp, UOp]:
 def _greatest(x: UOp) -> UOp:
   """The greatest value of an integer: of programs and loops as their sizes have it."""
   while x.op is Ops.CAST and x.src[0].dtype.kind in "iu": x = x.src[0]
-  end: Dim | None = x.arg[2] if x.op is Ops.SPECIAL else of_sizes(x.src[1]) if x.op is Ops.LOOP else None
+  end: Dim | None = x.arg[2] if x.op is Ops.SPECIAL else as_sizes(x.src[1]) if x.op is Ops.LOOP else None
   return ix.const(ix.vmax(x)) if end is None or isinstance(end, int) else ix.sub(end, 1)
 
 

@@ -50,8 +50,10 @@ class CUDAProgram(Program):
     self._placed: tuple[tuple[int, ...] | None, tuple[Any, ...]] = (None, ())
     self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
     self._grid = launch_grid(spec)
-    # parameters of the kernel: no buffers beyond the last that it uses. Those of a library have no signature
+    # parameters of the kernel, and the pointers among them: no buffers beyond the last that it uses. Those of a library have no
+    # signature
     self._count = len(spec.source.signature) or spec.nparams + len(spec.sizes)
+    self._pointers = self._count - len(spec.sizes)
     # addresses and bytes of global scratch memory, where the kernel needs some. The last is used; those before it were too small
     # for a larger grid, but graphs may have them
     self._scratch = [(0, 0)]
@@ -68,7 +70,8 @@ class CUDAProgram(Program):
     placed, where = self._placed
     if sizes is not placed and sizes != placed: where = self._place(sizes)
     if not where: return 0.0 if wait else None
-    given = self.given(buffers, sizes)
+    given = self.given(buffers)
+    if sizes: given = (*given, *sizes)
     if getattr(_here, "device", None) is not device: device.enter()
     note(self.spec.name)
     start = end = None
@@ -101,12 +104,11 @@ class CUDAProgram(Program):
       device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
     )
 
-  def given(self, buffers: Sequence[int], sizes: tuple[int, ...]) -> Sequence[int]:
-    """The kernel's parameters. Raises DeviceError for more or fewer buffers than it has."""
-    count = self.spec.nparams
+  def given(self, buffers: Sequence[int]) -> Sequence[int]:
+    """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
+    count, pointers = self.spec.nparams, self._pointers
     if len(buffers) != count: raise DeviceError(f"kernel {self.spec.name} takes {count} buffers, got {len(buffers)}")
-    if not sizes and count == self._count: return buffers
-    return (*buffers[:self._count - len(sizes)], *sizes)
+    return buffers if count == pointers else buffers[:pointers]
 
   def _place(self, sizes: tuple[int, ...]) -> tuple[Any, ...]:
     """What the driver's function takes up to the stream; scratch memory for the grid is there then. Raises DeviceError."""
@@ -139,15 +141,13 @@ class CUDAProgram(Program):
     except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
     return function
 
-  def node(
-    self, buffers: Sequence[int], sizes: tuple[int, ...]
-  ) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, list[int]]:
-    """What a graph's node of it has: function, grid, block, bytes of shared memory, parameters. Raises CompileError and
-    DeviceError."""
+  def node(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, list[int]]:
+    """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises
+    CompileError and DeviceError."""
     self.ready()
     b, grid = self.binary, self._grid(sizes)
     assert b is not None
-    return self._function, grid, (32 * b.num_warps, 1, 1), b.shared, [*self.given(buffers, sizes), *self._added(grid)]
+    return self._function, grid, (32 * b.num_warps, 1, 1), b.shared, [*sizes, *self._added(grid)]
 
   def __del__(self) -> None:
     try:   # at interpreter exit the pool may be gone

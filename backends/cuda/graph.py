@@ -31,6 +31,7 @@ class CUDAGraph(Graph):
     self._given: list[Parameters] = []           # for each node its parameters,
     self._params: list[Any] = []                 # and the driver's struct that has their address
     self._nodes: list[Any] = []
+    self._buffers: list[int] = []                # how many of them are buffers; sizes follow
     self._sizes = [n.sizes for n in nodes]
     self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
     self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
@@ -51,8 +52,10 @@ class CUDAGraph(Graph):
     self._changed.update(dict.fromkeys(sorted(self._empty)))
 
   def _add(self, i: int, program: CUDAProgram, n: Node, after: Sequence[int]) -> None:
-    function, grid, block, shared, values = program.node(n.args, n.sizes)
-    given = Parameters(values)
+    function, grid, block, shared, more = program.node(n.sizes)
+    buffers = program.given(n.args)
+    given = Parameters((*buffers, *more))
+    self._buffers.append(len(buffers))
     p = self._driver.CUDA_KERNEL_NODE_PARAMS()
     p.func, p.sharedMemBytes, p.kernelParams = function, shared, given.address
     p.blockDimX, p.blockDimY, p.blockDimZ = block
@@ -66,16 +69,15 @@ class CUDAGraph(Graph):
   def change(self, node: int, arg: int, raw: int) -> None:
     """See :meth:`Graph.change`. The driver learns of it before the next launch."""
     values = self._given[node].values
-    if values[arg] != raw:
+    if arg < self._buffers[node] and values[arg] != raw:   # the kernel may have no use for the last
       values[arg] = raw
       self._changed[node] = None
 
   def resize(self, node: int, sizes: tuple[int, ...]) -> None:
     """See :meth:`Graph.resize`. The driver learns of it before the next launch."""
     if sizes == self._sizes[node]: return
-    program, values = self._programs[node], self._given[node].values
-    _, grid, _, _, given = program.node(values[:len(values) - 2 - len(sizes)], sizes)
-    values[:] = given
+    _, grid, _, _, more = self._programs[node].node(sizes)
+    self._given[node].values[self._buffers[node]:] = more
     self._cover(node, self._params[node], grid)
     self._sizes[node], self._changed[node] = sizes, None
 

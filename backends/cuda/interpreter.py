@@ -234,7 +234,7 @@ class InterpretedProgram(Program):
     with interpreting(self.module, buffers):
       run = rewritten(self.fn)
       types = [tl.str_to_ty(t, None) for t in self.types]
-      given = buffers[:len(types) - len(sizes)]   # none beyond the last that the kernel uses
+      given = buffers[:len(types) - len(sizes)]   # no others than the kernel uses
       values = [*(np.array([raw.ctypes.data], np.uint64) for raw in given),
                 *(np.array([n], dtype.np) for n, dtype in zip(sizes, self.spec.source.sizes))]
       args = [tl.tensor(TensorHandle(x, t), t) for x, t in zip(values, types)]

@@ -339,6 +339,21 @@ def test_graphs_are_resized(fake: Fake) -> None:   # noqa: F811
   with pytest.raises(DeviceError, match="takes 2 sizes"): graph.resize(0, (1,))
 
 
+def test_buffers_that_the_kernel_has_no_use_for(fake: Fake) -> None:   # noqa: F811
+  """Sizes follow the last buffer that it uses, whatever the launch gives besides."""
+  fake.graphs.parameters = 6
+  d = CUDADevice("CUDA")
+  program, = d.compile([replace(cuda_spec(), nparams=3)])
+  program([10, 11, 12], sizes=(64, 2))
+  graph = d.graph([Node(program, [1, 2, 3], (), (64, 3))])
+  assert graph is not None
+  graph.change(0, 2, 99)
+  graph.change(0, 1, 22)
+  graph.resize(0, (128, 4))
+  graph()
+  assert [x[4] for x in fake.launches] == [(10, 11, 64, 2, 0, 0), (1, 22, 128, 4, 0, 0)]
+
+
 def test_scratch_memory_grows_with_the_grid(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:   # noqa: F811
   """What a graph has of it stays."""
   fake.graphs.parameters = 6
