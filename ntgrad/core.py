@@ -20,6 +20,7 @@ from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeEr
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device
 from ntgrad.names import Names, Places, aligned, at, axis_named, fit_aligned, given, moved, text
+from ntgrad.variable import Bound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -517,7 +518,7 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   """
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
-    if type(s) is not int:
+    if type(s) is not int and type(s) is not Bound:
       if not isinstance(s, (int, np.integer)) or isinstance(s, bool):
         raise ArgumentError(f"{name}: sizes must be ints, got {shown(s)} in {shown(shape)}")
       return shape_of(name, [int(x) if isinstance(x, np.integer) else x for x in shape])

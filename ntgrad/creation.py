@@ -179,7 +179,7 @@ class Creation(Functional):
     start, stop, step = [real_number("arange", what, v) for what, v in (("start", start), ("stop", stop), ("step", step))]
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
     ints = all([isinstance(v, int) for v in (start, stop, step)])
-    n = int(max(0, -((start - stop) // step) if ints else math.ceil((stop - start) / step)))
+    n = max(0, -((start - stop) // step) if ints else int(math.ceil((stop - start) / step)))
     if n > dtypes.max(dtypes.int32): raise ArgumentError(f"arange: {n} elements; at most {dtypes.max(dtypes.int32)}")
     last = start + (n - 1) * step
     least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)

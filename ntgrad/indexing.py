@@ -19,6 +19,7 @@ from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.names import Names, merged, text
 from ntgrad.random import Random
+from ntgrad.variable import Bound
 
 _ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
@@ -60,6 +61,13 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
     flat = u if flat is None else graph.add(graph.scalar(_MUL, flat, size), u)
   assert flat is not None and valid is not None
   return graph.where(valid, flat, graph.const(-1, work, flat.shape))
+
+
+def _between(item: slice, begin: int, end: int) -> tuple[int, int, int]:
+  """The first element of a slice without steps, how many it has, and 1; ends that are values of Variables stay so."""
+  first = item.start if type(item.start) is Bound and item.start == begin else begin
+  last = item.stop if type(item.stop) is Bound and item.stop == end else end
+  return first, max(last - first, 0), 1
 
 
 def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
@@ -108,12 +116,12 @@ class Indexing(Random):
             f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}"
           )
         ints.append(len(out))
-        out.append((int(item) % size, 1, 1))
+        out.append((item if type(item) is Bound and item >= 0 else int(item) % size, 1, 1))
       elif isinstance(item, slice):
         try: b, e, step = item.indices(size)
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
-        out.append((b, len(range(b, e, step)), step))
+        out.append((b, len(range(b, e, step)), step) if step != 1 else _between(item, b, e))
       elif isinstance(item, Base):
         if item.dtype.kind == "b":
           raise DTypeError(f"{name}: a bool mask of shape {item.shape}; the result's shape would depend on the values: "

@@ -420,7 +420,7 @@ def _plan_of_sizes(
   seen = _sized.get(key)
   if seen is None:
     seen = _sized[key] = _Seen([])
-    if config.dynamic != "always":
+    if config.dynamic != "always" and not s.declared:
       seen.met.append((s.sizes, s.numbers))
       return None
   if seen.refused: return None
@@ -428,7 +428,8 @@ def _plan_of_sizes(
   hit = values is not None
   if values is None:
     seen.met = [*seen.met, (s.sizes, s.numbers)][-templates.MOST_MET:]
-    if config.dynamic != "always" and len({sizes for sizes, _ in seen.met}) == 1: return None   # it is not sizes that differ
+    if config.dynamic != "always" and not s.declared and len({sizes for sizes, _ in seen.met}) == 1:
+      return None   # it is not sizes that differ
     try: _new_template(seen, sinks, order, inputs, numbers, source, s)
     except Exception as e:   # what has no form with run-time sizes is compiled for each
       if config.verify: raise

@@ -12,10 +12,12 @@ from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.codegen.view import Shape
+from ntgrad.variable import Bound
 
 from .buffer import Buffer, Storage
 
@@ -31,6 +33,11 @@ class Skeleton(NamedTuple):
   sizes: tuple[int, ...]
   numbers: tuple[Any, ...]
   dims: tuple[bool, ...]
+
+  @property
+  def declared(self) -> bool:
+    """Whether some of the sizes are values of Variables."""
+    return any([type(n) is Bound for n in self.sizes])
 
 
 _OPEN = -1                                # in the place of a size
@@ -100,9 +107,19 @@ def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool]) -> tuple[tuple[i
   known: dict[tuple[int, ...], UOp] = {}
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
+  for place, n in enumerate(met[-1]):   # Variables that people named
+    if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
+      made.append((n.node.arg._replace(lower=max(n.node.arg.lower, 2)), place))
+      known[tuple([sizes[place] for sizes in met])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
+  named = {size.name: UOp(Ops.SIZE, ix.INT, (), size) for size, _ in made}
   for place, values in enumerate(zip(*met)):
-    if len(met) > 1 and len(set(values)) == 1:
-      out.append(values[0])
+    n = values[-1]
+    if type(n) is Bound and all(size.name in named for size in sizes_of((n.node,))):
+      table = {UOp(Ops.SIZE, ix.INT, (), size): named[size.name] for size in sizes_of((n.node,))}
+      out.append(ix.number(substitute((n.node,), table)[0]))
+      continue
+    if len(set(values)) == 1 and (len(met) > 1 or named):
+      out.append(int(n))
       continue
     found = known.get(values)
     if found is None and not dims[place]: found = _related(values, known)
