@@ -70,7 +70,6 @@ def build(
       "all_values": dict(s.values),
       "parameters": [p.name for p in s.parameters],
       "writes": list(s.writes),
-      "sharing": s.sharing,
     }
     clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
     if clash is not None:
@@ -169,7 +168,7 @@ class Library:
       Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device),
       tuple(k["writes"]),
       tuple(k["parameters"]),
-      tuple((w, i) for w, i in k["sharing"]),
+      (),   # arguments that are the same memory take a kernel of their own
     )
 
 

@@ -39,6 +39,7 @@ from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_g
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
+from .sharing import Pair, as_one, may_share
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
@@ -166,15 +167,8 @@ class Specialised:
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
-    """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
-    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.injective
-
-    return tuple(
-      (w, p.slot)
-      for w in self.writes
-      for p in self.parameters
-      if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text()
-    )
+    """The pairs (written parameter, another) that may be the same memory."""
+    return may_share(self.kernel, self.parameters)
 
   def checks(self, device: str) -> tuple[Checks, Lazy] | None:
     """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
@@ -186,9 +180,10 @@ class Specialised:
       found = self.launchers[device] = made, made.owner
     return found
 
-  def spec(self, device: Device, aligns: Sequence[int] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``. With DEBUG=3 and more this is shown."""
-    kernel = self.kernel
+  def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
+    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same memory.
+    With DEBUG=3 and more this is shown."""
+    kernel = as_one(self.kernel, shared) if shared else self.kernel
     if aligns:
       params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
       kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))

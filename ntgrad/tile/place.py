@@ -31,6 +31,7 @@ class Parameter:
   jagged: int = 0                                # its dimension
   anywhere: bool = False                         # read or written at computed places
   picked: bool = False                           # the application names one of several tiles: x[0]
+  computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
 
   @property
@@ -144,6 +145,7 @@ class Tile(Place):
       if lo == hi: u = ix.const(lo % n if -n <= lo < 0 else lo)
       if lo == hi and not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
       if lo == hi and n > 1 and not isinstance(i, Counter): self._parameter.picked = True
+      if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 
