@@ -260,6 +260,7 @@ class Replay:
     self.touched = set(alive.values())
     self.checks = asserts.checks_in(self.written)
     self._owners(alive)
+    self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
     raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     places = self._place(recorder, {*raws, *moving})
     raws.update({k: get_device(a.device).part(a.raw, start, recorder.sizes[k][1]) for k, (a, start, _) in places.items()})

@@ -27,7 +27,7 @@ from ntgrad.schedule.parts import alignment, consecutive
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 
-from . import memory, plan_cache, report
+from . import asserts, memory, plan_cache, report
 from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
@@ -195,15 +195,21 @@ def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> No
 def _compute(wanted: _Wanted, started: float) -> None:
   sinks = wanted.sinks
   if not sinks: return
+  checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
   while True:
     order = walk([n for s in sinks for n in s if n is not None])
     count = len(sinks)
+    for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+      from ntgrad.bounds import note
+      checked[u] = note(u)
+      wanted.add(checked[u].owner._alias)
     if pending:   # writes that what is computed comes after
       there = set(order)
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)
-    written = {target for _, target in sinks if target is not None}
+    notes = {c.storage for c in checked.values()}   # nobody else reads them
+    written = {target for _, target in sinks if target is not None and target.arg.storage not in notes}
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
@@ -213,6 +219,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
     with uninterrupted(): _perform(plan, inputs, sinks)
   else: _perform(plan, inputs, sinks)
+  for c in checked.values(): asserts.watch(c)
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]]) -> None:
