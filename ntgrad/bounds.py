@@ -3,7 +3,8 @@
 The mark is a DETACH over the index whose arg says what the index may be; it changes no value. When something beneath which it
 stands is computed, one small kernel more looks through the index and notes the last element that is outside (``notes``), which is
 raised where the host next waits, as ``engine/asserts.py`` has it. An index whose bounds are known to be inside gets no mark, and
-costs nothing: constants, ``arange``, ``argmax``, ``randint``, what is clamped, or of a dtype that holds no more.
+costs nothing: constants, ``arange``, ``argmax``, ``randint``, what is clamped, of a dtype that holds no more, or came from the host
+(``Buffer.between``).
 """
 from __future__ import annotations
 
@@ -43,13 +44,12 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
   """An index that must be from ``low`` to ``end - 1`` or ``ignore``, marked if that has to be checked when it is computed.
 
   ``of`` says what it is outside of otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements". Raises
-  IndexOutOfRangeError where all of it is outside.
+  IndexOutOfRangeError for a number that is outside.
   """
   if not prod(u.shape) or not checks_indices(u.device or device): return u
   lo, hi = bounds(u)
-  if low <= lo and hi < end: return u
-  if (hi < low or lo >= end) and (ignore is None or not lo <= ignore <= hi):
-    raise IndexOutOfRangeError(f"{name}: index {lo if lo == hi else f'{lo} to {hi}'} is outside {of}")
+  if low <= lo and hi < end or lo == hi == ignore: return u
+  if graph.const_value(u) is not None: raise IndexOutOfRangeError(f"{name}: index {lo} is outside {of}")
   mark = ("index", low, end, ignore, None if u.device else device)
   out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
   out.__dict__.setdefault("site", Site(name, of, caller()))
@@ -71,15 +71,19 @@ def notes(u: UOp, parts: int) -> UOp:
   if d.itemsize == 8 or d is dtypes.uint32:   # the nearest of 32 bits
     if d.kind == "i": index = graph.scalar(BinaryOps.MAX, index, dtypes.min(dtypes.int32))
     index = graph.scalar(BinaryOps.MIN, index, dtypes.max(dtypes.int32))
-  word = graph.cast(graph.cast(graph.cast(index, dtypes.int32), dtypes.uint32), dtypes.int64)
-  number = graph.scalar(BinaryOps.ADD, graph.cast(graph.iota(n), dtypes.int64), 1)
-  note = graph.add(graph.scalar(BinaryOps.MUL, number, WORD), word)
-  note = graph.where(bad, note, graph.const(0, dtypes.int64, (n,)))
-  if parts > 1:
-    each = -(-n // parts)
-    note = graph.reshape(graph.pad(note, [(0, parts * each - n)]), (parts, each))
-  else: note = graph.reshape(note, (1, n))
-  return graph.reshape(graph.reduce(BinaryOps.MAX, note, (1,)), (parts,))
+  index = graph.cast(index, dtypes.int32)
+  numbers = graph.scalar(BinaryOps.ADD, graph.iota(n), 1)
+  each = -(-n // parts)
+  def split(x: UOp) -> UOp: return graph.reshape(graph.pad(x, [(0, parts * each - n)]), (parts, each))
+  bad, index, numbers = split(bad), split(index), split(numbers)
+  # two reductions of 32 bits are faster than one of 64: which is the last, and what it is
+  last = graph.reduce(BinaryOps.MAX, graph.where(bad, numbers, graph.const(0, dtypes.int32, bad.shape)), (1,))
+  there = graph.binary(BinaryOps.CMPEQ, numbers, graph.expand(last, bad.shape))
+  value = graph.reduce(BinaryOps.MAX, graph.where(there, index, graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)), (1,))
+  word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
+  note = graph.add(graph.scalar(BinaryOps.MUL, graph.cast(last, dtypes.int64), WORD), word)
+  none = graph.scalar(BinaryOps.CMPEQ, last, 0)
+  return graph.reshape(graph.where(none, graph.const(0, dtypes.int64, note.shape), note), (parts,))
 
 
 _checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
@@ -127,6 +131,7 @@ def bounds(u: UOp, known: dict[UOp, Interval] | None = None, deep: int = 0) -> I
 def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
   """What ``bounds`` says of a node, given what it says of others."""
   if u.op is Ops.CONST: return int(u.arg), int(u.arg)
+  if u.op is Ops.BUFFER: return u.arg.between[1:] if u.arg.between is not None and u.arg.between[0] == u.arg.version else None
   if u.op is Ops.IOTA: return 0, max(u.arg - 1, 0)
   if u.op is Ops.CAST: return of(u.src[0]) if u.src[0].dtype.kind in "iub" else None
   if u.op in MOVEMENT or u.op is Ops.GATHER:
@@ -151,6 +156,9 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
   if u.op is not Ops.ALU: return None
   if u.arg is TernaryOps.WHERE:
     (a, b), (c, d) = of(u.src[1]), of(u.src[2])
+    test, less = u.src[0], u.src[0].arg is BinaryOps.CMPLT
+    if less and test.src == u.src[1:]: return min(a, c), min(b, d)         # x if x < y else y
+    if less and test.src == u.src[:0:-1]: return max(a, c), max(b, d)      # y if x < y else x: clamp
     return min(a, c), max(b, d)
   rule = _RULES.get(u.arg)
   return None if rule is None else rule(*of(u.src[0]), *of(u.src[1]))
@@ -177,7 +185,7 @@ _RULES: dict[Any, Callable[[int, int, int, int], Interval | None]] = {   # of a.
   BinaryOps.MAX: lambda a, b, c, d: (max(a, c), max(b, d)),
   BinaryOps.MIN: lambda a, b, c, d: (min(a, c), min(b, d)),
   BinaryOps.IDIV: lambda a, b, c, d: (a // d, b // c) if a >= 0 and c > 0 else None,
-  BinaryOps.MOD: lambda a, b, c, d: (0, min(b, d - 1)) if a >= 0 and c > 0 else None,
+  BinaryOps.MOD: lambda a, b, c, d: (0, d - 1 if a < 0 else min(b, d - 1)) if c > 0 else None,   # the divisor's sign
   BinaryOps.AND: lambda a, b, c, d: (0, min(b, d)) if a >= 0 and c >= 0 else None,
   BinaryOps.SHR: lambda a, b, c, d: (a >> d, b >> c) if a >= 0 and 0 <= c and d < 64 else None,
 }

@@ -245,8 +245,10 @@ class TileKernel:
 
   # ---- shapes
   def assessments(self) -> str:
-    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, and which line asks for it."""
-    return "\n".join(map(str, self.assessed))
+    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, which line asks for it, and the
+    host's code that checks it."""
+    places = {s.name: f"{t.name}.shape[{d}]" for t in reversed(self.tensors) for d, s in enumerate(t.shape) if isinstance(s, Symbol)}
+    return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in self.assessed)
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
