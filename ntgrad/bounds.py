@@ -3,8 +3,8 @@
 The mark is a DETACH over the index whose arg says what the index may be; it changes no value. When something beneath which it
 stands is computed, one small kernel more looks through the index and notes the last element that is outside (``notes``), which is
 raised where the host next waits, as ``engine/asserts.py`` has it. An index whose bounds are known to be inside gets no mark, and
-costs nothing: constants, ``arange``, ``argmax``, ``randint``, what is clamped, of a dtype that holds no more, or came from the host
-(``Buffer.between``).
+costs nothing: constants, ``arange``, ``argmax``, ``randint``, what is clamped, of a dtype that holds no more, or came from the
+host (``Buffer.between``).
 """
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def notes(u: UOp, parts: int) -> UOp:
   # two reductions of 32 bits are faster than one of 64: which is the last, and what it is
   last = graph.reduce(BinaryOps.MAX, graph.where(bad, numbers, graph.const(0, dtypes.int32, bad.shape)), (1,))
   there = graph.binary(BinaryOps.CMPEQ, numbers, graph.expand(last, bad.shape))
-  value = graph.reduce(BinaryOps.MAX, graph.where(there, index, graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)), (1,))
+  least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
+  value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
   word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
   note = graph.add(graph.scalar(BinaryOps.MUL, graph.cast(last, dtypes.int64), WORD), word)
   none = graph.scalar(BinaryOps.CMPEQ, last, 0)

@@ -127,8 +127,9 @@ class Indexing(Random):
     """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together).
 
     Without integer tensors and lists a view, else a tensor of its own.
-    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device, on
-    CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. Bool masks are refused (DTypeError).
+    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
+    on CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. Bool masks are refused
+    (DTypeError).
     """
     items, ints = self._parse("getitem", index)
     seen = self._seen(*self._boxed(items))

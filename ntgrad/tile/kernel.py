@@ -63,8 +63,8 @@ def make(
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
   takes as many parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner;
-  ``output_dir`` keeps the generated source there. ``checks`` ("none", "entry", "all") is for this kernel what ``config.checks`` is
-  for all. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
+  ``output_dir`` keeps the generated source there. ``checks`` ("none", "entry", "all") is for this kernel what ``config.checks``
+  is for all. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
   """
   if checks not in (None, "none", "entry", "all"):
     raise ArgumentError(f"make: checks is {shown(checks)}; it takes 'none', 'entry' or 'all', or None for config.checks")
@@ -181,8 +181,8 @@ class Specialised:
     return found
 
   def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same memory.
-    With DEBUG=3 and more this is shown."""
+    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
+    memory. With DEBUG=3 and more this is shown."""
     kernel = as_one(self.kernel, shared) if shared else self.kernel
     if aligns:
       params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
@@ -247,7 +247,8 @@ class TileKernel:
   def assessments(self) -> str:
     """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, which line asks for it, and the
     host's code that checks it."""
-    places = {s.name: f"{t.name}.shape[{d}]" for t in reversed(self.tensors) for d, s in enumerate(t.shape) if isinstance(s, Symbol)}
+    sizes = [(s, f"{t.name}.shape[{d}]") for t in reversed(self.tensors) for d, s in enumerate(t.shape)]
+    places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
     return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in self.assessed)
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
@@ -331,8 +332,8 @@ class TileKernel:
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
-    key = (*key, self.checks or config.checks)
+    checks = self.checks or config.checks
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), checks)
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return found

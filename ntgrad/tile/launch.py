@@ -145,7 +145,8 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   if len(nodes) == len(args) and all(
     type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
   ):
-    kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.checks, *given.items())] = launcher
+    key = (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.checks, *given.items())
+    kernel._launchers[key] = launcher
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
 

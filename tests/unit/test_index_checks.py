@@ -39,7 +39,7 @@ def _set(x: Tensor, i: Tensor) -> Tensor:
 
 
 CALLS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
-  "getitem": (lambda x, i: x[i], r"getitem: index 12 is outside dimension 0 of a tensor of shape \(10, 2\), which has 10 elements"),
+  "getitem": (lambda x, i: x[i], r"getitem: index 12 is outside dimension 0 of a tensor of shape \(10, 2\), which has 10 el"),
   "second": (lambda x, i: x.T[:, i], r"getitem: index 12 is outside dimension 1 of a tensor of shape \(2, 10\)"),
   "several": (lambda x, i: x[i, i * 0], r"getitem: index 12 is outside dimension 0"),
   "setitem": (_set, "setitem: index 12 is outside dimension 0"),
@@ -47,7 +47,7 @@ CALLS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
   "scatter": (lambda x, i: x.scatter(0, i.reshape(4, 1), x[:4, :1]), "scatter: index 12 is outside dimension 0"),
   "one_hot": (lambda x, i: i.abs().one_hot(12), "one_hot: index 12 is outside the 12 classes, which go from 0 to 11"),
   "embedding": (lambda x, i: nn.Embedding(10, 3).__call__(i) if x.device == Device.DEFAULT else x[i], "index 12 is outside"),
-  "cross_entropy": (lambda x, i: x.reshape(4, 5).cross_entropy((i - 2).clamp(0, 10) // 2), "cross_entropy: index 5 is outside the 5",
+  "cross_entropy": (lambda x, i: x.reshape(4, 5).cross_entropy((i - 2).clamp(0, 10) // 2), "cross_entropy: index 5 is outside"),
   "gradient": (lambda x, i: _gradient(x, i), "getitem: index 12 is outside"),
 }
 
@@ -189,9 +189,9 @@ def test_stores_levels_and_ranges(device: str) -> None:
   i = np.arange(25)
   i[3] = 25
   k(on(device, np.zeros(25), np.float32), on(device, i), y)
-  with pytest.raises(IndexOutOfRangeError, match="scatter: index 25 is outside dimension 0 of y, which has 25 elements"): y.numpy()
+  with pytest.raises(IndexOutOfRangeError, match="scatter: index 25 is outside dimension 0 of y, which has 25"): y.numpy()
   sums = tile.make(
-    lambda x, n, y: (x.tile((4,)).tile((-1,)), n, y.tile((4,))), total, (tile.Tensor(1), tile.Tensor(0), tile.Tensor(1)), checks="all"
+    lambda x, n, y: (x.tile((4,)).tile((-1,)), n, y.tile((4,))), total, tuple(map(tile.Tensor, (1, 0, 1))), checks="all"
   )
   z = on(device, np.zeros(4), np.float32)
   sums(x, 3, z)
@@ -239,7 +239,7 @@ def test_offsets_beyond_32_bits(target: str, wide: str) -> None:
   k = tile.make(lambda x, y: (x.tile((256,)), y.tile((256,))), add, (tile.Tensor(1),) * 2)
   for n, has in ((1 << 20, False), (1 << 32, True)):
     assert (wide in k.source(target, ((n,), "float32"), ((n,), "float32"))) == has
-  levels = tile.make(lambda x, y: (x.tile((16, 16)).tile((1, -1)), y.tile((16, 16)).tile((1, -1))), _levels, (tile.Tensor(2),) * 2)
+  levels = tile.make(lambda *t: tuple(x.tile((16, 16)).tile((1, -1)) for x in t), _levels, (tile.Tensor(2),) * 2)
   assert wide in levels.source(target, ((1 << 16, 1 << 16), "float32"), ((1 << 16, 1 << 16), "float32"))
   device = device_for(target)
   def source(t: Tensor) -> str: return program_spec(create_schedule([t])[-1].ast, device, "k", ())[0].source.text
