@@ -8,10 +8,10 @@ host (``Buffer.between``).
 """
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad import graph
-from ntgrad.alias import caller
+from ntgrad.alias import Alias, caller
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import IndexOutOfRangeError
@@ -107,13 +107,17 @@ def checks_of(u: UOp) -> Checks:
   return found
 
 
-def note(u: UOp) -> Checks:
-  """Have the notes of a marked index made with what is computed next: its checks, whose memory is written then."""
-  c = checks_of(u)
-  a = c.owner._alias
-  parts, = a.node.shape
-  a.write(graph.binary(BinaryOps.MAX, a.node, notes(u, parts)), "a check of indices")
-  return c
+def look_through(order: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
+  """Have the notes of the marked indices among nodes made, too: the Aliases that are written for it. ``checked`` has the checks
+  of those that were met before, and gets the others."""
+  out = []
+  for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+    checked[u] = checks_of(u)
+    a: Alias = checked[u].owner._alias
+    parts, = a.node.shape
+    a.write(graph.binary(BinaryOps.MAX, a.node, notes(u, parts)), "a check of indices")
+    out.append(a)
+  return out
 
 
 # ---- bounds

@@ -14,6 +14,7 @@ from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
 from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
 from ntgrad.backends.process import uninterrupted
+from ntgrad.bounds import look_through
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
@@ -193,23 +194,18 @@ def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> No
 
 
 def _compute(wanted: _Wanted, started: float) -> None:
-  sinks = wanted.sinks
-  if not sinks: return
+  if not (sinks := wanted.sinks): return
   checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
   while True:
     order = walk([n for s in sinks for n in s if n is not None])
     count = len(sinks)
-    for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
-      from ntgrad.bounds import note
-      checked[u] = note(u)
-      wanted.add(checked[u].owner._alias)
+    for a in look_through(order, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
       there = set(order)
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)
-    notes = {c.storage for c in checked.values()}   # nobody else reads them
-    written = {target for _, target in sinks if target is not None and target.arg.storage not in notes}
+    written = {t for _, t in sinks if t is not None and not asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
