@@ -53,6 +53,11 @@ class Axis:
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)
   @property
+  def known(self) -> int:
+    """The size of an axis of which it is a number: of all but GRID and LOOP axes."""
+    assert isinstance(self.size, int), f"the size of {self} is no number"
+    return self.size
+  @property
   def count(self) -> int:
     """The size, or about what it is where that is known at the launch only."""
     return ix.count(self.size)

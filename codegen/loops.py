@@ -51,7 +51,7 @@ class LoopNest:
     self.phase: dict[UOp, int] = {}
     for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
     self.special = positions(kernel)
-    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.size > 1]
+    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]
     self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
     self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
     self.final = 1 + max(self.phase[s] for s in roots)
@@ -68,7 +68,7 @@ class LoopNest:
       axis = self.axes[id]
       start, step = ix.const(0), axis.programs
       if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
-      elif items is not None: start, step = self.special[items.id], items.size
+      elif items is not None: start, step = self.special[items.id], items.known
       end = ix.node(axis.size)
       if end.ranges: end = self.lower(end, env)
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
@@ -162,7 +162,7 @@ class LoopNest:
     there = ids_of(value)
     over = tuple(i for i in tiles if i in there)
     if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
-    return self._track(repeated(fn, value, prod(self.axes[i].size for i in tiles if i not in there)))
+    return self._track(repeated(fn, value, prod(self.axes[i].known for i in tiles if i not in there)))
 
   def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
     """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""

@@ -90,8 +90,9 @@ class SplitOpt(Sized, abstract=True):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
     self.fits(kernel, axis)
-    if not isinstance(n, int) and self.kind not in (None, AxisKind.LOOP): raise OptError(f"{self}: the size of {axis} is no number")
-    if isinstance(n, int) and not ix.divides(n, axis.size) and (self.kind not in (None, AxisKind.LOOP) or isinstance(axis.size, int)):
+    uneven = self.kind in (None, AxisKind.LOOP) and isinstance(axis.size, UOp)   # a last loop may be shorter
+    if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
+    if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
     if n == axis.size: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
     return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)  # type: ignore[arg-type]
@@ -183,6 +184,7 @@ class Peel(OnAxis):
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
+    if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
     main, tail = replace(axis, size=whole), Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP)
     behind = ix.add(tail.rng, ix.node(whole))
 
@@ -193,8 +195,9 @@ class Peel(OnAxis):
     def reduced(old: UOp, new: UOp) -> UOp | None:
       fn, over = old.arg
       if axis.id not in over: return None
-      rest = tuple([tail.id if i == axis.id else i for i in over])
-      return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (tail_of(new.src[0]),), (fn, rest)))
+      rest = tuple([tail.id if i == axis.id else i for i in over if i != axis.id or tail.size != 1])
+      value = tail_of(new.src[0])
+      return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (value,), (fn, rest)) if rest else value)
     body: list[UOp] = []
     for s in rewrite(kernel.body, {Ops.REDUCE: reduced}, {axis.rng: main.rng}):
       body.append(s)

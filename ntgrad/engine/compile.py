@@ -68,7 +68,7 @@ def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
   sizes: list[Dim] = [a.size for a in kernel.of_kind(kind)[::-1]]
-  if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = stay
+  if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = [*stay]
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine.device import get_device
 from support import metal, plain_c, triton
-from support.linear import INT, Lines
+from support.linear import Lines
 
 F32, I64 = dtypes.float32, dtypes.int64
 Array = np.ndarray[Any, Any]
