@@ -52,6 +52,11 @@ def product(ns: Iterable[Dim]) -> Dim:
   return out
 
 
+def elements(shape: Iterable[Dim]) -> int:
+  """How many elements a shape has, or about how many."""
+  return math.prod(map(count, shape))
+
+
 def divides(n: int, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
   return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO

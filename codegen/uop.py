@@ -328,8 +328,13 @@ def _arg_text(u: UOp) -> str:
   return str(u.arg)
 
 
-def repeated(combiner: Any, x: UOp, n: int) -> UOp:
+def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
   """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
+  if isinstance(n, UOp):   # a run-time size
+    if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (n,)))
+    if combiner is BinaryOps.MUL: return UOp.alu(BinaryOps.POW, x, UOp(Ops.CAST, x.dtype, (n,)))
+    if combiner is not BinaryOps.XOR: return x
+    return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (UOp(Ops.ALU, n.dtype, (n, UOp.const(n.dtype, 2)), BinaryOps.MOD),)))
   if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
   if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
   if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)
