@@ -7,7 +7,6 @@ they divide by is 1 or more. Build indices only with these functions.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from typing import Callable, Iterable, Mapping
@@ -46,7 +45,7 @@ def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstan
 def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
 def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
 def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
-def product(ns: Iterable[Dim]) -> Dim: 
+def product(ns: Iterable[Dim]) -> Dim:
   out: Dim = 1
   for n in ns: out = times(out, n)
   return out

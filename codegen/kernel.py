@@ -53,6 +53,10 @@ class Axis:
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)
   @property
+  def varies(self) -> bool:
+    """Whether the size is another one for other values of the axes around it."""
+    return isinstance(self.size, UOp) and not ix.of_sizes(self.size)
+  @property
   def known(self) -> int:
     """The size of an axis of which it is a number: of all but GRID and LOOP axes."""
     assert isinstance(self.size, int), f"the size of {self} is no number"

@@ -90,7 +90,7 @@ class SplitOpt(Sized, abstract=True):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
     self.fits(kernel, axis)
-    uneven = self.kind in (None, AxisKind.LOOP) and isinstance(axis.size, UOp)   # a last loop may be shorter
+    uneven = (self.kind or axis.kind) is AxisKind.LOOP and isinstance(axis.size, UOp)   # the last loop may be shorter
     if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
     if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
@@ -101,6 +101,7 @@ class SplitOpt(Sized, abstract=True):
     """Raises OptError where the axis cannot get this kind."""
     self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
     if self.kind is None: return
+    if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
     if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     if self.kind is AxisKind.LANE and kernel.of_kind(AxisKind.LANE): raise OptError(f"{self}: the kernel has a LANE axis already")
@@ -151,8 +152,8 @@ class ShiftInwards(SplitOpt):
     assert self.kind is not None
     self.fits(kernel, axis)
     if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
+    self.steady(axis)
     if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
-    if isinstance(axis.size, UOp) and not ix.of_sizes(axis.size): raise OptError(f"{self}: the size of {axis} varies")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
     rounds = ix.rounds(axis.size, n)
     again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
@@ -235,11 +236,14 @@ class Block(SplitOpt):
 class Cover(OnAxis):
   """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two."""
   n: int
+  blocks = True
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     self.plain(kernel, axis)
     if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.steady(axis)
+    self.alone(kernel, axis)
     size = axis.size
     whole = replace(axis, size=self.n, kind=AxisKind.TILE)
     kernel = kernel.needing(ix.both(ix.lt(size, self.n + 1), ix.ge(size, self.n // 2 + 1) if self.n > LEAST_COVER else ix.TRUE))
@@ -256,7 +260,10 @@ class Fuse(OnAxis):
     both = f"{self}: {axis} and {other}"
     if other is axis: raise OptError(f"{self}: another axis of the kernel is fused with {axis}")
     if axis.kind is not other.kind: raise OptError(f"{both} are not gone through alike")
-    for a in (axis, other): self.plain(kernel, a, a.kind is AxisKind.GRID)
+    for a in (axis, other):
+      self.plain(kernel, a, a.kind is AxisKind.GRID)
+      self.steady(a)
+      self.alone(kernel, a)
     if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces):
       raise OptError(f"{both}: a reduction binds one of them only")
     if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
@@ -304,4 +311,8 @@ class Reorder(OnAxis):
     moved = (axis, *rest) if self.first else (*rest, axis)
     def ordered(axes: Iterable[Axis]) -> list[int]: return [a.id for a in axes if a.id in kernel.sequential]
     if ordered(moved) != ordered(kernel.axes): raise OptError(f"{self}: axes that are gone through in order would change it")
+    before: set[UOp] = set()
+    for a in moved:
+      before.add(a.rng)
+      if a.varies and not a.rng.ranges <= before: raise OptError(f"{self}: {a} would stand before the axis that its size varies with")
     return kernel.with_(axes=moved)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.target import Target
-from ntgrad.codegen import index as ix
 from ntgrad.codegen.uop import Ops, UOp
 
 from .lower import Lowering, ScheduleItem
