@@ -103,8 +103,10 @@ def count(n: int | UOp) -> int:
 
 @memoized
 def has_sizes(u: UOp) -> bool:
-  """Whether run-time sizes stand in a node: as values, or as the ends of axes."""
+  """Whether run-time sizes stand in an index or a condition: as values, or as the ends of axes. Data that an index is made of,
+  wherever it is read, has the bounds of its dtype."""
   if u.op is Ops.SIZE: return True
+  if u.op is Ops.CAST and u.dtype is INT: return False
   if u.op is Ops.RANGE or u.op is Ops.SPECIAL: return not isinstance(u.arg[-1], int)
   return any(map(has_sizes, u.src))
 

@@ -41,7 +41,8 @@ class Axis:
 
   ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
   them. ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
-  ``most``: of a run-time size, how large it is at most, for local memory along it.
+  ``most``: of a run-time size, how large it is at most, for local memory along it. ``rest_of``: of what ``Peel`` left over, the
+  axis that it was a part of; to go through one of the parts needs nothing of the other.
   """
   id: int
   size: Dim
@@ -49,6 +50,7 @@ class Axis:
   programs: int = 0
   again: int = 0
   most: int = 0
+  rest_of: int | None = None
 
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)

@@ -44,6 +44,7 @@ class LoopNest:
     self.axes = {a.id: a for a in kernel.axes}
     self.order: dict[UOp, tuple[int, int, int]] = {}            # loop -> place in the nesting
     self.loops: dict[tuple[int, Phase, Loops], UOp] = {}        # (axis, phase, surrounding loops) -> LOOP
+    self.part: dict[UOp, tuple[Phase, int, int]] = {}           # loop -> phase, the axis that its own is a part of, its own
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
     self.varies: dict[UOp, Loops] = {}                          # the loops that its value varies with
     self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
@@ -74,9 +75,15 @@ class LoopNest:
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
       found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
+      self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
       # surrounding loops come first
       self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
     return found
+
+  def apart(self, a: UOp, b: UOp) -> bool:
+    """Whether two nodes stand in loops over different parts of one axis, in one phase: neither has to come before the other."""
+    parts = {self.part[l][:2]: self.part[l][2] for l in self.inside[a]}
+    return any(parts.get(self.part[l][:2], self.part[l][2]) != self.part[l][2] for l in self.inside[b])
 
   def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
     """The loops that the sources of a node stand in: the LOOP of each axis, those of its own, and the ones around these.

@@ -28,7 +28,8 @@ def in_order(nest: LoopNest) -> UOpList:
   for u in nodes:
     if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
   for u in nodes:   # what is read of a parameter that the part also writes is the old contents
-    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads: nest.after[u] = tuple(loads[u.src[0]])
+    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads:
+      nest.after[u] = tuple([x for x in loads[u.src[0]] if not nest.apart(u, x)])
 
   # the tree of loops: a loop stands in all that some node stands in together with it, and that come before it in the nesting
   loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=nest.order.__getitem__)

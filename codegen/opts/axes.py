@@ -33,9 +33,9 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
 def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
   """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
   after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
-  outer = Axis(axis.id, ix.rounds(axis.size, n), axis.kind)
+  outer = replace(axis, size=ix.rounds(axis.size, n), most=-(-axis.most // n))
   last = n if ix.divides(n, axis.size) else ix.number(ix.least(ix.sub(ix.node(axis.size), ix.mul(outer.rng, n)), n))
-  inner = Axis(new_id(kernel), last, kind)
+  inner = Axis(new_id(kernel), last, kind, most=n if axis.most else 0)
   return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
 
 
@@ -186,7 +186,9 @@ class Peel(OnAxis):
     whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
     if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
-    main, tail = replace(axis, size=whole), Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP)
+    whole_of = axis.id if axis.rest_of is None else axis.rest_of
+    main = replace(axis, size=whole)
+    tail = Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP, rest_of=whole_of)
     behind = ix.add(tail.rng, ix.node(whole))
 
     def tail_of(u: UOp) -> UOp:
