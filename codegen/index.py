@@ -46,6 +46,7 @@ def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinsta
 def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
 def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
 def product(ns: Iterable[Dim]) -> Dim:
+  """The product of sizes."""
   out: Dim = 1
   for n in ns: out = times(out, n)
   return out
@@ -142,7 +143,8 @@ def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> U
 
 
 def _polynomial(u: UOp) -> tuple[int, int]:
-  """Bounds of an expression of sizes: with N = 1 + N' for a size of 1 or more, a sum without negative terms is least at N' = 0."""
+  """Bounds of an expression of sizes: with N = 1 + N' for a size of 1 or more, a sum without negative terms is least where N' is
+  0."""
   lo, hi = _interval(u)
   terms, c = linear(u)
   moved: dict[UOp, UOp] = {}
@@ -438,7 +440,8 @@ def lt(a: UOp, b: int | UOp) -> UOp:
 
 
 def _lt_sizes(a: UOp, b: int) -> UOp | None:
-  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i. None for any other."""
+  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i. None for any
+  other."""
   terms, c = linear(a)
   known, open_ = {t: k for t, k in terms if of_sizes(t)}, {t: k for t, k in terms if not of_sizes(t)}
   if not known or not open_: return None

@@ -185,14 +185,22 @@ class Kernel:
     plain.
     """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
-    done: set[UOp] = set()
-    for s in self.body:
+    peeled = any(a.rest_of is not None for a in self.axes)
+    before: set[UOp] = set()
+    for n, s in enumerate(self.body):
       if s.is_unique:
+        done = {e.src[0] for e in self.body[:n] if not self.apart(e, s)} if peeled else before
         if s.src[0] in done: return False   # perhaps the same elements again
         for u in s.toposort():
           if u.op is Ops.LOAD and (u.src[0] in done or u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False
-      done.add(s.src[0])
+      before.add(s.src[0])
     return True
+
+  def apart(self, a: UOp, b: UOp) -> bool:
+    """Whether two statements go through different parts of one axis."""
+    whole = {x.id: x.id if x.rest_of is None else x.rest_of for x in self.axes}
+    parts = {whole[r.arg[0]]: r for r in a.ranges if r.arg[0] in whole}
+    return any(parts.get(whole[r.arg[0]], r) is not r for r in b.ranges if r.arg[0] in whole)
 
   @cached_property
   def reduces(self) -> list[UOp]: return [u for u in self.nodes if u.op is Ops.REDUCE]

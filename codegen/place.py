@@ -18,7 +18,8 @@ from .target import Target
 from .uop import Ops, UOp, UOpList, prod, toposort
 
 # what stands first in a list, in this order
-FIRST = {op: n for n, op in enumerate((Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST), -6)}
+_FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
+FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
 def in_order(nest: LoopNest) -> UOpList:

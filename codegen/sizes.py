@@ -1,4 +1,4 @@
-"""Sizes that a launch gives: the arguments of a program, and index expressions over SIZEs as text and as functions of the host."""
+"""Sizes that a launch gives: arguments of a program; index expressions over SIZEs as text and as functions of the host."""
 from __future__ import annotations
 
 from functools import lru_cache

@@ -283,7 +283,7 @@ class Pad(OnAxis):
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n))
+    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n), most=-(-axis.most // self.n) * self.n)
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
     return gated(kernel, axis, wide, ix.lt(wide.rng, axis.size))
@@ -316,5 +316,6 @@ class Reorder(OnAxis):
     before: set[UOp] = set()
     for a in moved:
       before.add(a.rng)
-      if a.varies and not a.rng.ranges <= before: raise OptError(f"{self}: {a} would stand before the axis that its size varies with")
+      if a.varies and not a.rng.ranges <= before:
+        raise OptError(f"{self}: {a} would stand before the axis that its size varies with")
     return kernel.with_(axes=moved)

@@ -58,7 +58,8 @@ class SizedProgram(Program):
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     extents = (*[ix.product(p.shape) for p in kernel.params], *[a.size for a in kernel.axes if not a.varies], ix.product(grid))
     self.elements = evaluator(extents, self.sizes)
-    self.stored = evaluator(tuple([ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]), self.sizes)
+    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
+    self.stored = evaluator(tuple(stored), self.sizes)
     self.variants: list[Variant] = []
     self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
 

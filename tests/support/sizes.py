@@ -7,14 +7,13 @@ import numpy as np
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.index import Dim, Size
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import OPTS, Opt
-from ntgrad.codegen.pipeline import finish
 from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.pipeline import finish
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec import verify_index, verify_linear
 from ntgrad.codegen.target import Target
@@ -214,7 +213,9 @@ def copies(kernel: Kernel) -> int:
   return n
 
 
-def ready(kernel: Kernel | Parts, device: Device, name: str = "k", target: Target | None = None) -> Callable[..., list[Array] | None]:
+def ready(
+  kernel: Kernel | Parts, device: Device, name: str = "k", target: Target | None = None
+) -> Callable[..., list[Array] | None]:
   """A function that launches a kernel as it is with sizes and contents of its params, and gives the contents of those that it
   writes; None where it needs other sizes."""
   parts = kernel if isinstance(kernel, Parts) else None
@@ -223,8 +224,10 @@ def ready(kernel: Kernel | Parts, device: Device, name: str = "k", target: Targe
   verify_index(k, name)
   uops = finish(parts, target, name) if parts is not None else linearize(k)
   verify_linear(uops, name)
-  spec = ProgramSpec(name, device.renderer.render(name, uops), extent(k, AxisKind.GRID), extent(k, AxisKind.LOCAL), len(k.params),
-                     tuple(uops), sizes=k.sizes)
+  spec = ProgramSpec(
+    name, device.renderer.render(name, uops), extent(k, AxisKind.GRID), extent(k, AxisKind.LOCAL), len(k.params), tuple(uops),
+    sizes=k.sizes
+  )
   program, = device.compile([spec])
   needs = evaluator(k.needs, k.sizes)
 
@@ -235,7 +238,8 @@ def ready(kernel: Kernel | Parts, device: Device, name: str = "k", target: Targe
     for raw, a in zip(raws, data): device.copyin(raw, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
     program(raws, sizes=sizes)
     device.synchronize()
-    out = [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape).copy() for raw, a, p in zip(raws, data, k.params) if p.written]
+    written = [(raw, a) for raw, a, p in zip(raws, data, k.params) if p.written]
+    out = [device.copyout(raw, a.nbytes).view(a.dtype).reshape(a.shape).copy() for raw, a in written]
     for raw, a in zip(raws, data): device.free(raw, max(a.nbytes, 1))
     return out
   return launch
@@ -246,7 +250,10 @@ def contents(kernel: Kernel, rng: np.random.Generator) -> list[Array]:
   return [rng.integers(-3, 4, p.shape).astype(p.dtype.np) for p in kernel.params]
 
 
-def same(make: Make, versions: Sequence[tuple[Kernel | Parts, Target | None]], device: Device, oracle: Device, units: Sequence[Sequence[int]]) -> int:
+def same(
+  make: Make, versions: Sequence[tuple[Kernel | Parts, Target | None]], device: Device, oracle: Device,
+  units: Sequence[Sequence[int]]
+) -> int:
   """Versions of a kernel with run-time sizes compute what the kernel with numbers does. Gives how many launches there were."""
   launches = [(v, ready(v, device, f"k{i}", t)) for i, (v, t) in enumerate(versions)]
   ran = 0
