@@ -57,6 +57,11 @@ def elements(shape: Iterable[Dim]) -> int:
   return math.prod(map(count, shape))
 
 
+def may_equal(a: Dim, b: Dim) -> bool:
+  """Whether two sizes may be the same number."""
+  return a == b or not (isinstance(a, int) and isinstance(b, int)) and eq(sub(node(a), b), 0) is not FALSE
+
+
 def divides(n: int, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
   return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO

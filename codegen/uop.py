@@ -322,9 +322,8 @@ def _dtype_text(u: UOp) -> str:
 def _arg_text(u: UOp) -> str:
   if u.op is Ops.CONST: return number_text(u.arg, u.dtype)
   if u.op in (Ops.SIZE, Ops.DEFINE_VAR, Ops.SPECIAL):
-    from .sizes import about, text
-    if u.op is not Ops.SPECIAL: return about(u.arg)
-    if isinstance(u.arg[2], UOp): return f"({u.arg[0]!r}, {u.arg[1]}, {text(u.arg[2])})"
+    from .sizes import arg_text
+    return arg_text(u.arg)
   return str(u.arg)
 
 

@@ -112,7 +112,8 @@ class Partition:
     through."""
     around = self._beneath(u, d)
     g = d[0]
-    return bool(around) and ix.elements(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) >= 8 * ix.elements(u.shape)
+    every = around.union(g.out if g.kept is None else g.kept)
+    return bool(around) and ix.elements(r.arg[1] for r in every) >= 8 * ix.elements(u.shape)
 
   def _bind(self, u: UOp, d: Demand) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
