@@ -62,6 +62,13 @@ def may_equal(a: Dim, b: Dim) -> bool:
   return a == b or not (isinstance(a, int) and isinstance(b, int)) and eq(sub(node(a), b), 0) is not FALSE
 
 
+def total(ns: Iterable[Dim]) -> Dim:
+  """The sum of sizes."""
+  out: Dim = 0
+  for n in ns: out = plus(out, n)
+  return out
+
+
 def divides(n: int, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
   return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO

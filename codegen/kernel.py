@@ -14,7 +14,7 @@ from . import index as ix
 from .dtype import DType
 from .size_text import text_of
 from .sizes import Dim, sizes_of
-from .uop import BinaryOps, Ops, UOp, prod, toposort
+from .uop import BinaryOps, Ops, UOp, toposort
 
 Shape = tuple[Dim, ...]
 
@@ -225,36 +225,32 @@ class Kernel:
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
 
   @cached_property
-  def flops(self) -> int:
+  def flops(self) -> Dim:
     """Arithmetic operations of one launch, as a person would count them."""
-    size = {a.rng: a.count for a in self.axes}
-    def count(over: frozenset[UOp]) -> int:
-      n = 1
-      for r in over: n *= size.get(r, 1)
-      return n
-    def each(u: UOp, around: frozenset[UOp]) -> int:
+    size = {a.rng: a.count if a.varies else a.size for a in self.axes}
+    def count(over: frozenset[UOp]) -> Dim: return ix.product(size.get(r, 1) for r in over)
+    def each(u: UOp, around: frozenset[UOp]) -> Dim:
       if u.op is Ops.ALU and u.dtype.kind == "f": return count(u.ranges | around)
       if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD: return count(u.src[0].ranges | around)
       return 0
-    if self.plain: return sum(each(u, frozenset()) for u in self.nodes)
+    if self.plain: return ix.total(each(u, frozenset()) for u in self.nodes)
     grid = frozenset(a.rng for a in self.of_kind(AxisKind.GRID))
-    n = 0
+    n: Dim = 0
     for s, fors in walk(self.body):
       around = grid.union([self.axis(i).rng for i in fors])
-      n += sum([each(u, around) for u in toposort(s.src if s.op in EFFECTS else s.src[:1])])
+      n = ix.plus(n, ix.total(each(u, around) for u in toposort(s.src if s.op in EFFECTS else s.src[:1])))
     return n
 
   @cached_property
-  def bytes(self) -> int:
+  def bytes(self) -> Dim:
     """Least traffic of one launch: what is read and written of each parameter, once."""
-    total = 0
+    size = {a.rng: a.count if a.varies else a.size for a in self.axes}
+    out: Dim = 0
     for p in self.params:
-      n = prod(map(ix.count, p.shape))
+      n = ix.product(p.shape)
       reads = {u.src[1] for u in self.nodes if u.op in (Ops.LOAD, *EFFECTS) and u.src[0] is p.uop}
-      touched = 0
-      for i in reads:
-        t = 1
-        for r in i.ranges: t *= ix.count(r.arg[1])
-        touched += t
-      total += min(n, max(touched, 1)) * p.dtype.itemsize
-    return total
+      touched = ix.total(ix.product(size.get(r, 1) for r in i.ranges) for i in reads)
+      if isinstance(n, int) and isinstance(touched, int): n = min(n, max(touched, 1))
+      else: n = ix.number(ix.least(ix.node(n), ix.node(touched)))
+      out = ix.plus(out, ix.times(n, p.dtype.itemsize))
+    return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Iterable
 
+from . import index as ix
 from .axes import merge_axes, split_axes
 from .config import config
 from .costs import MemoryAccess, ids_of, profile
@@ -61,7 +62,7 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
   grid = kernel.of_kind(AxisKind.GRID)
-  if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel):
+  if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or ix.count(kernel.bytes) <= target.cache // 2 or not is_product(kernel):
     return kernel
   rows = grid[-2]
   high = max(d for d in range(1, target.group + 1) if rows.count % d == 0)
