@@ -62,8 +62,8 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
   grid = kernel.of_kind(AxisKind.GRID)
-  if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or ix.count(kernel.bytes) <= target.cache // 2 or not is_product(kernel):
-    return kernel
+  if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or not is_product(kernel): return kernel
+  if ix.count(kernel.bytes) <= target.cache // 2: return kernel
   rows = grid[-2]
   high = max(d for d in range(1, target.group + 1) if rows.count % d == 0)
   return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].count > 1 else kernel

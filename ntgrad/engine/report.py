@@ -51,7 +51,8 @@ def scaled(value: float, unit: str) -> str:
 
 
 def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
-  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may be."""
+  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
+  be."""
   if not spec.sizes: return spec
   if not sizes: return replace(spec, flops=count(spec.flops), bytes=count(spec.bytes))
   *grid, flops, traffic = evaluator((*spec.grid, spec.flops, spec.bytes), spec.sizes)(sizes)
@@ -114,7 +115,8 @@ def table(steps: Sequence[Step]) -> list[str]:
       spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
       mark = "*" if (spec.name, spec.source) in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(spec.flops, "FLOP"), scaled(spec.bytes, "B"), flow)
+        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.flops), "FLOP"), scaled(count(spec.bytes), "B"),
+         flow)
       )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
@@ -173,7 +175,7 @@ def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int] = ()) -> None:
   spec = launched(spec, sizes)
   _count[1] += 1
   name = color(f"{spec.name:36s}", "green")
-  speed = f"{spec.flops / seconds * 1e-9:9.2f} GFLOP/s {spec.bytes / seconds * 1e-9:8.2f} GB/s"
+  speed = f"{count(spec.flops) / seconds * 1e-9:9.2f} GFLOP/s {count(spec.bytes) / seconds * 1e-9:8.2f} GB/s"
   show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}")
   device = _unseen.pop((spec.name, spec.source), None) if config.debug >= 6 else None
   if device is not None:
