@@ -23,11 +23,11 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   kinds = {i: AxisKind.LOOP if i in kernel.bound else AxisKind.GRID for i in tiles}
   kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
   def joined() -> Kernel | None:
-    pairs = [(a, b) for a, b in itertools.permutations(kernel.axes, 2) if b.id in tiles and a.kind is b.kind and a.size > 1]
+    pairs = [(a, b) for a, b in itertools.permutations(kernel.axes, 2) if b.id in tiles and a.kind is b.kind and a.size != 1]
     return next((merged for a, b in pairs if (merged := join(kernel, a, b)) is not None), None)
   while (merged := joined()) is not None: kernel = merged
   for a in kernel.axes: kernel = trim(kernel, a)
-  return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size > 1), applied=()))
+  return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
 
 
 def numbered(kernel: Kernel) -> Kernel:
@@ -46,7 +46,7 @@ def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
   try: merged = Fuse(a.id, b.id).apply(kernel)
   except OptError: return None
-  apart = merged.axis(a.id).rng, ix.const(b.size)
+  apart = merged.axis(a.id).rng, ix.node(b.size)
   return None if any(u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src == apart for u in merged.nodes) else merged
 
 
@@ -55,6 +55,7 @@ def trim(kernel: Kernel, axis: Axis) -> Kernel:
   if axis.id in kernel.bound:
     limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   else: limits = [upper(gate_of(s), axis) for s in kernel.body if axis.rng in s.ranges]
+  if not isinstance(axis.size, int): return kernel
   size = max([axis.size if n is None else n for n in limits], default=0)
   if not 0 < size < axis.size: return kernel
   short = Axis(axis.id, size, axis.kind)

@@ -676,7 +676,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
-  if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
+  if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9), step.sizes)  # type: ignore[attr-defined]
 
 
 __all__ = ["realize", "Plan", "Step", "prod"]
