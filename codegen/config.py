@@ -67,7 +67,9 @@ class Config:
   dynamic: str = _setting(
     "DYNAMIC",
     "auto",
-    "when a size becomes one that kernels take at the launch: auto where a structure is met with another number, never, always",
+    "when a size becomes one that kernels take at the launch: auto, where a structure is met with another number; never; always",
+    key=True,
+    values=("auto", "never", "always"),
   )
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some", values=(0, 1))
