@@ -112,6 +112,13 @@ def has_sizes(u: UOp) -> bool:
 
 
 @memoized
+def of_launch(u: UOp) -> bool:
+  """Whether a node of the linear form is made of numbers of the launch alone: sizes, positions and what loops count."""
+  if u.op in (Ops.CONST, Ops.DEFINE_VAR, Ops.SPECIAL, Ops.RANGE): return True
+  return u.op in (Ops.LOOP, Ops.ALU, Ops.CAST) and all(map(of_launch, u.src))
+
+
+@memoized
 def wide(u: UOp) -> bool:
   """Whether what is computed from the sizes in a node may not fit 32 bits."""
   if u.op is Ops.SIZE: return bool(u.arg.wide)

@@ -31,6 +31,7 @@ from .atoms import (  # handed on: what indices are made of is found here too
   linear as linear,
   node as node,
   number as number,
+  of_launch as of_launch,
   of_sizes as of_sizes,
   rng as rng,
   wide as wide,
@@ -113,7 +114,9 @@ def _interval(u: UOp) -> tuple[int, int]:
   out = between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
   if out is None: return top
   if d is INT: return max(out[0], -FAR), min(out[1], FAR)
-  return out if top[0] <= out[0] and out[1] <= top[1] else top
+  if top[0] <= out[0] and out[1] <= top[1]: return out
+  # what is made of the launch's numbers fits its dtype: see widths.py
+  return (max(out[0], top[0]), min(out[1], top[1])) if of_launch(u) else top
 
 
 def _end(u: UOp, upper: bool) -> UOp | None:

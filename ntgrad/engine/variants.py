@@ -93,6 +93,7 @@ class SizedProgram(Program):
     for s, n, unit in zip(self.sizes, sizes, units):
       lower, upper = (None if b is None else b // unit for b in (s.lower, s.upper))
       if unit > 1: lower = max(lower or 0, 1)
+      if not wide: upper = min(WIDE // unit if upper is None else upper, WIDE // unit - 1)
       size = s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)
       nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), size), unit))
     program, needs = self.make(with_sizes(self.kernel, nodes))
