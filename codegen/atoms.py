@@ -86,7 +86,7 @@ def of_sizes(u: UOp) -> bool:
 def hint(u: UOp) -> int:
   """About what an expression of sizes is: heuristics go by it. Axes count as 0."""
   if u.op is Ops.CONST: return int(u.arg)
-  if u.op is Ops.SIZE:
+  if u.op is Ops.SIZE or u.op is Ops.DEFINE_VAR:
     size: Size = u.arg
     if size.hint is not None: return size.hint
     low = 1 if size.lower is None else size.lower

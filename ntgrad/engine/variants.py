@@ -1,6 +1,6 @@
 """Programs of kernels with run-time sizes: a few variants of one kernel, made when sizes come that need them.
 
-A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 elements or not (where that is worth it),
+A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 bytes or not (where that is worth it),
 and for what its Opts need of the sizes (a row that is one block of 1024). Which one is launched is found by the sizes.
 """
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 
-UNIT = 16           # elements that strides are multiples of, for vectors and tensor descriptors
+ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks,
+UNIT = 16           # and elements for others
+PATTERNS = 4        # which sizes are multiples: so many combinations have variants of their own, the last for any
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
 Sizes = tuple[int, ...]
@@ -55,6 +57,7 @@ class SizedProgram(Program):
     # where vectors are any place's, only those that are stored past the cache need to begin at multiples
     strides = sizes_of([n for p in kernel.params if self.target.blocks or p.written for n in p.shape[1:]])
     self.strided = tuple([i for i, s in enumerate(self.sizes) if s in strides])   # those that make strides
+    self.unit = max(ALIGNED // min([p.dtype.itemsize for p in kernel.params], default=1), 1) if self.target.blocks else UNIT
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     extents = (*[ix.product(p.shape) for p in kernel.params], *[a.size for a in kernel.axes if not a.varies], ix.product(grid))
     self.elements = evaluator(extents, self.sizes)
@@ -80,8 +83,8 @@ class SizedProgram(Program):
     if found is not None: return found
     wide = max(self.elements(sizes), default=0) >= WIDE
     pays = self.target.blocks or max(self.stored(sizes), default=0) >= self.target.stream
-    divided = bool(self.strided) and pays and all(sizes[i] % UNIT == 0 for i in self.strided)
-    units = tuple([UNIT if divided and i in self.strided else 1 for i in range(len(sizes))])
+    units = tuple([self.unit if pays and i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)])
+    if units not in (patterns := {v.units for v in self.variants}) and len(patterns) >= PATTERNS - 1: units = (1,) * len(sizes)
     v = next((v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))), None)
     if v is None: v = self.new(sizes, units, wide)
     found = self.found[sizes] = v.program, v.given(sizes)
