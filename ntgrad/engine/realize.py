@@ -14,6 +14,7 @@ from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
 from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
 from ntgrad.backends.process import uninterrupted
+from ntgrad.bounds import look_through
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
@@ -29,7 +30,7 @@ from ntgrad.schedule.parts import alignment, consecutive
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 
-from . import memory, plan_cache, report, templates
+from . import asserts, memory, plan_cache, report, templates
 from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
@@ -242,11 +243,12 @@ def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> No
 
 
 def _compute(wanted: _Wanted, started: float) -> None:
-  sinks = wanted.sinks
-  if not sinks: return
+  if not (sinks := wanted.sinks): return
+  checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
   while True:
     order = walk([n for s in sinks for n in s if n is not None])
     count = len(sinks)
+    for a in look_through(order, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
       there = set(order)
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
@@ -256,7 +258,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       for u in order:
         if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
           wanted.all_of(found)
-    written = {target for _, target in sinks if target is not None}
+    written = {t for _, t in sinks if t is not None and not asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
@@ -266,6 +268,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
     with uninterrupted(): _perform(plan, inputs, sinks)
   else: _perform(plan, inputs, sinks)
+  for c in checked.values(): asserts.watch(c)
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]]) -> None:
