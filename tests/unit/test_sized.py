@@ -1,4 +1,4 @@
-"""Kernels with run-time sizes: twins, the variants that programs are made in, the widths of their indices, what is said of them."""
+"""Kernels with run-time sizes: twins, variants of programs, widths of indices, what is said of them."""
 from __future__ import annotations
 
 from typing import Any
@@ -42,9 +42,11 @@ def gathered(n: UOp) -> Kernel:
 # ---- twins
 
 def test_a_twin_has_numbers() -> None:
-  k = product({**symbols(100), "N": ix.mul(size("N", unit=16, hint=3), 16)})
+  """About what sizes are: long ones are multiples of what vectors and copies like."""
+  k = product({"M": size("M", hint=1000), "N": ix.mul(size("N", unit=16, hint=3), 16), "K": size("K", hint=31)})
   twin = with_numbers(k)
-  assert not twin.sizes and [a.size for a in twin.axes] == [100, 48, 100] and [p.shape for p in twin.params][0] == (100, 48)
+  assert not twin.sizes and [a.size for a in twin.axes] == [1024, 48, 31] and twin.params[0].shape == (1024, 48)
+  assert [a.size for a in with_numbers(product(symbols(33))).axes] == [48] * 3
 
 
 def test_a_kernel_without_sizes_is_its_own_twin() -> None:
@@ -157,7 +159,8 @@ def test_data_of_64_bits_is_not_cut() -> None:
   assert "int64" in widths(gathered(size("N")))["places"]
   oracle = get_device("NUMPY")
   uops = pipeline.linearize(gathered(size("N")))
-  program, = oracle.compile([ProgramSpec("k", KernelSource(""), (size("N"),), (1,), 3, tuple(uops), sizes=gathered(size("N")).sizes)])
+  sizes = gathered(size("N")).sizes
+  program, = oracle.compile([ProgramSpec("k", KernelSource(""), (size("N"),), (1,), 3, tuple(uops), sizes=sizes)])
   x, at = np.arange(3, dtype=np.float32) + 1, np.array([1, 1 << 32, -1], dtype=np.int64)
   raws = [oracle.alloc(n) for n in (12, 12, 24)]
   oracle.copyin(raws[1], x.view(np.uint8))
