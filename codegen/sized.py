@@ -24,8 +24,8 @@ SHARE = 64   # vectors of a program of a kernel that only maps elements, where t
 
 
 def about(size: UOp) -> int:
-  """The number that a twin has for a size: its hint, of longer ones the next multiple. No Opt of a kernel with run-time sizes needs
-  that something divides them, so heuristics may have what they like: 1000 -> 1024."""
+  """The number that a twin has for a size: its hint, of longer ones the next multiple. No Opt of a kernel with run-time sizes
+  needs that something divides them, so heuristics may have what they like: 1000 -> 1024."""
   unit = size.arg.unit
   n = max(ix.hint(size), 1) * unit
   step = next((s for least, s in MULTIPLES if n >= least and s % unit == 0), unit)

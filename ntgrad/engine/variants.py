@@ -1,10 +1,12 @@
 """Programs of kernels with run-time sizes: a few variants of one kernel, made when sizes come that need them.
 
 A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 elements or not (where that is worth it),
-and for what its Opts need of the sizes (a row that is one block of 1024). Which one is launched is found by the sizes.
+for what its Opts need of the sizes (a row that is one block of 1024), and for about so much work: what is good for a product of
+32 x 32 is a quarter as fast for one of 1024. Which one is launched is found by the sizes.
 """
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Callable, NamedTuple, Sequence
 
@@ -20,6 +22,7 @@ from ntgrad.codegen.uop import Ops, UOp
 UNIT = 16           # elements that strides are multiples of, for vectors and tensor descriptors
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
+MORE, LITTLE = 16, 1 << 20   # times the work that a variant was made for, from which on there is another; work that is done anyhow
 Sizes = tuple[int, ...]
 
 
@@ -30,6 +33,7 @@ class Variant(NamedTuple):
   given: Callable[[Sequence[int]], tuple[int, ...]]
   units: tuple[int, ...]
   wide: bool
+  work: int            # of what it was made for
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
@@ -58,6 +62,7 @@ class SizedProgram(Program):
     grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
     extents = (*[ix.product(p.shape) for p in kernel.params], *[a.size for a in kernel.axes if not a.varies], ix.product(grid))
     self.elements = evaluator(extents, self.sizes)
+    self.work = evaluator((ix.product(a.size for a in kernel.axes if not a.varies),), self.sizes)
     stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
     self.stored = evaluator(tuple(stored), self.sizes)
     self.variants: list[Variant] = []
@@ -82,8 +87,10 @@ class SizedProgram(Program):
     pays = self.target.blocks or max(self.stored(sizes), default=0) >= self.target.stream
     divided = bool(self.strided) and pays and all(sizes[i] % UNIT == 0 for i in self.strided)
     units = tuple([UNIT if divided and i in self.strided else 1 for i in range(len(sizes))])
-    v = next((v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))), None)
-    if v is None: v = self.new(sizes, units, wide)
+    work, = self.work(sizes)
+    fit = [v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))]
+    v = min(fit, key=lambda v: abs(math.log(max(work, 1) / v.work)), default=None)
+    if v is None or work > max(v.work * MORE, LITTLE): v = self.new(sizes, units, wide)
     found = self.found[sizes] = v.program, v.given(sizes)
     return found
 
@@ -98,7 +105,8 @@ class SizedProgram(Program):
     program, needs = self.make(with_sizes(self.kernel, nodes))
     own = tuple([next(f for t, _ in ix.linear(n)[0] for f in ix.factors(t)).arg for n in nodes])
     given = evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, units)]), self.sizes)
-    v = Variant(program, evaluator(needs, own), given, units, wide)
+    v = Variant(program, evaluator(needs, own), given, units, wide, max(*self.work(sizes), 1))
+    assert all(v.fits(given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
 

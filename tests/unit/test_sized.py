@@ -103,7 +103,8 @@ def test_a_variant_for_wide_indices() -> None:
   for sizes in ((7, 9), (1000, 1001), (46341, 46341), (3, 1 << 30), (1 << 16, 1 << 15)): p([], sizes=sizes)
   assert [v.wide for v in p.variants] == [False, True, True]        # the third is for multiples of 16
   assert p.variant((46339, 46337))[0] is p.variants[1].program      # 2,147,210,243 elements
-  assert p.variant((46001, 46001))[0] is p.variants[0].program      # 2,116,092,001
+  p([], sizes=(46001, 46001))                                       # 2,116,092,001
+  assert [v.wide for v in p.variants] == [False, True, True, False]
   whole = sized(MAKES["whole_sum"](symbols()), Target("triton", blocks=True))
   whole([], sizes=(1 << 20, 1 << 11))
   assert [v.wide for v in whole.variants] == [True] and all(s.wide for s in whole.variants[0].program.kernel.sizes)
@@ -117,7 +118,15 @@ def test_variants_for_multiples() -> None:
   assert isinstance(program, Made) and program.launched == [(7, 2), (9, 4)]
   lanes = sized(elementwise(symbols()), CPU)                          # vectors begin anywhere, but those past the cache
   for sizes in ((7, 32), (7, 33), (4096, 4096), (4097, 4096), (4096, 4097)): lanes([], sizes=sizes)
-  assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT)]
+  assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT), (1, 1)]   # the last for much more work
+
+
+def test_variants_for_much_more_work() -> None:
+  """What was made for little work is not what does much of it; less work, and a few times as much, needs no other."""
+  p = sized(product(symbols()), CPU)
+  for n in (4, 64, 100, 512, 1200, 1024, 40): p([], sizes=(n, n, n))
+  assert [v.work for v in p.variants] == [4 ** 3, 512 ** 3]
+  assert [p.variant((n, n, n))[0] is p.variants[i].program for n, i in ((4, 0), (100, 0), (512, 1), (1024, 1), (1200, 1))] == [True] * 5
 
 
 def test_variants_for_what_opts_need() -> None:
