@@ -22,7 +22,8 @@ from ntgrad.codegen.uop import Ops, UOp
 UNIT = 16           # elements that strides are multiples of, for vectors and tensor descriptors
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
-MORE, LITTLE = 16, 1 << 20   # times the work that a variant was made for, from which on there is another; work that is done anyhow
+MORE = 16           # times the work that a variant was made for, from which on there is another
+LITTLE = 1 << 20    # values of all axes: work that any variant does
 Sizes = tuple[int, ...]
 
 

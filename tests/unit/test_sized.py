@@ -126,7 +126,7 @@ def test_variants_for_much_more_work() -> None:
   p = sized(product(symbols()), CPU)
   for n in (4, 64, 100, 512, 1200, 1024, 40): p([], sizes=(n, n, n))
   assert [v.work for v in p.variants] == [4 ** 3, 512 ** 3]
-  assert [p.variant((n, n, n))[0] is p.variants[i].program for n, i in ((4, 0), (100, 0), (512, 1), (1024, 1), (1200, 1))] == [True] * 5
+  for n, i in ((4, 0), (100, 0), (512, 1), (1024, 1), (1200, 1)): assert p.variant((n, n, n))[0] is p.variants[i].program
 
 
 def test_variants_for_what_opts_need() -> None:
