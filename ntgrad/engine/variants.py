@@ -84,7 +84,7 @@ class SizedProgram(Program):
     """The program for sizes, and what it is launched with; compiled where no variant fits."""
     found = self.found[sizes]
     if found is not None: return found
-    wide = max(self.elements(sizes), default=0) >= WIDE
+    wide = max(*self.elements(sizes), *sizes) >= WIDE
     pays = self.target.blocks or max(self.stored(sizes), default=0) >= self.target.stream
     divided = bool(self.strided) and pays and all(sizes[i] % UNIT == 0 for i in self.strided)
     units = tuple([UNIT if divided and i in self.strided else 1 for i in range(len(sizes))])
@@ -99,8 +99,9 @@ class SizedProgram(Program):
     """Compile a variant, its Opts chosen for these sizes."""
     nodes = []
     for s, n, unit in zip(self.sizes, sizes, units):
-      lower, upper = (None if b is None else b // unit for b in (s.lower, s.upper))
-      if unit > 1: lower = max(lower or 0, 1)
+      lower, upper = (s.lower if unit == 1 else max((s.lower or 0) // unit, 1)), s.upper
+      if not wide: upper = WIDE if upper is None else min(upper, WIDE)   # shows that sums do not overflow
+      if upper is not None: upper //= unit
       size = s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)
       nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), size), unit))
     program, needs = self.make(with_sizes(self.kernel, nodes))
