@@ -27,7 +27,7 @@ SECONDS = 1.5                  # for each side of a row
 
 def read(p: Param, *at: UOp) -> UOp: return UOp(Ops.LOAD, p.dtype, (p.uop, UOp(Ops.INDEX, ix.INT, at)))
 def store(p: Param, value: UOp, *at: UOp) -> UOp: return UOp(Ops.STORE, p.dtype, (p.uop, UOp(Ops.INDEX, ix.INT, at), value))
-def total(value: UOp, axis: Axis, fn: BinaryOps = BinaryOps.ADD) -> UOp: return UOp(Ops.REDUCE, value.dtype, (value,), (fn, (axis.id,)))
+def total(x: UOp, axis: Axis, fn: BinaryOps = BinaryOps.ADD) -> UOp: return UOp(Ops.REDUCE, x.dtype, (x,), (fn, (axis.id,)))
 def number(x: float) -> UOp: return UOp.const(F32, x)
 
 

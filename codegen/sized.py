@@ -19,12 +19,22 @@ from .opts.base import PREFIX, Sized
 from .rewrite import substitute
 from .uop import Ops, UOp
 
+MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
 SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
 
 
+def about(size: UOp) -> int:
+  """The number that a twin has for a size: its hint, of longer ones the next multiple. No Opt of a kernel with run-time sizes
+  needs that something divides them, so heuristics may have what they like: 1000 -> 1024."""
+  unit = size.arg.unit
+  n = max(ix.hint(size), 1) * unit
+  step = next((s for least, s in MULTIPLES if n >= least and s % unit == 0), unit)
+  return -(-n // step) * step // unit
+
+
 def with_numbers(kernel: Kernel) -> Kernel:
-  """The twin of a kernel: each run-time size about what it is, its ``hint``."""
-  table = {UOp(Ops.SIZE, ix.INT, (), s): ix.const(max(ix.hint(UOp(Ops.SIZE, ix.INT, (), s)), 1)) for s in kernel.sizes}
+  """The twin of a kernel: each run-time size about what it is."""
+  table = {u: ix.const(about(u)) for u in [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
   axes = tuple([a if isinstance(a.size, int) else replace(a, size=max(ix.count(known(a.size)), 2)) for a in kernel.axes])

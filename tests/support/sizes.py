@@ -11,7 +11,7 @@ from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.index import Dim, Size
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.opts import OPTS, Opt
+from ntgrad.codegen.opts import OPTS, Opt, ShiftInwards, Vectorize
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.pipeline import finish
 from ntgrad.codegen.sizes import evaluator
@@ -195,9 +195,9 @@ def _read(b: Builder, axes: list[Axis], dims: Sequence[tuple[Any, ...]]) -> E:
 
 # ---- Opts, and running
 
-def opts(kernel: Kernel, choose: Choose, most: int = 6) -> Kernel:
+def opts(kernel: Kernel, choose: Choose, most: int = 6, lanes: bool = True) -> Kernel:
   """The kernel after some Opts, each drawn; those that it does not take are left out, as long as the code stays small."""
-  known = [c for c in OPTS.values() if not c.blocks]
+  known = [c for c in OPTS.values() if not c.blocks and (lanes or c not in (Vectorize, ShiftInwards))]
   for _ in range(choose(range(most + 1))):
     cls: type[Opt] = choose(known)
     if not kernel.axes: break

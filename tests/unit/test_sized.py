@@ -1,4 +1,4 @@
-"""Kernels with run-time sizes: twins, the variants that programs are made in, the widths of their indices, what is said of them."""
+"""Kernels with run-time sizes: twins, variants of programs, widths of indices, what is said of them."""
 from __future__ import annotations
 
 from typing import Any
@@ -42,9 +42,11 @@ def gathered(n: UOp) -> Kernel:
 # ---- twins
 
 def test_a_twin_has_numbers() -> None:
-  k = product({**symbols(100), "N": ix.mul(size("N", unit=16, hint=3), 16)})
+  """About what sizes are: long ones are multiples of what vectors and copies like."""
+  k = product({"M": size("M", hint=1000), "N": ix.mul(size("N", unit=16, hint=3), 16), "K": size("K", hint=31)})
   twin = with_numbers(k)
-  assert not twin.sizes and [a.size for a in twin.axes] == [100, 48, 100] and [p.shape for p in twin.params][0] == (100, 48)
+  assert not twin.sizes and [a.size for a in twin.axes] == [1024, 48, 31] and twin.params[0].shape == (1024, 48)
+  assert [a.size for a in with_numbers(product(symbols(33))).axes] == [48] * 3
 
 
 def test_a_kernel_without_sizes_is_its_own_twin() -> None:
@@ -101,7 +103,8 @@ def test_a_variant_for_wide_indices() -> None:
   for sizes in ((7, 9), (1000, 1001), (46341, 46341), (3, 1 << 30), (1 << 16, 1 << 15)): p([], sizes=sizes)
   assert [v.wide for v in p.variants] == [False, True, True]        # the third is for multiples of 16
   assert p.variant((46339, 46337))[0] is p.variants[1].program      # 2,147,210,243 elements
-  assert p.variant((46001, 46001))[0] is p.variants[0].program      # 2,116,092,001
+  p([], sizes=(46001, 46001))                                       # 2,116,092,001
+  assert [v.wide for v in p.variants] == [False, True, True, False]
   whole = sized(MAKES["whole_sum"](symbols()), Target("triton", blocks=True))
   whole([], sizes=(1 << 20, 1 << 11))
   assert [v.wide for v in whole.variants] == [True] and all(s.wide for s in whole.variants[0].program.kernel.sizes)
@@ -115,7 +118,15 @@ def test_variants_for_multiples() -> None:
   assert isinstance(program, Made) and program.launched == [(7, 2), (9, 4)]
   lanes = sized(elementwise(symbols()), CPU)                          # vectors begin anywhere, but those past the cache
   for sizes in ((7, 32), (7, 33), (4096, 4096), (4097, 4096), (4096, 4097)): lanes([], sizes=sizes)
-  assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT)]
+  assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT), (1, 1)]   # the last for much more work
+
+
+def test_variants_for_much_more_work() -> None:
+  """What was made for little work is not what does much of it; less work, and a few times as much, needs no other."""
+  p = sized(product(symbols()), CPU)
+  for n in (4, 64, 100, 512, 1200, 1024, 40): p([], sizes=(n, n, n))
+  assert [v.work for v in p.variants] == [4 ** 3, 512 ** 3]
+  for n, i in ((4, 0), (100, 0), (512, 1), (1024, 1), (1200, 1)): assert p.variant((n, n, n))[0] is p.variants[i].program
 
 
 def test_variants_for_what_opts_need() -> None:
@@ -157,7 +168,8 @@ def test_data_of_64_bits_is_not_cut() -> None:
   assert "int64" in widths(gathered(size("N")))["places"]
   oracle = get_device("NUMPY")
   uops = pipeline.linearize(gathered(size("N")))
-  program, = oracle.compile([ProgramSpec("k", KernelSource(""), (size("N"),), (1,), 3, tuple(uops), sizes=gathered(size("N")).sizes)])
+  sizes = gathered(size("N")).sizes
+  program, = oracle.compile([ProgramSpec("k", KernelSource(""), (size("N"),), (1,), 3, tuple(uops), sizes=sizes)])
   x, at = np.arange(3, dtype=np.float32) + 1, np.array([1, 1 << 32, -1], dtype=np.int64)
   raws = [oracle.alloc(n) for n in (12, 12, 24)]
   oracle.copyin(raws[1], x.view(np.uint8))
