@@ -18,7 +18,7 @@ from .errors import ConfigError
 Value = int | str
 
 
-def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[int] = ()) -> Any:
+def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[Value] = ()) -> Any:
   """A dataclass field, which stands for its value: an environment variable's, or the default."""
   about = {"env": env, "help": help, "key": key, "kind": type(default), "values": values}
   value: Value = os.environ.get(env, default)
@@ -36,7 +36,7 @@ def _checked(what: str, value: Value, about: Mapping[str, Any]) -> Value:
   raise ConfigError(f"{what} is {value!r}, expected {_either(values) if values else 'a string'} ({about['help']})")
 
 
-def _either(values: Sequence[int]) -> str:
+def _either(values: Sequence[Value]) -> str:
   if isinstance(values, range): return f"a whole number from {values[0]} to {values[-1]}"
   return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
@@ -70,6 +70,14 @@ class Config:
     "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's",
     key=True,
     values=range(1025),
+  )
+  dynamic: str = _setting(
+    "DYNAMIC",
+    "auto",
+    "sizes of tile kernels: auto makes one that is met with a second value a size of the launch, never compiles for each, always "
+    "compiles for all",
+    key=True,
+    values=("auto", "never", "always"),
   )
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
   cache: int = _setting("CACHE", 1, "0 stores nothing on disk", values=(0, 1))

@@ -27,7 +27,7 @@ def strides_of(shape: Shape) -> Shape:
   return tuple(reversed(out))
 
 
-class Regrouped(tuple[int, ...]):
+class Regrouped(tuple[Dim, ...]):
   """The shape after a reshape, with how many dimensions became how many, run by run.
 
   Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension.
@@ -74,7 +74,7 @@ def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
 
 
 def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
-  src = tuple(ix.add(i, -lo) if lo else i for i, (lo, _) in zip(idx, arg))
+  src = tuple(ix.sub(i, lo) if lo else i for i, (lo, _) in zip(idx, arg))
   valid = [c for i, n, (lo, hi) in zip(src, shape, arg) for c in ((ix.ge(i, 0),) if lo else ()) + ((ix.lt(i, n),) if hi else ())]
   return src, ix.both(*valid)
 
@@ -84,17 +84,21 @@ def tile_shape(shape: Shape, arg: Any) -> Shape:
   return (*(windows(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
 
 
-def windows(d: int, size: int, stride: int, dilation: int, partial: bool = False) -> int:
+def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
+  """What a dimension has behind its first window."""
+  return ix.minus(ix.minus(d, ix.times(ix.minus(size, 1), dilation)), 1)
+
+
+def windows(d: Dim, size: Dim, stride: Dim, dilation: Dim, partial: bool = False) -> Dim:
   """How many windows a dimension has; with ``partial`` one more for elements that are left over."""
-  rest = d - (size - 1) * dilation - 1
-  return (-(-rest // stride) if partial else rest // stride) + 1
+  return ix.plus((ix.rounds if partial else ix.over)(rest(d, size, dilation), stride), 1)
 
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   n, out = len(shape), []
   for d, (size, stride, dilation, *shifted) in enumerate(arg):
     start = ix.mul(idx[d], stride)
-    if shifted: start = ix.least(start, shape[d] - (size - 1) * dilation - 1)
+    if shifted: start = ix.least(start, rest(shape[d], size, dilation))
     out.append(ix.add(start, ix.mul(idx[n + d], dilation)))
   return tuple(out), ix.TRUE
 
@@ -125,14 +129,14 @@ TRANSFORMS: dict[Ops, Transform] = {
   Ops.EXPAND: Transform(
     lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n != m else i for n, m, i in zip(s, a, idx)), ix.TRUE)
   ),
-  Ops.PAD: Transform(lambda s, a: tuple(n + lo + hi for n, (lo, hi) in zip(s, a)), _pull_pad),
+  Ops.PAD: Transform(lambda s, a: tuple(ix.plus(ix.plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
   Ops.SHRINK: Transform(
-    lambda s, a: tuple(e - b for b, e in a),
+    lambda s, a: tuple(ix.minus(e, b) for b, e in a),
     lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE),
   ),
   Ops.FLIP: Transform(
     lambda s, a: s,
-    lambda s, a, idx: (tuple(ix.sub(ix.const(n - 1), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE),
+    lambda s, a, idx: (tuple(ix.sub(ix.node(ix.minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE),
   ),
   Ops.TILE: Transform(tile_shape, _pull_tile),
   Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),
@@ -179,10 +183,10 @@ class View:
   @property
   def shape(self) -> Shape: return self.shapes[-1]
 
-  def then(self, op: Ops, arg: Any) -> View:
-    """This view with one more transform."""
+  def then(self, op: Ops, arg: Any, shape: Shape | None = None) -> View:
+    """This view with one more transform; ``shape`` is what it gives, where there is a shorter expression for run-time sizes."""
     out = View(self.source)
-    out.steps, out.shapes = (*self.steps, (op, arg)), (*self.shapes, TRANSFORMS[op].shape(self.shape, arg))
+    out.steps, out.shapes = (*self.steps, (op, arg)), (*self.shapes, shape or TRANSFORMS[op].shape(self.shape, arg))
     return out
 
   def pull(self, idx: Sequence[UOp]) -> Pulled:

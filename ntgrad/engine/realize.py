@@ -43,6 +43,7 @@ class Step:
   last_use: tuple[int, ...]
   device: str = ""
   offsets: tuple[int, ...] = ()
+  sizes: tuple[int, ...] = ()   # what the launch gives for the program's sizes
 
 
 @dataclass(frozen=True)
@@ -540,7 +541,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
-  seconds = step.program(raws, wait)
+  seconds = step.program(raws, wait, step.sizes)
   if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
 
 

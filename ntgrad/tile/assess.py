@@ -10,10 +10,12 @@ from ntgrad.alias import caller
 from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import below, holds, same
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, Kernel
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.symbol import Condition, Expr, Symbol, condition_of, evaluate, names_of
+from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
 
 from .place import Parameter
 from .tensor import Tensor
@@ -31,9 +33,14 @@ class Assessment:
     verdict = f"at a call: {self.condition}" if isinstance(self.condition, Condition) else "holds always"
     return f"{verdict}; {self.message}{at}"
 
-  def check(self, kernel: str, values: Mapping[str, int]) -> None:
-    """Raises ShapeError where it does not hold for these values of symbols."""
-    if evaluate(self.condition, values): return
+  def check(self, kernel: str, values: Mapping[str, int], sizes: Mapping[str, Dim]) -> None:
+    """Raises ShapeError where it does not hold for these values of symbols. Where some are run-time sizes in a kernel (``sizes``)
+    it is assumed that it holds for those of a launch."""
+    if evaluate(self.condition, values):
+      if isinstance(self.condition, Condition):
+        a, b = (ix.node(size_of(e, sizes)) for e in (self.condition.a, self.condition.b))
+        holds(compared(self.condition.op, a, b))
+      return
     sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
     asked = f"; asked for at {self.where}" if self.where else ""
     raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
@@ -116,7 +123,7 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
   """Raises ShapeError for a level or tile without elements in a program that is run."""
   for p in parameters:
     for n, level in enumerate(p.arrangement.levels[1:], 1):
-      if 0 in level:
+      if any(below(d, 1) for d in level):
         raise ShapeError(
           f"{kernel}: level {n} of {p.name} is {level}, for a tensor of shape {p.arrangement.source}: a program has nothing "
           "to read there; call it only where there is, or tile without floor_mode"
@@ -145,7 +152,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         if not i.ranges or not known[p.slot][d]: continue
         other, e = seen.setdefault(i, (p, d))
         there = other.arrangement.source[e]
-        if there != size and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
+        if not same(there, size) and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
           raise ShapeError(
             f"{kernel}: dimension {e} of {other.name} has {there} elements, dimension {d} of {p.name} has {size}, and the "
             "application goes through both with one index; give tensors that agree, or name both dimensions: "

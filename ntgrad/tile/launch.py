@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Mapping, NamedTuple, Sequence
 
@@ -13,6 +13,7 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
 from ntgrad.device import default_device
@@ -21,6 +22,7 @@ from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step, slice_of
+from ntgrad.engine.variants import SizedProgram
 from ntgrad.tensor import Tensor
 
 from .jagged import Jagged
@@ -46,6 +48,11 @@ class Launcher:
   names: tuple[str, ...]
   sharing: tuple[tuple[int, int], ...]
   checks: Checks | None = None
+
+  def with_sizes(self, sizes: tuple[int, ...]) -> Launcher:
+    """The launcher for certain run-time sizes."""
+    program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
+    return replace(self, step=replace(self.step, program=program, sizes=given))
 
   @cached_property
   def program(self) -> Program:
@@ -77,7 +84,9 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError: nodes = with_numbers(args)
-    found = kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())]
+    found = kernel._launchers[
+      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, *given.items())
+    ]
   except AttributeError: found = None
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
@@ -133,16 +142,19 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   def memory(s: Specialised) -> list[Buffer]:
     settle(s)
     return [memory_of(t) for t in tensors]
-  specialised = kernel._specialise([describe(a) for a in args], args, given, device, memory)
-  if specialised is None: return   # no programs: some argument is empty
+  found = kernel._specialise([describe(a) for a in args], args, given, device, memory)
+  if found is None: return   # no programs: some argument is empty
+  specialised, sizes = found
   kernel.last = specialised
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
-  launcher = launcher_of(specialised, device, tuple([n.arg.align for n in nodes]))
+  launcher = launcher_of(specialised, device, tuple([n.arg.align for n in nodes]), sizes)
   if len(nodes) == len(args) and all(
     type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
   ):
-    kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
+    kernel._launchers[
+      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, *given.items())
+    ] = launcher
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
 
@@ -204,18 +216,22 @@ def settled(
   return out
 
 
-def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = ()) -> Launcher:
-  """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory."""
+def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
+  """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
+  ``sizes`` what it is launched with for its run-time sizes."""
   if not any(aligns): aligns = ()
   key = (device, config.key(), aligns)
   found: Launcher | None = s.launchers.get(key)
   if found is None:
     d = get_device(device)
-    program, = from_specs([s.spec(d, aligns)], d)
+    def compiled(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+      spec, needs = s.rendered(kernel, d, aligns)
+      return from_specs([spec], d)[0], needs
+    program = SizedProgram(s.kernel, d, compiled) if s.kernel.sizes else compiled(s.kernel)[0]
     names, checks = tuple(p.name for p in s.parameters), s.checks(device)
     step = Step(program, tuple(range(len(names))), s.writes, (), device, (0,) * len(aligns))
     found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, None if checks is None else checks[0])
-  return found
+  return found.with_sizes(sizes) if s.kernel.sizes else found
 
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
@@ -246,6 +262,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in watchers: note(alias)
   if captures or config.debug >= 2 or launcher.step.offsets: run_step(launcher.step, buffers, config.debug >= 2)
+  elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)
 

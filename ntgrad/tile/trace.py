@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import same
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.costs import gate_of
 from ntgrad.codegen.dtype import DType, dtypes
@@ -15,9 +16,11 @@ from ntgrad.codegen.errors import DTypeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import shape_text
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 
-from .block import Block, _tracers, binary, block, plain, ranges_of, reduce
+from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce
 from .place import Level, Parameter, Place, Reference, Source, Tile
 
 
@@ -46,7 +49,7 @@ class Region(NamedTuple):
 class Tracer:
   """The kernel as far as it has been read."""
   parameters: list[Parameter]
-  grid_shape: tuple[int, ...]
+  grid_shape: tuple[Dim, ...]
   statements: list[UOp] = field(default_factory=list)
   known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
   written: set[UOp] = field(default_factory=set)        # the parameters' memory that the region writes
@@ -75,13 +78,13 @@ class Tracer:
   def __exit__(self, *_: Any) -> None: _tracers.pop()
 
   # ---- axes
-  def new_axis(self, size: int, kind: AxisKind) -> UOp:
-    a = Axis(self._next, size, kind)
+  def new_axis(self, size: Size | Dim, kind: AxisKind) -> UOp:
+    a = Axis(self._next, dim(size), kind)
     self._next += 1
     self.axes.append(a)
     return a.rng
 
-  def axis(self, size: int) -> UOp:
+  def axis(self, size: Size | Dim) -> UOp:
     """A new block axis."""
     return self.new_axis(size, AxisKind.TILE)
 
@@ -162,7 +165,7 @@ class Tracer:
       notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int32, notes=True)
       self.parameters.append(notes)
     axes = [*self.grid, *(a for a in condition.axes if a is not None)]
-    shape = (*self.grid_shape, *condition.shape)
+    shape = known((*self.grid_shape, *condition.dims), "device_assert numbers its elements")
     said = f"device_assert{': ' + message if message else ''} does not hold, {self.line.partition(': ')[0]}"
     site = self.asserts.setdefault((said, shape), len(self.asserts))
     notes.arrangement = Arrangement.of((len(self.asserts),))
@@ -176,12 +179,13 @@ class Tracer:
     self.store(notes, (ix.const(site),), plain(ix.add(number, 1), dtypes.int32), failed, "max")
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[int, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
+  def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
     """Memory for a block."""
-    own = tuple(self.axis(n) if n > 1 else None for n in shape) if axes is None else tuple(axes)
+    own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
+    sizes = known([a.arg[1] for a in own if a is not None], "a program keeps a block between statements")
     name = f"v{self._variables}"
     self._variables += 1
-    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.arg[1] for a in own if a is not None), "private")), own)
+    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
 
   def assign(self, v: Variable, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
@@ -218,7 +222,7 @@ class Tracer:
   def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> Block:
     """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64)."""
     a, b = block(x), block(y)
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+    if a.ndim != 2 or b.ndim != 2 or not same(a.dims[1], b.dims[0]):
       raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n)")
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
@@ -298,6 +302,12 @@ class Tracer:
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     return Kernel(params, axes, tuple(new[s] for s in statements))
+
+
+def known(sizes: Sequence[Dim], why: str) -> tuple[int, ...]:
+  """Sizes that must be numbers. Raises ShapeError where one is known at the launch only."""
+  if all(isinstance(n, int) for n in sizes): return tuple(sizes)  # type: ignore[arg-type]
+  raise ShapeError(f"{why}: its shape {shape_text(sizes)} must be known when the kernel is made")
 
 
 def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any]]:
