@@ -60,9 +60,9 @@ def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and i
 def product(ns: Iterable[Dim]) -> Dim: return functools.reduce(times, ns, 1)
 
 
-def divides(n: int, size: Dim) -> bool:
+def divides(n: Dim, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
-  return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO
+  return size % n == 0 if isinstance(size, int) and isinstance(n, int) else mod(node(size), n) is ZERO
 
 
 def rng(axis: int, size: int | UOp) -> UOp:

@@ -55,7 +55,7 @@ class _Statements:
     self.chooses = chooses(target)
     self.axes = {a.id: a for a in kernel.axes}
     position = positions(kernel)
-    self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size > 1}
+    self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size != 1}
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
     self.items: list[Item] = []
 
@@ -83,7 +83,7 @@ class _Statements:
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
     self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
     outside = self.scalars
-    if axis.size > 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
+    if axis.size != 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
     def end_loop() -> None:
       self.scalars = outside
       self.mark(Ops.ENDLOOP)
@@ -156,14 +156,14 @@ class _Statements:
     fn, _, reverse = s.src[2].arg
     value = s.src[2].src[0]
     if has_reduce(value) or reads_elsewhere(s, (value,)): value = self.materialize(substitute((value,), self.scalars)[0])
-    back = {axis.rng: ix.sub(ix.const(axis.size - 1), axis.rng)} if reverse else {}
+    back = {axis.rng: ix.sub(ix.node(ix.minus(axis.size, 1)), axis.rng)} if reverse else {}
     value, at, *gate = substitute((value, s.src[1], *s.src[3:]), back)
     run = self.variable(
       value.dtype, [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
     )
     self.effect(stored(run, UOp.const(value.dtype, identity(fn, value.dtype))))
     out = UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, run, *gate))
-    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.const(axis.size), stored(run, UOp.alu(fn, run, value)), out), axis.id)])
+    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.node(axis.size), stored(run, UOp.alu(fn, run, value)), out), axis.id)])
 
   def sort(self, s: UOp, axis: Axis) -> None:
     """Each element goes to its rank: how many stand before it."""
@@ -210,7 +210,8 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
-    for t, k in terms: greatest = ix.add(greatest, ix.const(max(k, 0) * ix.vmax(t)) if t.op is Ops.RANGE else ix.mul(t, k))
+    for t, k in terms:
+      greatest = ix.add(greatest, ix.mul(ix.sub(ix.node(t.arg[1]), 1), max(k, 0)) if t.op is Ops.RANGE else ix.mul(t, k))
     always = ix.lt(greatest, 0)
     if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
   return out

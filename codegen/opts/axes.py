@@ -30,7 +30,7 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
   return tuple([x for a in kernel.axes for x in (axes if a is axis else (a,))])
 
 
-def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
+def split(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
   """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
   after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
   outer = Axis(axis.id, ix.rounds(axis.size, n), axis.kind)
