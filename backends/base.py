@@ -58,7 +58,8 @@ class ProgramSpec:
 
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
-  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; another name where that is ``taken``."""
+  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; something like it where that is
+  ``taken``."""
   out: dict[Size, str] = {}
   for size in sizes:
     name = re.sub(r"[\W_]+", "_", size.name, flags=re.ASCII).strip("_") + (f"_{size.unit}" if size.unit != 1 else "")
@@ -68,14 +69,17 @@ def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size
   return out
 
 
-def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, ...]]:
-  """The three dimensions of a launch's grid as a function of its sizes, which raises DeviceError for more or fewer of them than
-  the kernel has. Where one is not greater than 0, there are no programs."""
+def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]]:
+  """The three dimensions of a launch's grid, each 0 or more, as a function of its sizes. It raises DeviceError for more or fewer
+  sizes than the kernel has."""
   evaluate, count = evaluator((*spec.grid, 1, 1, 1)[:3], spec.sizes), len(spec.sizes)
 
-  def grid(sizes: Sequence[int]) -> tuple[int, ...]:
-    if len(sizes) == count: return evaluate(sizes)
-    raise DeviceError(f"kernel {spec.name} takes {count} sizes ({', '.join(map(size_text, spec.sizes))}), got {len(sizes)}")
+  def grid(sizes: Sequence[int]) -> tuple[int, int, int]:
+    if len(sizes) != count:
+      what = ", ".join(map(size_text, spec.sizes)) or "none"
+      raise DeviceError(f"kernel {spec.name} takes {count} sizes ({what}), got {len(sizes)}")
+    x, y, z = evaluate(sizes)
+    return max(x, 0), max(y, 0), max(z, 0)
   return grid
 
 

@@ -62,6 +62,11 @@ class Config:
   allow_tf32: int = _setting(
     "ALLOW_TF32", 0, "1 lets CUDA round the factors of float32 products to tf32, which is faster", key=True, values=(0, 1)
   )
+  dynamic: str = _setting(
+    "DYNAMIC",
+    "auto",
+    "when a size becomes one that kernels take at the launch: auto where a structure is met with another number, never, always",
+  )
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some", values=(0, 1))
   beam: int = _setting(

@@ -60,6 +60,16 @@ def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and i
 def product(ns: Iterable[Dim]) -> Dim: return functools.reduce(times, ns, 1)
 
 
+def elements(shape: Iterable[Dim]) -> int:
+  """How many elements a shape has, or about how many."""
+  return math.prod(map(count, shape))
+
+
+def may_equal(a: Dim, b: Dim) -> bool:
+  """Whether two sizes may be the same number."""
+  return a == b or not (isinstance(a, int) and isinstance(b, int)) and eq(sub(node(a), b), 0) is not FALSE
+
+
 def divides(n: Dim, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
   return size % n == 0 if isinstance(size, int) and isinstance(n, int) else mod(node(size), n) is ZERO

@@ -1,8 +1,8 @@
-"""Sizes that a launch gives: the arguments of a program, and index expressions over SIZEs as text and as functions of the host."""
+"""Sizes that a launch gives: a program's arguments, and index expressions over SIZEs as text and as functions of the host."""
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes
@@ -25,7 +25,8 @@ def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
 
 
-def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]: return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
+  return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
 
 
 def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
@@ -34,6 +35,42 @@ def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
   read = {u.arg: u.dtype for u in uops if u.op is Ops.DEFINE_VAR}
   programs = sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)
   return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *programs))}
+
+
+_FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
+  BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: ix.fdiv, BinaryOps.MOD: ix.mod,
+  BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
+
+
+def as_sizes(u: UOp) -> UOp | None:
+  """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
+  DEFINE_VARs."""
+  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+  if u.dtype.kind not in "iu": return None
+  if u.op is Ops.CONST: return ix.const(u.arg)
+  if u.op is Ops.DEFINE_VAR: return UOp(Ops.SIZE, ix.INT, (), u.arg)
+  if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
+  a, b = (as_sizes(s) for s in u.src)
+  if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None
+  return _FOLDS[u.arg](a, b)
+
+
+def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
+  """An index of the linear form as its terms and what is left, factors and rest being indices over SIZEs:
+  (gidx0*64 + r0)*K + M -> {gidx0: 64*K, r0: K}, M."""
+  found: dict[UOp, UOp] = {}
+  rest = ix.ZERO
+  left = [(index, ix.ONE)]
+  while left:
+    u, factor = left.pop()
+    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    sizes = [as_sizes(s) for s in u.src] if u.arg is BinaryOps.MUL else []
+    if (known := as_sizes(u)) is not None: rest = ix.add(rest, ix.mul(factor, known))
+    elif u.arg is BinaryOps.ADD: left += [(s, factor) for s in reversed(u.src)]
+    elif sizes and sizes[1] is not None: left.append((u.src[0], ix.mul(factor, sizes[1])))
+    elif sizes and sizes[0] is not None: left.append((u.src[1], ix.mul(factor, sizes[0])))
+    else: found[u] = ix.add(found.get(u, ix.ZERO), factor)
+  return {x: k for x, k in found.items() if k is not ix.ZERO}, rest
 
 
 def size_text(size: ix.Size) -> str:
@@ -47,10 +84,17 @@ def about(size: ix.Size) -> str:
   return size_text(size) + (f" ({low}..{high})" if low or high else "")
 
 
-def text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
+def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
   """An expression as Python writes it, its sizes called as ``name`` says: ``(N + 63)//64``. Raises ArgumentError for one of
   anything else than sizes and numbers."""
   return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
+
+
+def arg_text(arg: Any) -> str:
+  """The arg of a SIZE, DEFINE_VAR or SPECIAL as listings have it."""
+  if isinstance(arg, ix.Size): return about(arg)
+  if not isinstance(arg, tuple): return str(arg)
+  return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
 
 
 def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, tuple[str, int]]:
@@ -76,6 +120,6 @@ def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[S
   def value(size: ix.Size) -> str:
     if size in sizes: return f"v[{sizes.index(size)}]"
     raise ArgumentError(f"{about(size)} is none of the sizes {', '.join(map(about, sizes)) or '(there are none)'}")
-  parts = "".join([f"{text(e, value)}, " for e in exprs])
+  parts = "".join([f"{dim_text(e, value)}, " for e in exprs])
   found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
   return found

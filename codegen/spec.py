@@ -5,7 +5,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 from .blocks import DOT
 from .dtype import dtypes
-from .index import Size, of_sizes, vmax
+from .index import of_sizes, vmax
 from .kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
 from .sizes import size_text
 from .spec_rules import (
@@ -30,6 +30,7 @@ from .spec_rules import (
   python_type,
   range_rule,
   refused,
+  size_rule,
   sources,
   spreads,
   variable_rule,
@@ -72,11 +73,6 @@ def _loop(u: UOp) -> str | None:
   ends = [s.dtype for s in (*u.src[:2], step) if s is not None]
   if any(d is not u.dtype for d in ends): return f"LOOP of {names(ends)} has an index of {u.dtype}: one dtype expected"
   return "LOOP goes up: its step is positive" if step is not None and vmax(step) < 1 else None
-
-
-def _size_dtype(u: UOp) -> str | None:
-  if u.dtype in (dtypes.int32, dtypes.int64, dtypes.index): return None
-  return f"a size is an int32 or int64, got {u.dtype}"
 
 
 def _condition(u: UOp) -> str | None:
@@ -127,7 +123,7 @@ LINEAR: dict[Ops, Rule] = {
   Ops.DEFINE_GLOBAL: all_of(global_rule, no_sources),
   Ops.DEFINE_LOCAL: local_rule,
   Ops.DEFINE_ACC: _acc,
-  Ops.DEFINE_VAR: all_of(argument(lambda a: isinstance(a, Size), "a Size"), no_sources, _size_dtype),
+  **dict.fromkeys((Ops.SIZE, Ops.DEFINE_VAR), size_rule),   # a SIZE is an index, so there is none once indices have widths
   Ops.SPECIAL: all_of(
     argument(
       lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
@@ -310,6 +306,7 @@ INDEX: dict[Ops, Rule] = {
   Ops.DEFINE_GLOBAL: global_rule,
   Ops.DEFINE_LOCAL: variable_rule,
   Ops.INDEX: lambda u: None,
+  Ops.SIZE: size_rule,
   Ops.CACHE_READ: _cache_read,
   Ops.FOR: all_of(
     sources(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region

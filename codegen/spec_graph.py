@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
+from . import index as ix
+from .size_text import shape_text, text_of
 from .spec_rules import (
   ANY,
   VALUES,
@@ -19,37 +21,51 @@ from .spec_rules import (
   sources,
   verify,
 )
-from .uop import MOVEMENT, Ops, UOp, prod, toposort
+from .uop import MOVEMENT, Ops, UOp, toposort
 from .view import TRANSFORMS, Shape
+
+# sizes may be expressions of run-time sizes: what is not known to be wrong may be right
+
+def _alike(a: Shape, b: Shape) -> bool: return len(a) == len(b) and all(map(ix.may_equal, a, b))
+def _natural(n: Any) -> bool: return n >= 0 if isinstance(n, int) else isinstance(n, UOp) and ix.vmax(n) >= 0
+def _most(a: ix.Dim, b: ix.Dim) -> bool: return ix.vmin(ix.node(ix.minus(a, b))) <= 0   # a <= b
 
 
 def _same_shapes(u: UOp) -> str | None:
-  shapes = {s.shape for s in u.src}
-  return None if len(shapes) == 1 else f"the sources of {u.arg} have one shape, got {' and '.join(map(str, sorted(shapes)))}"
+  first, *others = dict.fromkeys(s.shape for s in u.src)
+  return None if all(_alike(first, s) for s in others) else \
+    f"the sources of {u.arg} have one shape, got {' and '.join(map(shape_text, (first, *others)))}"
 
 
 def _tiles(shape: Shape, arg: Any) -> bool:
   return len(arg) == len(shape) and all(
-    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(n, 1) for t, n in zip(arg, shape)
+    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(ix.vmax(ix.node(n)), 1) for t, n in zip(arg, shape)
   )
 
 
 _FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the arg of a movement of a shape
-  Ops.RESHAPE: lambda s, a: all(isinstance(d, int) and d >= 0 for d in a) and prod(a) == prod(s),
+  Ops.RESHAPE: lambda s, a: all(map(_natural, a)) and ix.may_equal(ix.product(a), ix.product(s)),
   Ops.PERMUTE: lambda s, a: sorted(a) == list(range(len(s))),
-  Ops.EXPAND: lambda s, a: len(a) == len(s) and all(n in (1, m) for m, n in zip(a, s)),
-  Ops.PAD: lambda s, a: len(a) == len(s) and all(len(p) == 2 and min(p) >= 0 for p in a),
-  Ops.SHRINK: lambda s, a: len(a) == len(s) and all(len(p) == 2 and 0 <= p[0] <= p[1] <= n for p, n in zip(a, s)),
+  Ops.EXPAND: lambda s, a: len(a) == len(s) and all(n == 1 or ix.may_equal(n, m) for m, n in zip(a, s)),
+  Ops.PAD: lambda s, a: len(a) == len(s) and all(len(p) == 2 and all(map(_natural, p)) for p in a),
+  Ops.SHRINK: lambda s, a: len(a) == len(s) and all(
+    len(p) == 2 and _natural(p[0]) and _most(p[0], p[1]) and _most(p[1], n) for p, n in zip(a, s)),
   Ops.FLIP: lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
   Ops.TILE: _tiles,
-  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and TRANSFORMS[Ops.TILE].shape(*a) == s,
+  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s),
 }
 
 
 def _moves(u: UOp) -> str | None:
   """The argument of a movement operation fits the shape it moves."""
   s = u.src[0].shape
-  return None if isinstance(u.arg, tuple) and _FITS[u.op](s, u.arg) else f"{u.op.name} {u.arg!r} does not fit shape {s}"
+  return None if isinstance(u.arg, tuple) and _FITS[u.op](s, u.arg) else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
+
+
+def _text(arg: Any) -> str:
+  """An argument with sizes as they are written."""
+  if isinstance(arg, tuple): return f"({', '.join(map(_text, arg))}{',' * (len(arg) == 1)})"
+  return text_of(arg) if isinstance(arg, UOp) else repr(arg)
 
 
 def _reduces(u: UOp) -> str | None:
@@ -63,7 +79,8 @@ def _index(at: int) -> Rule: return lambda u: int_dtype(f"the index of {u.op.nam
 
 
 def _value(u: UOp, value: UOp, shape: Shape) -> str | None:
-  return None if value.shape == shape else f"{u.op.name} of a value of shape {value.shape}; {shape} expected"
+  return None if _alike(value.shape, shape) else \
+    f"{u.op.name} of a value of shape {shape_text(value.shape)}; {shape_text(shape)} expected"
 
 
 def _scatter(u: UOp) -> str | None:
@@ -76,7 +93,7 @@ def _joins(u: UOp) -> str | None:
   first, axis = u.src[0].shape, u.arg
   if not isinstance(axis, int) or not 0 <= axis < len(first): return f"CAT along axis {axis!r} of shape {first}"
   for s in u.src[1:]:
-    if len(s.shape) != len(first) or any(a != b for d, (a, b) in enumerate(zip(s.shape, first)) if d != axis):
+    if len(s.shape) != len(first) or any(not ix.may_equal(a, b) for d, (a, b) in enumerate(zip(s.shape, first)) if d != axis):
       return f"CAT along axis {axis} of shapes {first} and {s.shape}"
   return None
 
@@ -115,7 +132,7 @@ GRAPH: dict[Ops, Rule] = {
   **VALUES,
   Ops.ALU: all_of(alu_rule, _same_shapes),
   Ops.BUFFER: _buffer,
-  Ops.IOTA: all_of(argument(lambda a: isinstance(a, int) and a >= 0, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
+  Ops.IOTA: all_of(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
   **dict.fromkeys(MOVEMENT, all_of(_same, _moves)),
   **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
   Ops.REDUCE_AXIS: all_of(_same, _reduces),

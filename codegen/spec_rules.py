@@ -117,6 +117,14 @@ def alu_rule(u: UOp) -> str | None:
   return refusal(fn, kind)
 
 
+size_rule = all_of(
+  argument(lambda a: isinstance(a, Size), "a Size"),
+  no_sources,
+  lambda u: None if u.dtype is dtypes.index or u.op is Ops.DEFINE_VAR and u.dtype in (dtypes.int32, dtypes.int64) else
+  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}",
+)
+
+
 def cast_rule(u: UOp) -> str | None:
   """One source of the same count, or a scalar that is broadcast."""
   if wrong := one_source(u): return wrong
@@ -138,15 +146,7 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-def size_rule(u: UOp) -> str | None:
-  """A run-time size, before it is an argument of the launch."""
-  if u.src or not isinstance(u.arg, Size): return "a SIZE has a Size and no sources"
-  return None if u.dtype is dtypes.index else f"a SIZE is an index, got {u.dtype}"
-
-
-VALUES: dict[Ops, Rule] = {
-  Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule, Ops.SIZE: size_rule
-}
+VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:

@@ -322,14 +322,18 @@ def _dtype_text(u: UOp) -> str:
 def _arg_text(u: UOp) -> str:
   if u.op is Ops.CONST: return number_text(u.arg, u.dtype)
   if u.op in (Ops.SIZE, Ops.DEFINE_VAR, Ops.SPECIAL):
-    from .sizes import about, text
-    if u.op is not Ops.SPECIAL: return about(u.arg)
-    if isinstance(u.arg[2], UOp): return f"({u.arg[0]!r}, {u.arg[1]}, {text(u.arg[2])})"
+    from .sizes import arg_text
+    return arg_text(u.arg)
   return str(u.arg)
 
 
-def repeated(combiner: Any, x: UOp, n: int) -> UOp:
+def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
   """A value combined with itself, ``n`` of them: what is left of reducing an axis along which it was expanded."""
+  if isinstance(n, UOp):   # a run-time size
+    if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (n,)))
+    if combiner is BinaryOps.MUL: return UOp.alu(BinaryOps.POW, x, UOp(Ops.CAST, x.dtype, (n,)))
+    if combiner is not BinaryOps.XOR: return x
+    return UOp.alu(BinaryOps.MUL, x, UOp(Ops.CAST, x.dtype, (UOp(Ops.ALU, n.dtype, (n, UOp.const(n.dtype, 2)), BinaryOps.MOD),)))
   if n == 1 or combiner not in (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.XOR): return x
   if combiner is BinaryOps.ADD: return UOp.alu(BinaryOps.MUL, x, UOp.const(x.dtype, n))
   if combiner is BinaryOps.XOR: return x if n % 2 else UOp.const(x.dtype, 0)

@@ -5,6 +5,7 @@ has that element. A View is a chain of them. The arg of a transform is that of i
 """
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from . import index as ix
@@ -47,12 +48,13 @@ def _runs(shape: Shape, arg: Shape) -> Iterator[tuple[int, int]]:
   i = j = 0
   while i < len(shape) or j < len(arg):
     i0, j0 = i, j
-    a = b = 1
+    a: Dim = 1
+    b: Dim = 1
     while True:  # grow the shorter side until both products agree
       if a == b and (i > i0 or j > j0): break
-      if a <= b and i < len(shape) and not (a == b and i > i0): a, i = a * shape[i], i + 1
-      elif j < len(arg): b, j = b * arg[j], j + 1
-      elif i < len(shape): a, i = a * shape[i], i + 1
+      if ix.count(a) <= ix.count(b) and i < len(shape) and not (a == b and i > i0): a, i = ix.times(a, shape[i]), i + 1
+      elif j < len(arg): b, j = ix.times(b, arg[j]), j + 1
+      elif i < len(shape): a, i = ix.times(a, shape[i]), i + 1
       else: break
     yield i - i0, j - j0
 
@@ -74,8 +76,10 @@ def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
 
 
 def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
-  src = tuple(ix.sub(i, lo) if lo else i for i, (lo, _) in zip(idx, arg))
-  valid = [c for i, n, (lo, hi) in zip(src, shape, arg) for c in ((ix.ge(i, 0),) if lo else ()) + ((ix.lt(i, n),) if hi else ())]
+  src = tuple(ix.sub(i, lo) if lo != 0 else i for i, (lo, _) in zip(idx, arg))
+  valid = [
+    c for i, n, (lo, hi) in zip(src, shape, arg) for c in ((ix.ge(i, 0),) if lo != 0 else ()) + ((ix.lt(i, n),) if hi != 0 else ())
+  ]
   return src, ix.both(*valid)
 
 
@@ -109,7 +113,7 @@ def _pull_untile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   for d, (_, stride, dil) in enumerate(tile):
     at = ix.sub(idx[d], ix.mul(idx[n + d], dil))
     o = ix.fdiv(at, stride)
-    if stride > 1: valid.append(ix.eq(ix.mod(at, stride), 0))
+    if stride != 1: valid.append(ix.eq(ix.mod(at, stride), 0))
     valid += [ix.ge(o, 0), ix.lt(o, shape[d])]
     outer.append(o)
   return (*outer, *idx[n:]), ix.both(*valid)
@@ -127,12 +131,12 @@ TRANSFORMS: dict[Ops, Transform] = {
     lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)
   ),
   Ops.EXPAND: Transform(
-    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n != m else i for n, m, i in zip(s, a, idx)), ix.TRUE)
+    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 else i for n, i in zip(s, idx)), ix.TRUE)
   ),
   Ops.PAD: Transform(lambda s, a: tuple(ix.plus(ix.plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
   Ops.SHRINK: Transform(
     lambda s, a: tuple(ix.minus(e, b) for b, e in a),
-    lambda s, a, idx: (tuple(ix.add(i, b) if b else i for i, (b, _) in zip(idx, a)), ix.TRUE),
+    lambda s, a, idx: (tuple(ix.add(i, b) if b != 0 else i for i, (b, _) in zip(idx, a)), ix.TRUE),
   ),
   Ops.FLIP: Transform(
     lambda s, a: s,
@@ -160,7 +164,7 @@ def node_shape(u: UOp) -> Shape:
   if op is Ops.GATHER: return u.src[1].shape + u.src[0].shape[1:]
   if op is Ops.CAT:
     first = u.src[0].shape
-    return (*first[:u.arg], sum(s.shape[u.arg] for s in u.src), *first[u.arg + 1:])
+    return (*first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:])
   if u.src: return u.src[0].shape
   raise ShapeError(f"{u.op} has no shape")
 

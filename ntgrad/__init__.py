@@ -8,6 +8,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.core import no_grad
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
+from ntgrad.variable import Variable
 
 from_dlpack = Tensor.from_dlpack
 
@@ -24,4 +25,4 @@ def __getattr__(name: str) -> Any:
   return found
 
 
-__all__ = ["Tensor", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors"]
+__all__ = ["Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors"]

@@ -19,6 +19,7 @@ import numpy as np
 
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.variable import Bound
 
 
 class Valued:
@@ -52,6 +53,7 @@ class Kind(NamedTuple):
 # ---- kinds: (value, first argument of the call) -> the value as it comes in
 
 def _whole(x: Any, me: Any) -> Any:
+  if type(x) is Bound: return x
   return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
 
 

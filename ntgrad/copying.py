@@ -20,6 +20,7 @@ from ntgrad.core import Base
 from ntgrad.device import Device
 from ntgrad.engine.buffer import Buffer
 from ntgrad.indexing import Indexing
+from ntgrad.names import Names
 
 
 class Copying(Indexing):
@@ -31,7 +32,7 @@ class Copying(Indexing):
     return self._seen((Ops.RESHAPE, self.shape)) if self._state > 0 else self.detach()
 
   def __reduce__(self) -> Any:
-    """For ``pickle`` and ``copy.deepcopy``: the value, the dtype, the device's name, ``requires_grad`` and ``grad``.
+    """For ``pickle`` and ``copy.deepcopy``: the value, the dtype, the device's name, ``requires_grad``, ``grad`` and ``names``.
 
     Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied.
     """
@@ -40,7 +41,7 @@ class Copying(Indexing):
         f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
         "which stays where it is; take .detach() of it, or copy the tensors that it was made from"
       )
-    return _tensor, (type(self), self._alias, self._view, self._state, self.grad), getattr(self, "__dict__", None)
+    return _tensor, (type(self), self._alias, self._view, self._state, self.grad, self._names), getattr(self, "__dict__", None)
 
   # ---- numpy
   __array_priority__ = 1000   # ndarray + Tensor is a Tensor
@@ -77,9 +78,9 @@ def _arrays(items: list[Any]) -> list[Any]:
   return [type(i)(_arrays(list(i))) if type(i) in (list, tuple) else i for i in out]
 
 
-def _tensor(cls: type[Copying], alias: Alias, view: View, state: int, grad: Any) -> Copying:
+def _tensor(cls: type[Copying], alias: Alias, view: View, state: int, grad: Any, names: Names | None = None) -> Copying:
   t = object.__new__(cls)
-  t._alias, t._view, t._node, t.grad, t._state = alias, view, None, grad, state
+  t._alias, t._view, t._node, t.grad, t._state, t._names = alias, view, None, grad, state, names
   alias.tensors[ref(t, alias.tensors.pop)] = None
   return t
 

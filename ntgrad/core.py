@@ -19,6 +19,8 @@ from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device
+from ntgrad.names import Names, Places, aligned, at, axis_named, fit_aligned, given, moved, text
+from ntgrad.variable import Bound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,14 +86,15 @@ class Base(Valued):
   """What a tensor holds: an Alias, which is the value that it shares with others, and the view of it that it shows.
 
   ``lazydata`` is the node of the tensor graph whose value this tensor is. ``grad`` is the gradient that ``backward`` left, or
-  None.
+  None. ``names`` are the names of its dimensions (docs/shapes.md).
   """
-  __slots__ = ("_alias", "_view", "_node", "grad", "_state", "__weakref__")
+  __slots__ = ("_alias", "_view", "_node", "grad", "_state", "_names", "__weakref__")
   _alias: Alias
   _view: View
   _node: UOp | None   # what the view shows of the newest version; None: not known since that changed
   grad: Any
   _state: int  # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
+  _names: Names | None   # a name or None for each dimension; None: none has one
 
   @property
   def lazydata(self) -> UOp:
@@ -120,32 +123,44 @@ class Base(Valued):
   def _hold(self, node: UOp, state: int) -> Self:
     """Be a tensor of its own, with a value."""
     self._alias = a = Alias(node)
-    self._view, self._node, self.grad, self._state = (), node, None, state
+    self._view, self._node, self.grad, self._state, self._names = (), node, None, state, None
     a.tensors[ref(self, a.tensors.pop)] = None
     return self
 
   def _wrap(self, node: UOp) -> Self:
-    """A result made from this tensor alone: a tensor of its own."""
+    """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
+    another number none; whoever moves dimensions sets ``_names`` afterwards."""
     t = object.__new__(type(self))
-    if self._state > 0:
-      if mode.grad: return t._hold(node, 1)
-      node = graph.detach(node)
-    return t._hold(node, 0)
+    if self._state <= 0: t._hold(node, 0)
+    elif mode.grad: t._hold(node, 1)
+    else: t._hold(graph.detach(node), 0)
+    if self._names is not None and len(self._names) == len(node.shape): t._names = self._names
+    return t
 
-  def _wrap_many(self, node: UOp, sources: Sequence[Base]) -> Self:
-    """A result made from this tensor and others."""
+  def _wrap_many(self, node: UOp, sources: Sequence[Base], names: Names | None = None) -> Self:
+    """A result made from this tensor and others, with the names that its maker found (``merged``)."""
+    source: Any = self
     if self._state <= 0:
       for s in sources:
-        if s._state > 0: return s._wrap(node)  # type: ignore[return-value]
-    return self._wrap(node)
+        if s._state > 0:
+          source = s
+          break
+    t: Self = source._wrap(node)
+    t._names = names
+    return t
 
   def _own(self) -> Self:
     """The same value as a tensor of its own. Nothing is copied until one of the two is written."""
     return self._wrap(self.lazydata)
 
-  def _seen(self, *moves: Move) -> Self:
-    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it."""
-    node, view = self.lazydata, self._view
+  def _seen(self, *moves: Move, dims: Places | None = None) -> Self:
+    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it.
+
+    ``dims`` is for names, where sizes do not say it: of each dimension of the view, which one of this tensor it is (None: a new
+    one).
+    """
+    node, view, called = self.lazydata, self._view, self._names
+    if called is not None: called = moved(called, node.shape, moves) if dims is None else at(called, dims)
     for op, arg in moves:
       # gradients may be asked for at each node of those that need them
       if view and view[-1][0] is op and self._state <= 0 and op in _MERGE:
@@ -153,11 +168,14 @@ class Base(Valued):
         view = view[:-1]
       after = _MOVE[op](node, arg)
       if after is not node or op is Ops.DETACH: node, view = after, (*view, (op, after.arg))
-    if view is self._view and self._state <= 0: return self
+    if view is self._view and self._state <= 0 and called == self._names: return self
+    return self._shown(node, view, self._state > 0 and moves[-1][0] is not Ops.DETACH, called)
+
+  def _shown(self, node: UOp, view: View, attached: bool, called: Names | None) -> Self:
+    """A view of the same Alias: its node, whether gradients pass, its names."""
+    if attached and not mode.grad: node, view, attached = graph.detach(node), (*view, (Ops.DETACH, None)), False
     t = object.__new__(type(self))
-    t._state = 1 if self._state > 0 and moves[-1][0] is not Ops.DETACH else 0
-    if t._state and not mode.grad: node, view, t._state = graph.detach(node), (*view, (Ops.DETACH, None)), 0
-    t._alias, t._view, t._node, t.grad = self._alias, view, node, None
+    t._alias, t._view, t._node, t.grad, t._state, t._names = self._alias, view, node, None, 1 if attached else 0, called
     tensors = t._alias.tensors
     tensors[ref(t, tensors.pop)] = None
     return t
@@ -249,16 +267,38 @@ class Base(Valued):
   def is_floating_point(self) -> bool:
     """Whether the dtype is a float."""
     return self.lazydata.dtype.kind == "f"
-  def size(self, dim: int | None = None) -> Any:
+  def size(self, dim: int | str | None = None) -> Any:
     """The shape, or the size of one dimension. Raises AxisError."""
-    return self.shape if dim is None else self.shape[axis_of("size", dim, self.ndim)]
+    return self.shape if dim is None else self.shape[axis_of("size", dim, self.ndim, self._names)]
+
+  # ---- names of dimensions
+  @property
+  def names(self) -> tuple[str | None, ...]:
+    """The name of each dimension, None for one without. Assigning them names this tensor itself (a leaf, say), as ``named`` does
+    a view of it; None takes them away."""
+    return (None,) * len(self.lazydata.shape) if self._names is None else self._names
+  @names.setter
+  def names(self, value: Sequence[str | None] | None) -> None:
+    if value is not None and not isinstance(value, (tuple, list)):
+      raise ArgumentError(f"names: {shown(value)}; it takes a tuple with a name or None for each dimension, or None")
+    self._names = None if value is None else given("names", tuple(value), self.shape)
+
+  def named(self, *names: str | None) -> Self:
+    """A view of this tensor whose dimensions have these names, one for each: ``x.named("batch", None, "channels")``; without
+    arguments a view without names.
+
+    Names follow through operations, stand for axes (``x.sum("batch")``), and are checked where tensors meet: see "Names of
+    dimensions" in docs/shapes.md. Raises ShapeError for another number of names, ArgumentError for one that is no identifier or
+    stands twice.
+    """
+    return self._shown(self.lazydata, self._view, self._state > 0, given("named", names, self.shape) if names else None)
 
   def __len__(self) -> int:
     if not self.shape: raise ShapeError("len: a tensor of shape () has no length; it needs at least one dimension")
     return self.shape[0]
   def __repr__(self) -> str:
     grad = "" if self._state <= 0 else ", requires_grad=True"
-    return f"<Tensor {self.shape} {self.dtype} on {self.device}, {self.lazydata.op.name}{grad}>"
+    return f"<Tensor {text(self)} {self.dtype} on {self.device}, {self.lazydata.op.name}{grad}>"
   __hash__ = object.__hash__
   def __bool__(self) -> bool:
     if self.numel() != 1:
@@ -339,6 +379,13 @@ class Base(Valued):
       raise AssignError(f"{name}: a tensor of shape {self.shape} that shows elements several times (expand) cannot be written; "
                         "write to what it was expanded from, or to a .clone()")
 
+  def _check_names(self, name: str, value: Base) -> None:
+    """Raises ShapeError where a value that is written here has another name, or (if one has names) another size, at a
+    dimension."""
+    if self._names is value._names is None: return
+    fit_aligned(name, (self, value))
+    if self._names is not None and value._names is not None: aligned(name, (self, value))
+
   def _check_leaf(self, name: str) -> None:
     if (
       mode.grad and self._state > 0 and any([t._state == 2 and self._view[: len(t._view)] == t._view for t in self._alias.seen()])
@@ -353,14 +400,15 @@ class Base(Valued):
     ``x`` is a tensor of this shape, dtype and device, or what a tensor is made of, which is expanded to the shape. Memory is
     written when the value is realised; memory of another library that is read-only is left as it is, and the tensor gets its own.
     Raises AssignError for another shape, dtype or device and for expanded tensors, GradientError for a leaf given a value that
-    requires a gradient.
+    requires a gradient, ShapeError for a name that stands at another dimension.
     """
     u = self.lazydata
     make: Any = type(self)
     v: UOp = x.lazydata if isinstance(x, Base) else make(x, dtype=u.dtype, device=u.device).expand(u.shape).lazydata
     self._check_writable("assign")
     if v.shape != u.shape:
-      raise AssignError(f"assign: a value of shape {v.shape} does not fit a tensor of shape {u.shape}; give that shape")
+      raise AssignError(f"assign: a value of shape {text(x)} does not fit a tensor of shape {text(self)}; give that shape")
+    if isinstance(x, Base): self._check_names("assign", x)
     if v.dtype is not u.dtype:
       raise AssignError(f"assign: a value of {v.dtype} does not fit a tensor of {u.dtype}; cast it first")
     if v.device is not None and u.device is not None and v.device != u.device:
@@ -372,6 +420,7 @@ class Base(Valued):
     if x.shape != self.shape or x.dtype is not self.dtype:
       raise AssignError(f"replace: {x.dtype} of shape {x.shape} in place of {self.dtype} of shape {self.shape}; "
                         "they must be the same")
+    self._check_names("replace", x)
     if x is not self: self._rehome(Alias(x.lazydata if self._state != 2 else graph.detach(x.lazydata)), ())
     return self
 
@@ -439,9 +488,10 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
 MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1
 
 
-def axis_of(name: str, axis: Any, ndim: int) -> int:
-  """An axis as a number from 0; negative ones count from the end. Raises AxisError."""
+def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int:
+  """An axis as a number from 0; negative ones count from the end, text is one of the names. Raises AxisError."""
   if type(axis) is int and 0 <= axis < ndim: return axis
+  if isinstance(axis, str): return axis_named(name, axis, called)
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
     raise AxisError(f"{name}: axis {shown(axis)} is no integer")
   if not -max(ndim, 1) <= axis < max(ndim, 1):
@@ -451,11 +501,12 @@ def axis_of(name: str, axis: Any, ndim: int) -> int:
   return int(axis) % max(ndim, 1)
 
 
-def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-  """An axis, several, or None for all, as sorted numbers from 0. Raises AxisError (also for one given twice)."""
+def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tuple[int, ...]:
+  """An axis, several, or None for all, as sorted numbers from 0; text is one of the names. Raises AxisError (also for one given
+  twice)."""
   if axis is None: return tuple(range(ndim))
-  if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim),) if ndim else (axis_of(name, axis, ndim), )[:0]
-  axes = sorted([axis_of(name, a, ndim) for a in axis])
+  if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim, called),)[:1 if ndim else 0]
+  axes = sorted([axis_of(name, a, ndim, called) for a in axis])
   if len(set(axes)) != len(axes):
     raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
   return tuple(axes) if ndim else ()
@@ -467,7 +518,7 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   """
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
-    if type(s) is not int:
+    if type(s) is not int and type(s) is not Bound:
       if not isinstance(s, (int, np.integer)) or isinstance(s, bool):
         raise ArgumentError(f"{name}: sizes must be ints, got {shown(s)} in {shown(shape)}")
       return shape_of(name, [int(x) if isinstance(x, np.integer) else x for x in shape])

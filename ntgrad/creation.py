@@ -179,7 +179,7 @@ class Creation(Functional):
     start, stop, step = [real_number("arange", what, v) for what, v in (("start", start), ("stop", stop), ("step", step))]
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
     ints = all([isinstance(v, int) for v in (start, stop, step)])
-    n = int(max(0, -((start - stop) // step) if ints else math.ceil((stop - start) / step)))
+    n = max(0, -((start - stop) // step) if ints else int(math.ceil((stop - start) / step)))
     if n > dtypes.max(dtypes.int32): raise ArgumentError(f"arange: {n} elements; at most {dtypes.max(dtypes.int32)}")
     last = start + (n - 1) * step
     least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
@@ -237,7 +237,11 @@ class Creation(Functional):
   def _like(self, value: Any, kwargs: dict[str, Any]) -> Self:
     kwargs.setdefault("dtype", self.dtype)
     kwargs.setdefault("device", self.lazydata.device)
-    return type(self).full(self.shape, value, **kwargs)
+    return self._called_alike(type(self).full(self.shape, value, **kwargs))
+  def _called_alike(self, t: Any) -> Any:
+    """A new tensor of this shape, with the names of this one."""
+    t._names = self._names
+    return t
   def full_like(self, fill_value: Any, **kwargs: Any) -> Self:
     """A number everywhere, of this shape, dtype and device."""
     return self._like(fill_value, kwargs)
@@ -251,7 +255,7 @@ class Creation(Functional):
     """Memory of this shape, dtype and device that is not initialised."""
     kwargs.setdefault("dtype", self.dtype)
     kwargs.setdefault("device", self.lazydata.device)
-    return type(self).empty(self.shape, **kwargs)
+    return self._called_alike(type(self).empty(self.shape, **kwargs))
 
   def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
     u = self.lazydata
@@ -281,4 +285,6 @@ class Creation(Functional):
     shape = (*u.shape, num_classes)
     index = graph.expand(graph.reshape(graph.index_of(u, num_classes), (*u.shape, 1)), shape)
     classes = graph.cast(self._index(len(u.shape), shape), index.dtype)
-    return self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))
+    out = self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))
+    if self._names is not None: out._names = (*self._names, None)
+    return out

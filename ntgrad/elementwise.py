@@ -17,6 +17,7 @@ from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeE
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
+from ntgrad.names import aligned, fit_aligned, text
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
@@ -90,7 +91,10 @@ class Elementwise(Base):
       name = fn.name
       if a.device != b.device: common_device(name, a, b)
       if a.shape != b.shape:
-        shape = broadcast_shape(name, a.shape, b.shape)
+        try: shape = broadcast_shape(name, a.shape, b.shape)
+        except ShapeError:
+          fit_aligned(name.lower(), (self, x))
+          raise
         if da is not db:
           d = promote(da, db)
           a, b = graph.cast(a, d), graph.cast(b, d)
@@ -98,6 +102,7 @@ class Elementwise(Base):
       elif da is not db:
         d = promote(da, db)
         a, b = graph.cast(a, d), graph.cast(b, d)
+      called = None if self._names is x._names is None else aligned(name.lower(), (self, x))
     elif isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
@@ -116,7 +121,10 @@ class Elementwise(Base):
     elif d.kind == "f" and fn in _BITS:
       raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
-    return self._wrap(node) if x is None or x._state <= self._state else x._wrap(node)
+    if x is None: return self._wrap(node)
+    t = self._wrap(node) if x._state <= self._state else x._wrap(node)
+    t._names = called
+    return t
 
   def add(self, x: Any, reverse: bool = False) -> Self:
     """``self + x``."""
@@ -170,8 +178,13 @@ class Elementwise(Base):
 
   def _without_slope(self, node: UOp) -> Self:
     """A value that is made from this one and does not change with it: its gradient is zeros, not missing."""
-    if node.dtype.kind != "f" or self.dtype is not node.dtype: return self._from_node(node)
+    if node.dtype.kind != "f" or self.dtype is not node.dtype: return self._detached(node)
     return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
+  def _detached(self, node: UOp) -> Self:
+    """A result without gradient, of this tensor's dimensions."""
+    t = self._from_node(node)
+    t._names = self._names
+    return t
   def maximum(self, x: Any) -> Self:
     """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
     return self._extreme_of(BinaryOps.MAX, x)
@@ -187,8 +200,9 @@ class Elementwise(Base):
       d = scalar_dtype(x, a.dtype)
       if d.kind == "f": return self._wrap(graph.binary(fn, graph.cast(a, d), graph.detach(scalar_node(fn.name, x, d, a.shape))))
     if not isinstance(x, Base): return self._binary(fn, x)
-    p, q = [self._from_node(graph.detach(t.lazydata)) if graph.const_value(t.lazydata) is not None else t for t in (self, x)]
-    return p._binary(fn, q)  # type: ignore[attr-defined]
+    pair: Any = (self, x)
+    p, q = [t._detached(graph.detach(t.lazydata)) if graph.const_value(t.lazydata) is not None else t for t in pair]
+    return p._binary(fn, q)
   def bitwise_and(self, x: Any, reverse: bool = False) -> Self:
     """``self & x`` for ints and bools."""
     return self._binary(BinaryOps.AND, x, reverse)
@@ -231,9 +245,14 @@ class Elementwise(Base):
       d = promote(u.dtype, v.dtype)
       u, v = graph.cast(u, d), graph.cast(v, d)
     if not c.shape == u.shape == v.shape:
-      shape = broadcast_shape("where", c.shape, u.shape, v.shape)
+      try: shape = broadcast_shape("where", c.shape, u.shape, v.shape)
+      except ShapeError:
+        fit_aligned("where", (self, a, b))
+        raise
       c, u, v = graph.broadcast(c, shape), graph.broadcast(u, shape), graph.broadcast(v, shape)
-    return self._wrap_many(graph.where(c, u, v), (a, b))
+    return self._wrap_many(
+      graph.where(c, u, v), (a, b), None if self._names is a._names is b._names is None else aligned("where", (self, a, b))
+    )
 
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
     """Both values as tensors; a number takes the other's dtype where its kind lets it."""
@@ -257,7 +276,7 @@ class Elementwise(Base):
     result, shape, dtype = make(), self.shape, self.dtype
     if result.shape != shape:
       raise ShapeError(
-        f"{name}: a result of shape {result.shape} does not fit into a tensor of shape {shape}, which is written in place; "
+        f"{name}: a result of shape {text(result)} does not fit into a tensor of shape {text(self)}, which is written in place; "
         "write it without assignment (a = a + b)"
       )
     if promote(result.dtype, dtype) is not dtype:
@@ -265,6 +284,7 @@ class Elementwise(Base):
         f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
         "cast the operand, or write it without assignment (a = a + b)"
       )
+    self._check_names(name, result)
     self._check_leaf(name)
     return self._write(name, graph.cast(result.lazydata, dtype), result._state > 0)
 

@@ -17,6 +17,7 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axes_of, mode, real_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value, several
+from ntgrad.names import Names, Places, fit, fit_aligned, merged, text
 from ntgrad.reduction import Reduction
 
 Pair = tuple[int, int]
@@ -41,6 +42,30 @@ def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
   acc = graph.acc_dtype(out)
   if out.kind != "f": out = acc
   return graph.cast(a, acc), graph.cast(b, acc), out
+
+
+def _of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
+  """The names of a sum of products: of each factor, where its dimensions go in the result (behind it: what is summed)."""
+  if all([t._names is None for t in tensors]): return None
+  return merged(name, tensors, places, ndim, "factor")
+
+
+def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
+  """Where the dimensions of a matrix product's factors go, and how many the result has; the summed one is the last place."""
+  n = max(nx, ny, 2) - 2 + (nx > 1) + (ny > 1)
+  batch = n - (nx > 1) - (ny > 1)
+  x = (*range(batch - (nx - 2), batch), batch, n) if nx > 1 else (n,)
+  y = (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)
+  return [x, y], n
+
+
+def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[Places], int]:
+  """The same for a convolution over n dimensions, whose weight has the channels that come out at dimension ``out``, and those
+  that go in at ``into``; in several groups these are parts of the input's, so that their names need not agree."""
+  weight: list[int | None] = [None] * (n + 2)
+  weight[out] = 1
+  if groups == 1: weight[into] = n + 2
+  return [(0, n + 2, *range(2, n + 2)), weight], n + 2
 
 
 def _numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
@@ -84,24 +109,29 @@ class Functional(Reduction):
     if not nx or not ny: raise ShapeError(f"matmul: shapes {sx} and {sy}; both need at least one dimension (use * for numbers)")
     k = sx[-1]
     if sy[-2 if ny > 1 else 0] != k:
+      fit("matmul", (self, w), *_product_places(nx, ny), "factor")
       raise ShapeError(f"matmul: shapes {sx} and {sy}; the last dimension of the first ({k}) must equal "
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
     if x.dtype.kind == "b" and y.dtype.kind == "b": x = graph.cast(x, dtypes.default_int)
     a, b, out = _product("matmul", x, y)
+    called = None if self._names is w._names is None else _of_product("matmul", (self, w), *_product_places(nx, ny))
     if dtype is not None: out = dtypes.of(dtype)
     if nx == 1 and ny == 1:
       total = graph.drop(graph.reduce(BinaryOps.ADD, graph.mul(a, b), (0,)), (0,))
-      return self._wrap_many(graph.cast(total, out), (w,))
+      return self._wrap_many(graph.cast(total, out), (w,), called)
     n = sy[-1] if ny > 1 else 1
     m = sx[-2] if nx > 1 else 1
-    batch = broadcast_shape("matmul", sx[:-2], sy[:-2]) if nx > 2 or ny > 2 else ()
+    try: batch = broadcast_shape("matmul", sx[:-2], sy[:-2]) if nx > 2 or ny > 2 else ()
+    except ShapeError:
+      fit("matmul", (self, w), *_product_places(nx, ny), "factor")
+      raise
     full = (*batch, m, n, k)
     if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
     if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
     if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
     total = graph.reduce(BinaryOps.ADD, graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
     total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
-    return self._wrap_many(graph.cast(total, out), (w,))
+    return self._wrap_many(graph.cast(total, out), (w,), called)
 
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
@@ -146,12 +176,16 @@ class Functional(Reduction):
         raise ShapeError(f"einsum: {formula!r} for shapes {', '.join(str(x.shape) for x in xs)}; each needs one letter a dim, "
                          "none twice, and a letter has one size")
     letters = output + "".join([c for c in sizes if c not in output])
+    called = _of_product("einsum", xs, [[letters.index(c) for c in name] for name in names], len(output))
+    if called is not None: xs = tuple([x.named() for x in xs])
     out: Any = None
     for name, x in zip(names, xs):
       order = sorted(range(x.ndim), key=lambda i: letters.index(name[i]))  # noqa: B023 - used at once
       x = x.permute(order).reshape(tuple([sizes[c] if c in name else 1 for c in letters]))
       out = x if out is None else out * x
-    return out.sum(tuple(range(len(output), len(letters)))) if len(letters) > len(output) else out
+    if len(letters) > len(output): out = out.sum(tuple(range(len(output), len(letters))))
+    if called is not None: out._names = called
+    return out
 
   # ---- convolution and pooling
   def conv2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
@@ -168,7 +202,7 @@ class Functional(Reduction):
       raise ShapeError(f"conv2d: input {sx} with weight {sw}; "
                        "give (n, cin, *spatial) and (cout, cin/groups, *kernel) of as many dimensions")
     if groups < 1 or sx[1] != groups * sw[1] or sw[0] % groups:
-      raise ShapeError(f"conv2d: input {sx} with weight {sw} and groups {groups}; "
+      raise ShapeError(f"conv2d: input {text(self)} with weight {text(weight)} and groups {groups}; "
                        f"channels must be groups * {sw[1]} = {groups * sw[1]} in, "
                        f"and a multiple of groups out")
     if bias is not None and bias.shape != (sw[0],):
@@ -190,7 +224,8 @@ class Functional(Reduction):
     b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
     total = graph.reduce(BinaryOps.ADD, graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
     node = graph.cast(graph.reshape(total, (bs, sw[0], *spatial)), out)
-    result = self._wrap_many(node, (weight,))
+    result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else _of_product(
+      "conv2d", (self, weight), *_convolution_places(n, 0, 1, groups)))
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
 
   def conv_transpose2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
@@ -203,6 +238,11 @@ class Functional(Reduction):
                        "give (n, cin, *spatial) and (cin, cout/groups, *kernel)")
     st, di = _numbers("conv_transpose2d", "stride", stride, n, 1), _numbers("conv_transpose2d", "dilation", dilation, n, 1)
     pairs, extra = _padding("conv_transpose2d", padding, n), _numbers("conv_transpose2d", "output_padding", output_padding, n, 0)
+    if self._names is not None or weight._names is not None:
+      called = _of_product("conv_transpose2d", (self, weight), *_convolution_places(n, 1, 0, groups))
+      out = self.named().conv_transpose2d(weight.named(), None, groups, st, di, padding, output_padding)
+      out._names = called
+      return out if bias is None else out + bias.reshape((1, -1) + (1,) * n)
     w = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*range(2, 2 + n))
     x = self
     if any([s > 1 for s in st]):  # stride - 1 zeros after each element but the last
@@ -280,12 +320,12 @@ class Functional(Reduction):
     return self._wrap(graph.cast(graph.drop(graph.div(total, divisor), axes), t.dtype))
 
   # ---- normalisation
-  def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
+  def layernorm(self, axis: int | str | Sequence[int | str] = -1, eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
     u = self.lazydata
     if u.dtype.kind != "f": raise DTypeError(f"layernorm: a tensor of {u.dtype.name}; it takes floats (cast it first)")
     eps = real_number("layernorm", "eps", eps)
-    axes = axes_of("layernorm", axis, len(u.shape))
+    axes = axes_of("layernorm", axis, len(u.shape), self._names)
     x = graph.cast(u, graph.acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
     d = graph.sub(x, graph.expand(mean, x.shape))
@@ -293,20 +333,21 @@ class Functional(Reduction):
     inv = graph.unary(UnaryOps.RSQRT, graph.scalar(BinaryOps.ADD, var, eps))
     return self._wrap(graph.cast(graph.mul(d, graph.expand(inv, d.shape)), u.dtype))
 
-  def rms_norm(self, axis: int | Sequence[int] = -1, eps: float = 1e-6) -> Self:
+  def rms_norm(self, axis: int | str | Sequence[int | str] = -1, eps: float = 1e-6) -> Self:
     """x / sqrt(mean(x²) + eps) along axes. Raises AxisError."""
     x = self.cast(graph.acc_dtype(self.dtype))
     return (x * (x.square().mean(axis, keepdim=True) + eps).rsqrt()).cast(self.dtype)
 
   def batchnorm(
-    self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand, axis: int | tuple[int, ...] = 1
+    self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
+    axis: int | str | tuple[int | str, ...] = 1
   ) -> Self:
     """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
 
     Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
     Raises ShapeError.
     """
-    axes = axes_of("batchnorm", axis, self.ndim)
+    axes = axes_of("batchnorm", axis, self.ndim, self._names)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
     channels = tuple([s for s in shape if s != 1])
 
@@ -336,6 +377,8 @@ class Functional(Reduction):
   def scaled_dot_product_attention(self, key: Operand, value: Operand, attn_mask: Operand | None = None, dropout_p: float = 0.0,
                                    is_causal: bool = False) -> Self:
     """softmax(q kᵀ / sqrt(d) + mask) v. A bool mask keeps where it is true. Raises ShapeError."""
+    if not self._names is key._names is value._names is None:
+      return self._attention_named(key, value, attn_mask, dropout_p, is_causal)
     scores: Any = self.dot(key.transpose(-2, -1)) * (1 / math.sqrt(self.shape[-1]))
     if is_causal:
       if attn_mask is not None: raise ArgumentError("scaled_dot_product_attention: is_causal with attn_mask; give one of them")
@@ -344,6 +387,23 @@ class Functional(Reduction):
     if attn_mask is not None:
       scores = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask
     return scores.softmax(-1).dropout(dropout_p).dot(value)
+
+  def _attention_named(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool) -> Self:
+    """Attention of tensors of which some have names: the result has the queries' rows and the values' columns. Keys may have
+    the name of the queries: they are summed in the end."""
+    name, tensors = "scaled_dot_product_attention", (self, key, value)
+    n = max([t.ndim for t in tensors])
+    ends = (n - 2, n + 1), (n, n + 1), (n, n - 1)   # places n and n + 1 are summed: the keys, and what queries and keys have
+    places = [(*range(n - t.ndim, n - 2), *end) for t, end in zip(tensors, ends)]
+    called = None
+    if min([t.ndim for t in tensors]) > 1:
+      fit(name, tensors, places, n)
+      called = merged(name, tensors, places, n)
+    out = self.named().scaled_dot_product_attention(
+      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal
+    )
+    out._names = called
+    return out
 
   # ---- losses
   def _reduced(self, name: str, how: str) -> Self:
@@ -356,6 +416,7 @@ class Functional(Reduction):
     """A target as a tensor of this shape. Raises ShapeError."""
     if not isinstance(target, Base): target = type(self)(target, device=self.lazydata.device)  # type: ignore[call-arg]
     if target.shape != self.shape:
+      fit_aligned(name, (self, target))
       raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
     return target
 
@@ -398,7 +459,9 @@ class Functional(Reduction):
     """
     u: UOp = Y.lazydata
     if u.shape != rows:
-      raise ShapeError(f"{name}: class indices of shape {u.shape} for predictions of {self.shape}; they must have shape {rows}")
+      raise ShapeError(
+        f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}"
+      )
     if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
@@ -422,9 +485,19 @@ class Functional(Reduction):
       row = graph.add(graph.scalar(BinaryOps.MUL, row, 1 - smoothing), graph.scalar(BinaryOps.MUL, mean, smoothing))
     row = graph.sub(graph.unary(UnaryOps.LOG, total), row) if logits else graph.unary(UnaryOps.NEG, row)
     row = graph.where(graph.inside(index, s[axis]), row, graph.const(math.nan, row.dtype, kept))
-    if ignore_index is None: return self._wrap(graph.cast(graph.reshape(row, rows), self._float()))._reduced(name, how)
+    called = None
+    if self._names is not None or Y._names is not None:
+      n = len(rows)
+      called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
+
+    def as_rows(node: UOp) -> Any:
+      t = self._wrap(graph.reshape(node, rows))
+      t._names = called
+      return t
+
+    if ignore_index is None: return as_rows(graph.cast(row, self._float()))._reduced(name, how)
     used = graph.scalar(BinaryOps.CMPNE, index, ignore_index)
-    loss = self._wrap(graph.reshape(graph.where(used, row, graph.const(0.0, row.dtype, kept)), rows))
+    loss: Any = as_rows(graph.where(used, row, graph.const(0.0, row.dtype, kept)))
     if how != "mean": return loss._reduced(name, how).cast(self._float())
     counted = self._from_node(graph.reshape(used, rows)).sum().cast(loss.dtype)
     return (loss.sum() / counted).cast(self._float())

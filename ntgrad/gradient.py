@@ -329,9 +329,9 @@ def backward(loss: Any, gradient: Any = None) -> None:
   _refuse_gone("backward", loss, found.values())
   for t, n in leaves:
     g = found.get(n)
-    if g is not None: t.grad = t._from_node(_add(None if t.grad is None else t.grad.lazydata, g))
+    if g is not None: t.grad = t._detached(_add(None if t.grad is None else t.grad.lazydata, g))
   for t, n in leaves:   # used, but without slope
-    if t.grad is None: t.grad = t._from_node(graph.const(0.0, n.dtype, n.shape))
+    if t.grad is None: t.grad = t._detached(graph.const(0.0, n.dtype, n.shape))
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[Any]:
@@ -362,10 +362,11 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
   out = []
-  for at in wanted:
+  for t, at in zip(targets, wanted):
     g: UOp | None = None
     for n in at: g = _add(g, found[n]) if n in found else g
     out.append(make(graph.const(0.0, at[0].dtype, at[0].shape) if g is None else g))
+    out[-1]._names = t._names
   return out
 
 

@@ -17,7 +17,9 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeErro
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
+from ntgrad.names import Names, merged, text
 from ntgrad.random import Random
+from ntgrad.variable import Bound
 
 _ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
@@ -61,6 +63,22 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   return graph.where(valid, flat, graph.const(-1, work, flat.shape))
 
 
+def _between(item: slice, begin: int, end: int) -> tuple[int, int, int]:
+  """The first element of a slice without steps, how many it has, and 1; ends that are values of Variables stay so."""
+  first = item.start if type(item.start) is Bound and item.start == begin else begin
+  last = item.stop if type(item.stop) is Bound and item.stop == end else end
+  return first, max(last - first, 0), 1
+
+
+def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
+  """The items beside integer tensors and ints, and how many of them come before the index's dimensions, as numpy has it: those
+  before the first of the two where these stand side by side, else none."""
+  rest = [k for k in range(len(items)) if k not in arrays and k not in ints]
+  chosen = sorted([*arrays, *ints])
+  together = chosen[-1] - chosen[0] + 1 == len(chosen)
+  return rest, len([k for k in rest if k < chosen[0]]) if together else 0
+
+
 @checked
 class Indexing(Random):
   """Indexing, gather, scatter, assignment to parts."""
@@ -98,12 +116,12 @@ class Indexing(Random):
             f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}"
           )
         ints.append(len(out))
-        out.append((int(item) % size, 1, 1))
+        out.append((item if type(item) is Bound and item >= 0 else int(item) % size, 1, 1))
       elif isinstance(item, slice):
         try: b, e, step = item.indices(size)
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
-        out.append((b, len(range(b, e, step)), step))
+        out.append((b, len(range(b, e, step)), step) if step != 1 else _between(item, b, e))
       elif isinstance(item, Base):
         if item.dtype.kind == "b":
           raise DTypeError(f"{name}: a bool mask of shape {item.shape}; the result's shape would depend on the values: "
@@ -128,13 +146,21 @@ class Indexing(Random):
     refused (DTypeError).
     """
     items, ints = self._parse("getitem", index)
-    seen = self._seen(*self._boxed(items))
+    seen = self._seen(*self._boxed(items), dims=None if self._names is None else range(self.ndim))
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
     # sizes now: one a item
     sizes = iter(seen.shape)
     shape = [1 if i is None else next(sizes) for i in items]
-    if arrays: return self._gathered(graph.reshape(seen.lazydata, tuple(shape)), items, arrays, ints)
-    return seen._seen((Ops.RESHAPE, tuple([d for k, d in enumerate(shape) if k not in ints])))
+    if arrays:
+      out = self._gathered(graph.reshape(seen.lazydata, tuple(shape)), items, arrays, ints)
+      out._names = self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints)
+      return out
+    dims = None
+    if self._names is not None:
+      axes = iter(range(self.ndim))
+      dims = [None if i is None else next(axes) for i in items]
+      dims = [d for k, d in enumerate(dims) if k not in ints]
+    return seen._seen((Ops.RESHAPE, tuple([d for k, d in enumerate(shape) if k not in ints])), dims=dims)
 
   def _boxed(self, items: Sequence[Any]) -> list[Move]:
     """The slices, as movement: shrink, flip, steps."""
@@ -165,17 +191,25 @@ class Indexing(Random):
     else:
       common = broadcast_shape("getitem", *[i.shape for i in indices])
       indices = [graph.broadcast(i, common) for i in indices]
-    rest = [k for k in range(len(items)) if k not in arrays and k not in ints]
+    rest, front = _order(items, arrays, ints)
     sizes = [u.shape[k] for k in arrays]
     moved = graph.permute(u, (*arrays, *ints, *rest))
     base = graph.reshape(moved, (math.prod(sizes), *[u.shape[k] for k in rest]))
     node = graph.gather(base, joined_index(indices, sizes))
-    advanced = sorted(arrays + ints)
-    together = advanced == list(range(advanced[0], advanced[-1] + 1))
-    front = len([k for k in rest if k < advanced[0]]) if together else 0
     n = len(common)
     if front: node = graph.permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
     return self._wrap(node)
+
+  def _gathered_names(self, index: Sequence[Any], items: Sequence[Any], arrays: list[int], ints: list[int]) -> Names | None:
+    """The names of what ``_gathered`` gives: those of the index tensors stand where their dimensions do."""
+    given = [i for i in index if isinstance(i, Base)]
+    if self._names is None and all([t._names is None for t in given]): return None
+    rest, front = _order(items, arrays, ints)
+    n = max([len(items[k].shape) for k in arrays])
+    place = {k: r if r < front else r + n for r, k in enumerate(rest)}
+    places: list[Any] = [[place.get(k) for k, i in enumerate(items) if i is not None]]
+    places += [range(front + n - t.ndim, front + n) for t in given]
+    return merged("getitem", (self, *given), places, len(rest) + n)
 
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
@@ -200,10 +234,12 @@ class Indexing(Random):
         raise ArgumentError(
           f"setitem: None together with integer tensors in the index of shape {self.shape}; reshape the value instead"
         )
+      if self._names is not None and v._names is not None: self[index]._check_names("setitem", v)
       self._check_leaf("setitem")
       self._seen(*self._boxed(items))._set_rows(items, ints, arrays, vu, v._state > 0)
       return
     part = self[index]
+    part._check_names("setitem", v)
     vu = self._fit(vu, part.shape)
     self._check_leaf("setitem")
     part._write("setitem", vu, v._state > 0)
@@ -220,10 +256,8 @@ class Indexing(Random):
     indices = [i if isinstance(i, UOp) else graph.const(0, dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
     axes = sorted([*arrays, *ints])
     common = broadcast_shape("setitem", *[i.shape for i in indices])
-    rest = [k for k in range(len(s)) if k not in axes]
+    rest, front = _order(s, arrays, ints)
     sizes = [s[k] for k in axes]
-    together = axes == list(range(axes[0], axes[-1] + 1))
-    front = len([k for k in rest if k < axes[0]]) if together else 0
     n = len(common)
     v = self._fit(v, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
     v = graph.permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
@@ -231,39 +265,47 @@ class Indexing(Random):
     rows._write("setitem", v, attached, joined_index([graph.broadcast(i, common) for i in indices], sizes))
 
   # ---- gather and scatter along one dim
-  def _flat_index(self, name: str, dim: int, index: Any) -> tuple[UOp, int]:
-    d, s = axis_of(name, dim, self.ndim), self.shape
+  def _flat_index(self, name: str, dim: int | str, index: Any) -> tuple[UOp, int]:
+    d, s = axis_of(name, dim, self.ndim, self._names), self.shape
     if not isinstance(index, Base) or index.dtype.kind not in "iu":
       raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; "
                        "it takes a tensor of ints")
     if index.ndim != len(s) or any([i > n for k, (i, n) in enumerate(zip(index.shape, s)) if k != d]):
-      raise ShapeError(f"{name}: an index of shape {index.shape} for shape {s} on axis {d}; "
+      raise ShapeError(f"{name}: an index of shape {text(index)} for shape {text(self)} on axis {d}; "
                        "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
     u = normal_index(index.lazydata, s[d])
     return joined_index([u if k == d else self._index(k, index.shape) for k in range(len(s))], s), d
 
-  def gather(self, dim: int, index: Any) -> Self:
+  def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; zeros where the index is out of range.
 
     Raises ShapeError, DTypeError, AxisError.
     """
-    flat, _ = self._flat_index("gather", dim, index)
-    return self._wrap(graph.gather(graph.reshape(self.lazydata, (self.numel(),)), flat))
+    flat, d = self._flat_index("gather", dim, index)
+    out = self._wrap(graph.gather(graph.reshape(self.lazydata, (self.numel(),)), flat))
+    if self._names is not None or index._names is not None:
+      n = self.ndim   # along the axis stands what the index has
+      out._names = merged("gather", (self, index), ([*range(d), None, *range(d + 1, n)], range(n)), n)
+    return out
 
-  def scatter(self, dim: int, index: Any, src: Any, reduce: str | None = None) -> Self:
+  def scatter(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
     """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; reduce="add" adds.
 
     Raises ShapeError, DTypeError, AxisError, ArgumentError.
     """
     if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
-    flat, _ = self._flat_index("scatter", dim, index)
+    flat, d = self._flat_index("scatter", dim, index)
     v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
     if v.dtype is not self.dtype:
       raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     if v.ndim != index.ndim or any([a < b for a, b in zip(v.shape, index.shape)]):
       raise ShapeError(f"scatter: a source of shape {v.shape} for an index of {index.shape}; it must not be smaller")
     vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])
+    called = None
+    if not self._names is index._names is v._names is None:
+      others = [*range(d), None, *range(d + 1, self.ndim)]
+      called = merged("scatter", (self, index, v), (range(self.ndim), others, others), self.ndim)
     n = self.numel()
     node = graph.scatter(graph.reshape(self.lazydata, (n,)), flat, vu, reduce or "set")
-    return self._wrap_many(graph.reshape(node, self.shape), (v,))
+    return self._wrap_many(graph.reshape(node, self.shape), (v,), called)

@@ -16,6 +16,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.elementwise import broadcast_shape, common_device, scalar_node
+from ntgrad.names import Places, aligned, fit, text
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
@@ -34,6 +35,22 @@ def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
   if first is None:
     raise ArgumentError(f"{name}: no Tensor in {shown(given)}; give one or more, one after the other or in a list")
   return tuple([operand(name, t, first) for t in flat])
+
+
+def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
+  """Tensors of as many dimensions one after the other along one that all have, named as ``name`` in errors."""
+  first, *rest = tensors
+  s = first.shape
+  for t in tensors:
+    if len(t.shape) != len(s) or any([a != b for i, (a, b) in enumerate(zip(t.shape, s)) if i != d]):
+      n = len(s)
+      places = [n + i if i != d else None for i in range(n)]   # from n on: to be equal, not only to broadcast
+      if all([len(t.shape) == n for t in tensors]): fit(name, tensors, [places] * len(tensors), n)
+      raise ShapeError(f"{name}: shapes {', '.join(text(t) for t in tensors)} on axis {d}; they must be equal but for that axis")
+  common_device(name, *[t.lazydata for t in tensors])
+  dtype = promote(*[t.dtype for t in tensors])
+  called = None if all([t._names is None for t in tensors]) else aligned(name, tensors)
+  return first._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest, called)
 
 
 def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
@@ -67,43 +84,52 @@ class Movement(Activation):
       raise ShapeError(f"reshape: shape {u.shape} has {n} elements, {new} has {math.prod(new)}; give a shape of {n} elements")
     return self._seen((Ops.RESHAPE, new))
 
+  def _regrouped(self, shape: tuple[int, ...], dims: Places) -> Self:
+    """A reshape to a shape that fits, of each of whose dimensions ``dims`` says which one of this tensor it is: for names, since
+    sizes leave open which dim of 1 is which."""
+    return self if shape == self.shape and self._names is None else self._seen((Ops.RESHAPE, shape), dims=dims)
+
   def view(self, *shape: Any) -> Self:
     """``reshape``."""
     return self.reshape(*shape)
 
-  def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+  def flatten(self, start_dim: int | str = 0, end_dim: int | str = -1) -> Self:
     """(a, b, c) -> (a*b*c,), or only the dims from start to end. Raises AxisError."""
     s = self.shape
-    a, b = axis_of("flatten", start_dim, len(s)), axis_of("flatten", end_dim, len(s))
+    a, b = axis_of("flatten", start_dim, len(s), self._names), axis_of("flatten", end_dim, len(s), self._names)
     if a > b: raise AxisError(f"flatten: start_dim {start_dim} is after end_dim {end_dim} in a tensor with {len(s)} dimensions")
-    return self.reshape(s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:])
+    return self._regrouped(
+      s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:], (*range(a), a if a == b and s else None, *range(b + 1, len(s)))
+    )
 
-  def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:
+  def unflatten(self, dim: int | str, sizes: Sequence[int]) -> Self:
     """(a*b,) -> (a, b) for one dim. Raises AxisError, ShapeError."""
-    d = axis_of("unflatten", dim, self.ndim)
+    d = axis_of("unflatten", dim, self.ndim, self._names)
     s, sizes = self.shape, tuple(sizes)
     rest = math.prod([x for x in sizes if x != -1])
     if sizes.count(-1) > 1 or (rest != s[d] if -1 not in sizes else rest <= 0 or s[d] % rest):
       raise ShapeError(f"unflatten: dimension {d} of shape {s} has {s[d]} elements, sizes {sizes} do not give as many")
-    return self.reshape(s[:d] + tuple([s[d] // rest if x == -1 else x for x in sizes]) + s[d + 1:])
+    parts = tuple([s[d] // rest if x == -1 else x for x in sizes])
+    dims = [d] if len(parts) == 1 else [None] * len(parts)
+    return self._regrouped(s[:d] + parts + s[d + 1:], (*range(d), *dims, *range(d + 1, len(s))))
 
   def permute(self, *order: Any) -> Self:
     """Dims in another order: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
     u = self.lazydata
     n = len(u.shape)
     args = order[0] if len(order) == 1 and isinstance(order[0], (tuple, list)) else order
-    o = tuple([axis_of("permute", a, n) for a in args])
+    o = tuple([axis_of("permute", a, n, self._names) for a in args])
     if len(o) != n or len(set(o)) != n:
       raise AxisError(f"permute: order {tuple(args)} for a tensor with {n} dimensions; name every dimension once")
     return self._permute(o)
 
   def _permute(self, o: tuple[int, ...]) -> Self: return self._seen((Ops.PERMUTE, o))
 
-  def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
+  def transpose(self, dim0: int | str = 1, dim1: int | str = 0) -> Self:
     """Two dims swapped. Raises AxisError."""
     n = self.ndim
     if n < 2 and dim0 == 1 and dim1 == 0: return self
-    a, b = axis_of("transpose", dim0, n), axis_of("transpose", dim1, n)
+    a, b = axis_of("transpose", dim0, n, self._names), axis_of("transpose", dim1, n, self._names)
     order = list(range(n))
     order[a], order[b] = b, a
     return self._permute(tuple(order))
@@ -130,7 +156,8 @@ class Movement(Activation):
     if k < 0 or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
       raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
     if new == s: return self
-    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new))
+    dims = None if self._names is None else (*[None] * k, *range(len(s)))
+    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
 
   def broadcast_to(self, *shape: Any) -> Self:
     """``expand``."""
@@ -142,17 +169,18 @@ class Movement(Activation):
     """Reshaped to another tensor's shape."""
     return self.reshape(other.shape)
 
-  def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
+  def squeeze(self, dim: int | str | Sequence[int | str] | None = None) -> Self:
     """Without dims of 1 (all, or the ones named if they are 1). Raises AxisError."""
     s = self.shape
-    axes = axes_of("squeeze", dim, len(s))
-    return self.reshape(tuple([d for i, d in enumerate(s) if d != 1 or i not in axes]))
+    axes = axes_of("squeeze", dim, len(s), self._names)
+    left = [i for i, d in enumerate(s) if d != 1 or i not in axes]
+    return self._regrouped(tuple([s[i] for i in left]), left)
 
-  def unsqueeze(self, dim: int) -> Self:
+  def unsqueeze(self, dim: int | str) -> Self:
     """A new dim of 1 at ``dim``. Raises AxisError."""
     s = self.shape
-    d = axis_of("unsqueeze", dim, len(s) + 1)
-    return self.reshape(s[:d] + (1,) + s[d:])
+    d = axis_of("unsqueeze", dim, len(s) + 1, self._names)
+    return self._regrouped(s[:d] + (1,) + s[d:], (*range(d), None, *range(d, len(s))))
 
   def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
@@ -218,7 +246,7 @@ class Movement(Activation):
 
   def flip(self, *axis: Any) -> Self:
     """Dims turned round. Raises AxisError."""
-    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim)
+    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)
     return self._seen((Ops.FLIP, axes))
 
   def repeat(self, *repeats: Any) -> Self:
@@ -229,20 +257,22 @@ class Movement(Activation):
     if min(r, default=0) < 0: raise ArgumentError(f"repeat: counts {r}; they must not be negative")
     u = graph.reshape(self.lazydata, tuple([x for d in s for x in (1, d)]))
     u = graph.expand(u, tuple([x for k, d in zip(r, s) for x in (k, d)]))
-    return self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))
+    out = self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))
+    if self._names is not None: out._names = (None,) * (len(r) - self.ndim) + self._names
+    return out
 
-  def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+  def repeat_interleave(self, repeats: int, dim: int | str | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor. Raises AxisError, ArgumentError."""
     x = self.flatten() if dim is None else self
-    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim)
+    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim, x._names)
     repeats = whole_number("repeat_interleave", "repeats", repeats, 0)
     s = x.shape
     u = graph.expand(graph.reshape(x.lazydata, s[:d + 1] + (1,) + s[d + 1:]), s[:d + 1] + (repeats,) + s[d + 1:])
     return self._wrap(graph.reshape(u, s[:d] + (s[d] * repeats,) + s[d + 1:]))
 
-  def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+  def split(self, sizes: int | Sequence[int], dim: int | str = 0) -> tuple[Self, ...]:
     """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
-    d, s = axis_of("split", dim, self.ndim), self.shape
+    d, s = axis_of("split", dim, self.ndim, self._names), self.shape
     if not s: raise AxisError("split: a tensor of shape () has no dimension to split")
     if not isinstance(sizes, (tuple, list)):
       size = whole_number("split", "size", sizes, 1)
@@ -255,20 +285,22 @@ class Movement(Activation):
       at += n
     return tuple(out)
 
-  def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+  def chunk(self, chunks: int, dim: int | str = 0) -> tuple[Self, ...]:
     """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
     chunks = whole_number("chunk", "chunks", chunks, 1)
-    d = axis_of("chunk", dim, self.ndim)
+    d = axis_of("chunk", dim, self.ndim, self._names)
     return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
 
-  def unfold(self, dim: int, size: int, step: int) -> Self:
+  def unfold(self, dim: int | str, size: int, step: int) -> Self:
     """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
-    d, s = axis_of("unfold", dim, self.ndim), self.shape
+    d, s = axis_of("unfold", dim, self.ndim, self._names), self.shape
     if not s or not 0 < size <= s[d] or step < 1:
       raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
                           "size goes from 1 to the dimension, step from 1")
     t = graph.tile(self.lazydata, [(size, step, 1) if i == d else (1, 1, 1) for i in range(len(s))])
-    return self._wrap(graph.reshape(t, t.shape[:len(s)] + (size,)))
+    out = self._wrap(graph.reshape(t, t.shape[:len(s)] + (size,)))
+    if self._names is not None: out._names = (*self._names, None)
+    return out
 
   def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
     """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
@@ -284,40 +316,39 @@ class Movement(Activation):
     if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
       raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
                        "pad the tensor or take smaller ones")
-    return self._wrap(graph.windows(self.lazydata, size, st, di))
+    out = self._wrap(graph.windows(self.lazydata, size, st, di))
+    if self._names is not None: out._names = self._names + (None,) * n
+    return out
 
-  def cat(*tensors: Any, dim: int = 0) -> Any:
+  def cat(*tensors: Any, dim: int | str = 0) -> Any:
     """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)`` or ``Tensor.cat([a, b])``.
 
     Raises ShapeError, AxisError, DeviceError, ArgumentError.
     """
-    self, *rest = tensors = several("cat", tensors)
-    d, s = axis_of("cat", dim, self.ndim), self.shape
-    if not s: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
-    for t in tensors:
-      if len(t.shape) != len(s) or any([a != b for i, (a, b) in enumerate(zip(t.shape, s)) if i != d]):
-        raise ShapeError(f"cat: shapes {', '.join(str(t.shape) for t in tensors)} on axis {d}; "
-                         "they must be equal but for that axis")
-    common_device("cat", *[t.lazydata for t in tensors])
-    dtype = promote(*[t.dtype for t in tensors])
-    return self._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest)
+    self, *_ = tensors = several("cat", tensors)
+    d = axis_of("cat", dim, self.ndim, self._names)
+    if not self.shape: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
+    return _joined("cat", tensors, d)
 
-  def stack(*tensors: Any, dim: int = 0) -> Any:
+  def stack(*tensors: Any, dim: int | str = 0) -> Any:
     """Joined along a new dim, given as for ``cat``. Raises ShapeError, AxisError, DeviceError, ArgumentError."""
     self, *_ = tensors = several("stack", tensors)
     for t in tensors:
-      if t.shape != self.shape: raise ShapeError(f"stack: shapes {', '.join(str(t.shape) for t in tensors)}; they must be equal")
-    first, *rest = [t.unsqueeze(axis_of("stack", dim, self.ndim + 1)) for t in tensors]
-    return first.cat(*rest, dim=dim)
+      if t.shape != self.shape: raise ShapeError(f"stack: shapes {', '.join(text(t) for t in tensors)}; they must be equal")
+    d = axis_of("stack", dim, self.ndim + 1, self._names)
+    return _joined("stack", [t.unsqueeze(d) for t in tensors], d)
 
-  def roll(self, shifts: Ints, dims: Ints | None = None) -> Self:
+  def roll(self, shifts: Ints, dims: int | str | Sequence[int | str] | None = None) -> Self:
     """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
-    if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)._own()
+    if dims is None:
+      out = self.flatten().roll(shifts, 0).reshape(self.shape)._own()
+      out._names = self._names
+      return out
     ds, ks = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (dims, shifts)]
     if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
     u = self.lazydata
     for k, dim in zip(ks, ds):
-      d = axis_of("roll", dim, self.ndim)
+      d = axis_of("roll", dim, self.ndim, self._names)
       n = u.shape[d]
       k = k % n if n else 0
       if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
@@ -334,9 +365,11 @@ class Movement(Activation):
     shape = broadcast_shape(
       "meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)]
     )
-    return tuple(
-      [t.reshape((1,) * p + (-1,) + (1,) * (len(tensors) - p - 1)).expand(shape)._own() for t, p in zip(tensors, place)]
-    )
+    out, n = [], len(tensors)
+    for t, p in zip(tensors, place):
+      line = t._regrouped((1,) * p + (t.numel(),) + (1,) * (n - p - 1), [0 if i == p and t.ndim else None for i in range(n)])
+      out.append(line.expand(shape)._own())
+    return tuple(out)
 
   def diag(self) -> Self:
     """(n,) -> (n, n) with the elements on the diagonal. Raises ShapeError for another number of dims."""
@@ -353,11 +386,12 @@ class Movement(Activation):
     if n == 0: return self.reshape(0)
     return self._seen((Ops.RESHAPE, (n * n,)), (Ops.TILE, ((1, n + 1, 1),)), (Ops.RESHAPE, (n,)))
 
-  def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+  def unbind(self, dim: int | str = 0) -> tuple[Self, ...]:
     """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
-    d = axis_of("unbind", dim, self.ndim)
+    d = axis_of("unbind", dim, self.ndim, self._names)
     if not self.shape: raise AxisError("unbind: a tensor of shape () has no dimension to take apart")
     s = self.shape
+    box, left = [(0, n) for n in s], [k for k in range(len(s)) if k != d]
     return tuple(
-      [self._shrink([(i, i + 1) if k == d else (0, n) for k, n in enumerate(s)]).reshape(s[:d] + s[d + 1 :]) for i in range(s[d])]
+      [self._shrink([*box[:d], (i, i + 1), *box[d + 1 :]])._regrouped(s[:d] + s[d + 1 :], left) for i in range(s[d])]
     )

@@ -240,11 +240,11 @@ class Random(Creation):
   def rand_like(self, **kwargs: Any) -> Self:
     """Uniform in [0, 1) of this shape, dtype and device."""
     kwargs.setdefault("dtype", self.dtype)
-    return type(self).rand(*self.shape, device=kwargs.pop("device", self.device), **kwargs)
+    return self._called_alike(type(self).rand(*self.shape, device=kwargs.pop("device", self.device), **kwargs))
   def randn_like(self, **kwargs: Any) -> Self:
     """Normal of this shape, dtype and device."""
     kwargs.setdefault("dtype", self.dtype)
-    return type(self).randn(*self.shape, device=kwargs.pop("device", self.device), **kwargs)
+    return self._called_alike(type(self).randn(*self.shape, device=kwargs.pop("device", self.device), **kwargs))
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
     """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32. Without replacement only one.
@@ -258,7 +258,7 @@ class Random(Creation):
     w = self.unsqueeze(0) if self.ndim == 1 else self
     running = w.cast(dtypes.float32).cumsum(1)
     last = running.shrink(((0, w.shape[0]), (w.shape[1] - 1, w.shape[1])))
-    drawn = type(self).rand(w.shape[0], num_samples, 1, device=self.device)
+    drawn: Any = type(self).rand(w.shape[0], num_samples, 1, device=self.device)
     below = drawn >= (running / last).unsqueeze(1)
     out = below.sum(2).minimum(w.shape[1] - 1)
     return out.squeeze(0) if self.ndim == 1 else out

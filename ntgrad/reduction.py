@@ -15,8 +15,9 @@ from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.movement import Movement
+from ntgrad.names import without
 
-Axis = Union[int, Sequence[int], None]
+Axis = Union[int, str, Sequence[int | str], None]
 
 
 def count(u: UOp, axes: Sequence[int]) -> int:
@@ -39,26 +40,29 @@ class Reduction(Movement):
   __slots__ = ()
 
   def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
-    return self._wrap(node if flag("keepdim", keepdim) else graph.drop(node, axes))
+    if flag("keepdim", keepdim): return self._wrap(node)
+    t = self._wrap(graph.drop(node, axes))
+    if self._names is not None: t._names = without(self._names, axes)
+    return t
 
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("sum", axis, len(u.shape))
+    axes = axes_of("sum", axis, len(u.shape), self._names)
     if dtype is not None: return self._finish(graph.reduce(BinaryOps.ADD, graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
     return self._finish(sum_node(u, axes), axes, keepdim)
 
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The product along axes (None: all). Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("prod", axis, len(u.shape))
+    axes = axes_of("prod", axis, len(u.shape), self._names)
     acc = dtypes.of(dtype) if dtype is not None else graph.acc_dtype(u.dtype)
     out = graph.reduce(BinaryOps.MUL, graph.cast(u, acc), axes)
     return self._finish(graph.cast(out, u.dtype) if dtype is None and u.dtype.kind == "f" else out, axes, keepdim)
 
   def _extreme(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool) -> Self:
     u = self.lazydata
-    axes = axes_of(name, axis, len(u.shape))
+    axes = axes_of(name, axis, len(u.shape), self._names)
     if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
     return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
@@ -70,12 +74,12 @@ class Reduction(Movement):
     """The least along axes (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
     return self._extreme("min", BinaryOps.MIN, axis, keepdim)
 
-  def _argextreme(self, name: str, fn: BinaryOps, axis: int | None, keepdim: bool) -> Self:
+  def _argextreme(self, name: str, fn: BinaryOps, axis: int | str | None, keepdim: bool) -> Self:
     u = self.lazydata
     s = u.shape
     if axis is None:
       u, a = graph.reshape(u, (math.prod(s),)), 0
-    else: a = axis_of(name, axis, len(s))
+    else: a = axis_of(name, axis, len(s), self._names)
     if not u.shape: return self._from_node(graph.const(0, dtypes.int32))
     n = u.shape[a]
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
@@ -88,16 +92,18 @@ class Reduction(Movement):
     left = graph.expand(graph.reshape(left, (1,) * a + (n,) + (1,) * (len(u.shape) - a - 1)), u.shape)
     first = graph.reduce(BinaryOps.MAX, graph.where(found, left, graph.const(0, dtypes.int32, u.shape)), (a,))
     out = graph.sub(graph.const(n, dtypes.int32, first.shape), first)
-    if flag("keepdim", keepdim): return self._from_node(graph.reshape(out, (1,) * len(s)) if axis is None else out)
-    return self._from_node(graph.drop(out, (a,)))
+    if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
+    t = self._from_node(graph.drop(out, (a,)))
+    if axis is not None: t._names = without(self._names, (a,))
+    return t
 
-  def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+  def argmax(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
     """Where the greatest is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
 
     Raises AxisError.
     """
     return self._argextreme("argmax", BinaryOps.MAX, axis, keepdim)
-  def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+  def argmin(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
     """Where the least is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
 
     Raises AxisError.
@@ -106,11 +112,11 @@ class Reduction(Movement):
 
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether one along axes (None: all) is not zero. Raises AxisError."""
-    axes = axes_of("any", axis, self.ndim)
+    axes = axes_of("any", axis, self.ndim, self._names)
     return self._finish(graph.reduce(BinaryOps.OR, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
   def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether every one along axes (None: all) is not zero. Raises AxisError."""
-    axes = axes_of("all", axis, self.ndim)
+    axes = axes_of("all", axis, self.ndim, self._names)
     return self._finish(graph.reduce(BinaryOps.AND, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
@@ -123,7 +129,7 @@ class Reduction(Movement):
   def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """The mean along axes (None: all); of ints and bools float32. Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("mean", axis, len(u.shape))
+    axes = axes_of("mean", axis, len(u.shape), self._names)
     out = self._mean_node(u, axes)
     return self._finish(graph.cast(out, u.dtype) if u.dtype.kind == "f" else out, axes, keepdim)
 
@@ -138,7 +144,7 @@ class Reduction(Movement):
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """The variance along axes (None: all), divided by n - correction. Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("var", axis, len(u.shape))
+    axes = axes_of("var", axis, len(u.shape), self._names)
     out = self._var_node(u, axes, correction)[0]
     return self._finish(graph.cast(out, u.dtype) if u.dtype.kind == "f" else out, axes, keepdim)
 
@@ -149,7 +155,7 @@ class Reduction(Movement):
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("std", axis, len(u.shape))
+    axes = axes_of("std", axis, len(u.shape), self._names)
     return self._finish(self._var_node(u, axes, correction)[0], axes, keepdim)._root(0.5)._rounded_to(u.dtype)
   def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """``(std, mean)``. Raises AxisError."""
@@ -180,11 +186,11 @@ class Reduction(Movement):
     return self._wrap(graph.where(zero, graph.const(0.0 if power > 0 else math.inf, u.dtype, u.shape), root))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype) if dtype.kind == "f" else self
 
-  def _rows(self, name: str, axis: int) -> tuple[UOp, int, DType]:
+  def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""
     u = self.lazydata
     if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    a = axis_of(name, axis, len(u.shape))
+    a = axis_of(name, axis, len(u.shape), self._names)
     return graph.cast(u, graph.acc_dtype(u.dtype)), a, u.dtype
 
   def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
@@ -195,13 +201,13 @@ class Reduction(Movement):
     e = graph.unary(UnaryOps.EXP, d)
     return d, e, graph.reduce(BinaryOps.ADD, e, axes)
 
-  def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+  def softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("softmax", axis)
     _, e, total = self._shifted(u, a)
     return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out if dtype is None else dtypes.of(dtype)))
 
-  def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+  def log_softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
@@ -213,7 +219,7 @@ class Reduction(Movement):
     x = self.lazydata
     if x.dtype.kind != "f": x = graph.cast(x, dtypes.default_float)
     u = graph.cast(x, graph.acc_dtype(x.dtype))
-    axes = axes_of("logsumexp", axis, len(u.shape))
+    axes = axes_of("logsumexp", axis, len(u.shape), self._names)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     # a row of only -inf (or with an inf) must not become inf - inf
     finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, top), math.inf)
@@ -221,9 +227,9 @@ class Reduction(Movement):
     total = graph.reduce(BinaryOps.ADD, graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape))), axes)
     return self._finish(graph.cast(graph.add(graph.unary(UnaryOps.LOG, total), top), x.dtype), axes, keepdim)
 
-  def cumsum(self, axis: int = 0) -> Self:
+  def cumsum(self, axis: int | str = 0) -> Self:
     """Running sums along an axis. Raises AxisError."""
-    a = axis_of("cumsum", axis, self.ndim)
+    a = axis_of("cumsum", axis, self.ndim, self._names)
     u = self.lazydata
     u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
     if not u.shape or not u.shape[a]: return self._wrap(u)

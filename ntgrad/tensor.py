@@ -81,6 +81,7 @@ class Tensor(Copying, metaclass=_Training):
       self._hold_memory(node)  # another library's
     else:
       self._hold(node, state)
+    if isinstance(data, Tensor): self._names = data._names
     if requires_grad is not None:
       self.requires_grad = requires_grad
 

@@ -63,7 +63,7 @@ _BLOCKS = {Ops.WHILE: "while (1) {", Ops.ELSE: "} else {", Ops.ENDLOOP: "}", Ops
 # what a size cannot be called besides: variables and types of vectors (a number at their end), helpers (a type at their end),
 # functions, types and macros that languages have
 _TAKEN = re.compile(
-  rf"[a-z]+\d+u?|(.+_)?({'|'.join(SIZES)})\d*|(get|as|convert|atomic)_.*|[A-Z_]*(NAN|INFINITY|MAX|MIN|EPSILON)|gid|lid|grid|barrier|"
+  rf"[a-z]+\d+u?|(.+_)?({'|'.join(SIZES)})\d*|(get|as|convert|atomic)_.*|[A-Z_]*(NAN|INFINITY|MAX|MIN|EPSILON)|gid|lid|grid|"
   + "|".join(fn.name.lower() for fn in FUNCTIONS)
 )
 _PREFIXES = {Ops.CAST: "cast", Ops.BITCAST: "cast", Ops.VECTORIZE: "vec", Ops.LOAD: "val"}   # of variables; of others "alu"

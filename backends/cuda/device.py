@@ -44,29 +44,41 @@ class CUDAProgram(Program):
     self.spec, self._device = spec, device
     self.binary: Binary | None = None
     self.unit: compiler.Unit | None = None         # its place in the queue, until it is there
-    # what a launch needs, once it is known: the driver's function, what it takes up to the stream and after it, the parameters,
-    # how to note it
-    self._bound: tuple[Callable[..., Any], tuple[Any, ...], tuple[int, int], Any, Callable[[str], None]] | None = None
+    # what a launch needs, once it is known: the driver's function, what it takes after the stream, the parameters, how to note it
+    self._bound: tuple[Callable[..., Any], tuple[int, int], Any, Callable[[str], None]] | None = None
+    # sizes, and what the driver's function takes up to the stream for them; empty where there is nothing to launch
+    self._placed: tuple[tuple[int, ...] | None, tuple[Any, ...]] = (None, ())
     self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
-    self._scratch = (0, 0)                         # address and bytes of global scratch memory, where the kernel needs some
+    self._grid = launch_grid(spec)
+    # parameters of the kernel, and the pointers among them: no buffers beyond the last that it uses. Those of a library have no
+    # signature
+    self._count = len(spec.source.signature) or spec.nparams + len(spec.sizes)
+    self._pointers = self._count - len(spec.sizes)
+    # addresses and bytes of global scratch memory, where the kernel needs some. The last is used; those before it were too small
+    # for a larger grid, but graphs may have them
+    self._scratch = [(0, 0)]
     self._lock = threading.Lock()                  # the parameters are the program's own
 
-  def __call__(self, buffers: Sequence[int], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
 
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
     """
     if self._bound is None: self.ready()
-    launch, where, what, values, note = self._bound  # type: ignore[misc]
-    device, count = self._device, self.spec.nparams
-    if len(buffers) != count: raise DeviceError(f"kernel {self.spec.name} takes {count} buffers, got {len(buffers)}")
+    launch, what, values, note = self._bound  # type: ignore[misc]
+    device, count = self._device, self._count
+    placed, where = self._placed
+    if sizes is not placed and sizes != placed: where = self._place(sizes)
+    if not where: return 0.0 if wait else None
+    given = self.given(buffers)
+    if sizes: given = (*given, *sizes)
     if getattr(_here, "device", None) is not device: device.enter()
     note(self.spec.name)
     start = end = None
     try:
       if wait: start = device.clock.record()
       with self._lock:
-        values[:count] = buffers
+        values[:count] = given
         result = launch(*where, *what)
       check(result)
       if not wait: return None
@@ -85,25 +97,40 @@ class CUDAProgram(Program):
     device.enter()
     b = self.binary = device.build(spec)
     self.unit = None
-    function, grid, block, shared = self._load(b)
-    if b.global_scratch_size:
-      size = b.global_scratch_size * math.prod(grid) * b.num_ctas
-      self._scratch = (device.alloc(size), size)
-    self._parameters = Parameters((*[0] * spec.nparams, *self._added()))
+    self._function = self._load(b)
+    self._parameters = Parameters([0] * (self._count + 2))   # and those of ``_added``
+    if not spec.sizes: self._place(())
     self._bound = (
-      device.driver.cuLaunchKernel,
-      (function, *grid, *block, shared, device.stream.handle),
-      (self._parameters.address, 0),
-      self._parameters.values,
-      device.launched.append,
+      device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
     )
 
-  def _added(self) -> tuple[int, int]:
-    """The parameters that the compiler adds: addresses of global and of profile scratch."""
-    return self._scratch[0], 0
+  def given(self, buffers: Sequence[int]) -> Sequence[int]:
+    """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
+    count, pointers = self.spec.nparams, self._pointers
+    if len(buffers) != count: raise DeviceError(f"kernel {self.spec.name} takes {count} buffers, got {len(buffers)}")
+    return buffers if count == pointers else buffers[:pointers]
 
-  def _load(self, b: Binary) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int]:
-    """The driver's function, and what each launch of it has: grid, block, bytes of shared memory. Raises DeviceError."""
+  def _place(self, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+    """What the driver's function takes up to the stream; scratch memory for the grid is there then. Raises DeviceError."""
+    b, grid = self.binary, self._grid(sizes)
+    assert b is not None
+    self._parameters.values[self._count:] = self._added(grid)
+    where = (self._function, *grid, 32 * b.num_warps, 1, 1, b.shared, self._device.stream.handle) if all(grid) else ()
+    self._placed = sizes, where
+    return where
+
+  def _added(self, grid: tuple[int, int, int]) -> tuple[int, int]:
+    """The parameters that the compiler adds for so many programs: addresses of global and of profile scratch."""
+    b = self.binary
+    assert b is not None
+    size = b.global_scratch_size * math.prod(grid) * b.num_ctas
+    if size > self._scratch[-1][1]:
+      if self.spec.sizes: size = 1 << (size - 1).bit_length()   # it will not grow often
+      self._scratch.append((self._device.alloc(size), size))
+    return self._scratch[-1][0], 0
+
+  def _load(self, b: Binary) -> Any:
+    """The driver's function. Raises DeviceError."""
     device, name = self._device, self.spec.name
     try:
       self._kernel = device.core.ObjectCode.from_cubin(b.cubin).get_kernel(b.name)
@@ -112,19 +139,19 @@ class CUDAProgram(Program):
         most = device.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call(device.driver.cuFuncSetAttribute(function, most, b.shared), f"asking for {b.shared:,} bytes of shared memory")
     except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
-    return function, launch_grid(self.spec.grid), (32 * b.num_warps, 1, 1), b.shared
+    return function
 
-  def node(self) -> tuple[Any, tuple[int, ...], tuple[int, ...], int, tuple[int, int]]:
+  def node(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, list[int]]:
     """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises
-    CompileError."""
+    CompileError and DeviceError."""
     self.ready()
-    assert self._bound is not None
-    function, gx, gy, gz, bx, by, bz, shared, _ = self._bound[1]
-    return function, (gx, gy, gz), (bx, by, bz), shared, self._added()
+    b, grid = self.binary, self._grid(sizes)
+    assert b is not None
+    return self._function, grid, (32 * b.num_warps, 1, 1), b.shared, [*sizes, *self._added(grid)]
 
   def __del__(self) -> None:
     try:   # at interpreter exit the pool may be gone
-      if self._scratch[1]: self._device.free(*self._scratch)
+      for address, size in self._scratch[1:]: self._device.free(address, size)
     except Exception: pass
 
 

@@ -119,7 +119,7 @@ class Parameters:
   lies."""
 
   def __init__(self, values: Sequence[int]):
-    self.values = (ctypes.c_uint64 * len(values))(*values)
+    self.values: Any = (ctypes.c_uint64 * len(values))(*values)
     at = ctypes.addressof(self.values)
     self._pointers = (ctypes.c_void_p * len(values))(*range(at, at + 8 * len(values), 8))
     self.address = ctypes.addressof(self._pointers)

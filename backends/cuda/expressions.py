@@ -11,7 +11,7 @@ from ntgrad.codegen.blocks import FP8, NARROW
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.index import vmin
+from ntgrad.codegen.index import Size, vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 # precedences of Python, the tightest first
@@ -77,8 +77,8 @@ def permuted(text: str, order: Sequence[int]) -> str:
 class Expressions(Facts):
   """The lines so far, the text of every value, and what that draws on."""
 
-  def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool):
-    super().__init__(name, uops, descriptors)
+  def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
+    super().__init__(name, uops, arguments, descriptors)
     self.text: dict[UOp, Text] = {}
     self.used: dict[str, None] = {}      # helpers, and the element numbers and masks of axes
     self.lines: list[str] = []

@@ -2,11 +2,14 @@
 variables, which accesses go by descriptor, what stands inline."""
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from collections import Counter, defaultdict
 from sys import maxsize
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
+from ntgrad.backends.base import size_names
 from ntgrad.backends.cuda.descriptors import Box, find_boxes
 from ntgrad.codegen.blocks import (
   NARROW,
@@ -22,11 +25,17 @@ from ntgrad.codegen.blocks import (
 )
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.index import Size
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp
 
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
 _LONGEST, _LONGEST_READ = 90, 59   # characters of a value, and of an access of a variable, where they stand inline
+# names that nothing of a program can have as its own
+TAKEN = re.compile(
+  r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|min|max|"
+  + "|".join(keyword.kwlist)
+)
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
 
 
@@ -53,13 +62,16 @@ def power_of_two(n: int) -> int:
 class Facts:
   """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
 
-  ``dims`` are the TILE axes of every value, ``order`` their order in every block, ``sizes`` and ``padded`` their elements as they
-  are and rounded up.
+  ``called`` are the names of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every
+  block, ``sizes`` and ``padded`` their elements as they are and rounded up.
   """
 
-  def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool):
+  def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
     self.name = name
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
+    self.arguments = arguments
+    taken = {name, *(u.arg[1] for u in self.params), *(u.arg[0] for u in uops if u.op is Ops.DEFINE_LOCAL)}
+    self.called = size_names(arguments, lambda called: called in taken or TAKEN.fullmatch(called) is not None)
     self.sizes: dict[int, int] = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
     self.dims = block_axes(uops)
     self.order = axis_order(uops)

@@ -1,7 +1,7 @@
-"""CUDA graphs of captured kernels: built node by node, launched by one call, with the addresses in them patched.
+"""CUDA graphs of captured kernels: built node by node, launched by one call, with the addresses and sizes in them patched.
 
-A node's parameters are arrays of this process that the driver reads when the node is made and when it is patched: an address that
-changes is written there and the node given to the driver again. A launch that is under way is not changed by that.
+A node's parameters are arrays of this process that the driver reads when the node is made and when it is patched: an address or a
+size that changes is written there and the node given to the driver again. A launch that is under way is not changed by that.
 """
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Sequence, cast
 
 from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.cuda.driver import Parameters, call, check
-from ntgrad.codegen.errors import DeviceError
 
 if TYPE_CHECKING:
   from ntgrad.backends.cuda.device import CUDADevice, CUDAProgram
@@ -32,8 +31,14 @@ class CUDAGraph(Graph):
     self._given: list[Parameters] = []           # for each node its parameters,
     self._params: list[Any] = []                 # and the driver's struct that has their address
     self._nodes: list[Any] = []
-    self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses
-    self._set, self._launch = driver.cuGraphExecKernelNodeSetParams, driver.cuGraphLaunch
+    self._buffers: list[int] = []                # how many of them are buffers; sizes follow
+    self._sizes = [n.sizes for n in nodes]
+    self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
+    self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
+    self._empty: set[int] = set()                # as they are
+    self._set, self._enable, self._launch = (
+      driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled, driver.cuGraphLaunch
+    )
     self._stream = device.stream.handle
     self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
     last: dict[CUDAProgram, int] = {}   # all launches of a program use its one scratch memory, so they come after one another
@@ -42,18 +47,19 @@ class CUDAGraph(Graph):
       if program.binary is not None and program.binary.global_scratch_size:
         if program in last: after.add(last[program])
         last[program] = i
-      self._add(program, n.args, sorted(after))
+      self._add(i, program, n, sorted(after))
     self._exec = call(driver.cuGraphInstantiate(self._graph, 0), f"instantiating a graph of {len(nodes)} kernels failed")
+    self._changed.update(dict.fromkeys(sorted(self._empty)))
 
-  def _add(self, program: CUDAProgram, args: Sequence[int], after: Sequence[int]) -> None:
-    function, grid, block, shared, more = program.node()
-    if len(args) != program.spec.nparams:
-      raise DeviceError(f"kernel {program.spec.name} takes {program.spec.nparams} buffers, got {len(args)}")
-    given = Parameters((*args, *more))
+  def _add(self, i: int, program: CUDAProgram, n: Node, after: Sequence[int]) -> None:
+    function, grid, block, shared, more = program.node(n.sizes)
+    buffers = program.given(n.args)
+    given = Parameters((*buffers, *more))
+    self._buffers.append(len(buffers))
     p = self._driver.CUDA_KERNEL_NODE_PARAMS()
     p.func, p.sharedMemBytes, p.kernelParams = function, shared, given.address
-    p.gridDimX, p.gridDimY, p.gridDimZ = grid
     p.blockDimX, p.blockDimY, p.blockDimZ = block
+    self._cover(i, p, grid)
     before = [self._nodes[i] for i in after]
     result = self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p)
     self._nodes.append(call(result, f"adding kernel {program.spec.name} to a graph failed"))
@@ -63,9 +69,29 @@ class CUDAGraph(Graph):
   def change(self, node: int, arg: int, raw: int) -> None:
     """See :meth:`Graph.change`. The driver learns of it before the next launch."""
     values = self._given[node].values
-    if values[arg] != raw:
+    if arg < self._buffers[node] and values[arg] != raw:   # the kernel may have no use for the last
       values[arg] = raw
       self._changed[node] = None
+
+  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+    """See :meth:`Graph.resize`. The driver learns of it before the next launch."""
+    if sizes == self._sizes[node]: return
+    _, grid, _, _, more = self._programs[node].node(sizes)
+    self._given[node].values[self._buffers[node]:] = more
+    self._cover(node, self._params[node], grid)
+    self._sizes[node], self._changed[node] = sizes, None
+
+  def _cover(self, node: int, p: Any, grid: tuple[int, int, int]) -> None:
+    """Let a node have a grid. One without programs is no grid: such a node is left out, and keeps what it has."""
+    if all(grid): self._empty.discard(node)
+    else: self._empty.add(node)
+    p.gridDimX, p.gridDimY, p.gridDimZ = grid if all(grid) else (1, 1, 1)
+
+  def _patch(self, node: int) -> None:
+    check(self._set(self._exec, self._nodes[node], self._params[node]))
+    if (empty := node in self._empty) == (node in self._left_out): return
+    check(self._enable(self._exec, self._nodes[node], int(not empty)))
+    (self._left_out.add if empty else self._left_out.discard)(node)
 
   def __call__(self) -> None:
     """Patch what has changed and launch. Raises DeviceError."""
@@ -74,7 +100,7 @@ class CUDAGraph(Graph):
     device.launched.extend(self._last)
     try:
       if self._changed:
-        for node in self._changed: check(self._set(self._exec, self._nodes[node], self._params[node]))
+        for node in self._changed: self._patch(node)
         self._changed.clear()
       check(self._launch(self._exec, self._stream))
     except Exception as e:

@@ -224,8 +224,9 @@ class InterpretedProgram(Program):
     self.module = compiler.load(spec.source.text)
     self.fn = getattr(self.module, spec.name).fn
     self.types = [t for _, t in spec.source.signature]
+    self.grid = launch_grid(spec)
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
     if len(buffers) != self.spec.nparams:
       raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
@@ -233,8 +234,11 @@ class InterpretedProgram(Program):
     with interpreting(self.module, buffers):
       run = rewritten(self.fn)
       types = [tl.str_to_ty(t, None) for t in self.types]
-      args = [tl.tensor(TensorHandle(np.array([raw.ctypes.data], np.uint64), t), t) for raw, t in zip(buffers, types)]
-      nx, ny, nz = launch_grid(self.spec.grid)
+      given = buffers[:len(types) - len(sizes)]   # no others than the kernel uses
+      values = [*(np.array([raw.ctypes.data], np.uint64) for raw in given),
+                *(np.array([n], dtype.np) for n, dtype in zip(sizes, self.spec.source.sizes))]
+      args = [tl.tensor(TensorHandle(x, t), t) for x, t in zip(values, types)]
+      nx, ny, nz = self.grid(sizes)
       ti.interpreter_builder.set_grid_dim(nx, ny, nz)
       for z, y, x in np.ndindex(nz, ny, nx):
         ti.interpreter_builder.set_grid_idx(x, y, z)

@@ -10,19 +10,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import replace
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
-from ntgrad.backends.base import KernelSource, Renderer
+from ntgrad.backends.base import KernelSource, ProgramSpec, Renderer, grid_of
 from ntgrad.backends.cuda import helpers
-from ntgrad.backends.cuda.descriptors import CAPABILITY, Box
+from ntgrad.backends.cuda.descriptors import CAPABILITY, Box, Layout
 from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
 from ntgrad.backends.cuda.facts import triton_type
 from ntgrad.backends.cuda.variables import Variables
-from ntgrad.codegen import pipeline
+from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.functions import FUNCTIONS, identity
+from ntgrad.codegen.index import Size
+from ntgrad.codegen.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList, step_of
 
@@ -53,8 +55,9 @@ class TritonRenderer(Renderer):
     """
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
+    sizes = arguments(uops)
     uops = pipeline.run(UOpList(uops), self.target, "floats", "dots", name)
-    return _TritonKernel(name, uops, self.target.descriptors, tf32).source(notes)
+    return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
 
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
@@ -84,22 +87,29 @@ def to_int32(text: str) -> str:
   return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
 
 
-def launch_grid(grid: Sequence[int]) -> tuple[int, int, int]:
-  """How many programs to launch in each dimension. All are in the first where a launch cannot have as many in the others."""
-  x, y, z = (*grid, 1, 1, 1)[:3]
-  return (x, y, z) if y <= GRID_LIMIT and z <= GRID_LIMIT else (x * y * z, 1, 1)
+def in_one_dimension(grid: Sequence[Dim]) -> bool:
+  """Whether all programs are launched in the first dimension: a launch might not have as many in the others."""
+  return any((n if isinstance(n, int) else ix.vmax(n)) > GRID_LIMIT for n in grid[1:])
+
+
+def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]]:
+  """How many programs to launch in each dimension, as a function of a launch's sizes. See :func:`grid_of`."""
+  grid = grid_of(spec)
+
+  def folded(sizes: Sequence[int]) -> tuple[int, int, int]: return math.prod(grid(sizes)), 1, 1
+  return folded if in_one_dimension(spec.grid) else grid
 
 
 class _TritonKernel(Variables):
   """One rendering: each node is written by the method that ``_STATEMENTS`` or ``_VALUES`` has for its op."""
 
-  def __init__(self, name: str, uops: Sequence[UOp], descriptors: bool, tf32: bool):
-    super().__init__(name, uops, descriptors)
+  def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool, tf32: bool):
+    super().__init__(name, uops, arguments, descriptors)
     self.tf32 = tf32
-    self.grid = [1, 1, 1]
+    self.grid: list[Dim] = [1, 1, 1]
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
-    self.descriptors: dict[tuple[UOp, tuple[tuple[int, int, int], ...]], str] = {}   # param and layout -> name
+    self.descriptors: dict[tuple[UOp, Layout], str] = {}   # param and layout -> name
     self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
     self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
     self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
@@ -122,7 +132,7 @@ class _TritonKernel(Variables):
     ranges = {i: n for i, n in self.padded.items() if {f"r{i}", f"m{i}"} & self.used.keys()}   # only descriptors go along others
     self.lines[begin:begin] = [line for i in ranges for line in self.range(i)]
     if not self.lines: self.emit("pass")
-    typed = signature(self.params)
+    typed = signature(self.params) | {self.called[s]: f"i{8 * dtype.itemsize}" for s, dtype in self.arguments.items()}
     head = f"def {self.name}({', '.join(typed)}):"
     if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in typed) + "):"
     kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit", head, *self.lines])
@@ -137,7 +147,8 @@ class _TritonKernel(Variables):
     fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
     options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
     parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
-    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000)
+    return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000,
+                        sizes=tuple(self.arguments.values()))
 
   def largest(self) -> int:
     """Elements of the largest accumulator, or variable with a start value."""
@@ -159,6 +170,7 @@ class _TritonKernel(Variables):
       raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
 
   def param(self, u: UOp) -> None: self.text[u] = (u.arg[1], ATOM)
+  def size(self, u: UOp) -> None: self.text[u] = (self.called[u.arg], ATOM)
 
   def define(self, u: UOp, prefix: str, value: str) -> None:
     name = self.fresh(prefix)
@@ -182,12 +194,21 @@ class _TritonKernel(Variables):
     kind, dim, size = u.arg
     if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
     text: Text = (f"tl.program_id({dim})", ATOM)
-    if launch_grid(self.grid) != tuple(self.grid):   # all programs are in one dimension
+    if in_one_dimension(self.grid):
       text = ("tl.program_id(0)", ATOM)
-      if (below := math.prod(self.grid[:dim])) > 1: text = (f"{text[0]}//{below}", MUL)
-      if math.prod(self.grid[dim + 1:]) > 1: text = (f"{text[0]}%{size}", MUL)
-    self.emit(f"gidx{dim} = {text[0] if u.dtype is dtypes.int32 else f'{operand(text)}.to({triton_type(u.dtype)})'}")
+      if (below := self.count(self.grid[:dim])) != "1": text = (f"{text[0]}//{below}", MUL)
+      if self.count(self.grid[dim + 1:]) != "1": text = (f"{text[0]}%{self.count([size])}", MUL)
+    wide = text[1] == MUL and sizes_of(self.grid)   # sizes may be int64
+    self.emit(f"gidx{dim} = {operand(text)}.to({triton_type(u.dtype)})" if wide or u.dtype is not dtypes.int32 else
+              f"gidx{dim} = {text[0]}")
     self.text[u] = (f"gidx{dim}", ATOM)
+
+  def count(self, grid: Sequence[Dim]) -> str:
+    """The product of some dimensions of the grid, as an operand."""
+    product = ix.ONE
+    for n in grid: product = ix.mul(product, n)
+    text = dim_text(product, self.called.__getitem__)
+    return text if text.isalnum() else f"({text})"
 
   def accumulate(self, u: UOp) -> None:
     self.define(u, "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
@@ -320,8 +341,13 @@ class _TritonKernel(Variables):
     for u, box in self.boxes.items():
       if (u.src[0], box.layout) in self.descriptors: continue
       self.descriptors[u.src[0], box.layout] = name = self.fresh("desc")
-      parts = ", ".join(map(sizes, zip(*box.layout)))
-      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, {parts})")
+      parts = [", ".join(map(self.number, ns)) + ("," if len(box.dims) == 1 else "") for ns in zip(*box.layout)]
+      self.emit(f"{name} = tl.make_tensor_descriptor({u.src[0].arg[1]}, ({'), ('.join(parts)}))")
+
+  def number(self, n: Dim) -> str:
+    """A number that may be made of sizes; in int64 where it may be too large for int32."""
+    wide = isinstance(n, UOp) and ix.vmax(n) > dtypes.max(dtypes.int32)
+    return dim_text(n, lambda s: f"{self.called[s]}.to(tl.int64)" if wide else self.called[s])
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""
@@ -417,9 +443,9 @@ class _TritonKernel(Variables):
 _ACCESSES = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
 _K = _TritonKernel
 _STATEMENTS: dict[Ops, Callable[[_TritonKernel, UOp], None]] = {
-  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate, Ops.STORE: _K.store,
-  Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_, Ops.ELSE: _K.else_,
-  Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
+  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_VAR: _K.size, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate,
+  Ops.STORE: _K.store, Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_,
+  Ops.ELSE: _K.else_, Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
 # what a value's name begins with, and its text
 _VALUES: dict[Ops, tuple[str, Callable[[_TritonKernel, UOp], Text]]] = {
   Ops.LOAD: ("val", _K.load), Ops.REDUCE: ("red", _K.reduce), Ops.SCAN: ("scan", _K.scan), Ops.SORT: ("sort", _K.sort),

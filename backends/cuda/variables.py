@@ -2,26 +2,19 @@
 them."""
 from __future__ import annotations
 
-import keyword
 import math
-import re
 
 from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
-from ntgrad.backends.cuda.facts import triton_type
+from ntgrad.backends.cuda.facts import TAKEN, triton_type
 from ntgrad.codegen.blocks import accesses_variable, gate_of, layout, terms
 from ntgrad.codegen.uop import Ops, UOp
-
-_TAKEN = re.compile(
-  r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|"
-  + "|".join(keyword.kwlist)
-)  # names that a variable of the kernel cannot have
 
 
 class Variables(Expressions):
   """Accesses of DEFINE_LOCALs."""
 
   def variable(self, u: UOp) -> None:
-    name = u.arg[0] if u.arg[0].isidentifier() and not _TAKEN.fullmatch(u.arg[0]) else self.fresh("var")
+    name = u.arg[0] if u.arg[0].isidentifier() and not TAKEN.fullmatch(u.arg[0]) else self.fresh("var")
     self.text[u] = (name, ATOM)
     if self.assigned_first(u): return
     self.emit(f"{name} = tl.full({sizes(self.padded_shapes[u])}, {zero(u.dtype)}, {triton_type(u.dtype)})")

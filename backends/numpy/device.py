@@ -12,7 +12,7 @@ from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Ren
 from ntgrad.backends.memory import from_system
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
-from ntgrad.codegen.sizes import about, arguments, evaluator, text
+from ntgrad.codegen.sizes import about, arguments, dim_text, evaluator
 from ntgrad.codegen.spec import verify_linear
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, UOpList
@@ -36,11 +36,12 @@ class NumpyProgram(Program):
   """A linear program ready to evaluate. Raises VerifyError for a program that is not legal."""
 
   def __init__(self, spec: ProgramSpec):
-    self.spec, self.grid = spec, grid_of(spec)
+    self.spec = spec
     verify_linear(spec.uops, spec.name)
     if spec.sizes != (want := tuple(arguments(spec.uops))):
-      raise VerifyError(f"kernel {spec.name!r} has the sizes {', '.join(map(about, want))}, its launch {spec.sizes}")
-    self.evaluator = Evaluator(spec.name, spec.uops)
+      has, launch = (", ".join(map(about, sizes)) or "none" for sizes in (want, spec.sizes))
+      raise VerifyError(f"kernel {spec.name!r} has the sizes {has}, its launch {launch}")
+    self.evaluator, self.grid = Evaluator(spec.name, spec.uops), grid_of(spec)
     if not spec.sizes: self._check(())
 
   def _check(self, sizes: tuple[int, ...]) -> None:
@@ -55,7 +56,7 @@ class NumpyProgram(Program):
     for (kind, dim, said), n in zip(specials, evaluator(tuple([s[2] for s in specials]), spec.sizes)(sizes)):
       if n != extents[kind][dim]:
         raise VerifyError(
-          f"kernel {spec.name!r}: SPECIAL {(kind, dim, text(said))} says {n} programs in dimension {dim}, the launch has "
+          f"kernel {spec.name!r}: SPECIAL {(kind, dim, dim_text(said))} says {n} programs in dimension {dim}, the launch has "
           f"{extents[kind][dim]}"
         )
 
@@ -65,7 +66,7 @@ class NumpyProgram(Program):
     spec = self.spec
     if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.name!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
-    if min(self.grid(sizes)) > 0:
+    if all(self.grid(sizes)):
       if sizes: self._check(sizes)
       self.evaluator.run(buffers, dict(zip(spec.sizes, sizes)))
     return time.perf_counter() - start if wait else None

@@ -159,7 +159,8 @@ class Chunk:
     self.item = self._numbers(ev.locals)          # of each program within its group
     group = self._numbers(ev.groups)
     self.memory = {
-      u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u)) for u, x in launch.data.items()
+      u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))
+      for u, x in launch.data.items()
     }
 
   def _numbers(self, specials: Sequence[UOp]) -> Array:

@@ -133,7 +133,7 @@ class OpenCLProgram(Program):
     """
     if self._kernel is None: self.ready()
     queue = self._device.queue
-    if sizes != self._sizes: self._resize(sizes)
+    if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
     if not self._global: return 0.0 if wait else None
     if buffers != self._args: self._set(buffers)
     try:
@@ -176,7 +176,7 @@ class OpenCLProgram(Program):
       for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
     except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
     if flat: self._kernel._set_arg_multi(tuple(flat))
-    self._global = tuple([g*n for g, n in zip(grid, self._local)]) if min(grid) > 0 else ()
+    self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
     self._sizes = sizes
 
   def clone(self) -> OpenCLProgram:

@@ -27,7 +27,7 @@ def new_id(kernel: Kernel) -> int:
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
   """The axes of a kernel with others where ``axis`` stood."""
-  return tuple([x for a in kernel.axes for x in (axes if a is axis else (a,))])
+  return tuple([x for a in kernel.axes for x in (axes if a.id == axis.id else (a,))])
 
 
 def split(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:

@@ -88,29 +88,21 @@ def with_parts(value: Any, parts: list[Any]) -> Any:
   return rebuilt
 
 
-def kept(value: Any) -> Any:
-  """A leaf as it is to be remembered: what may change in place is copied."""
-  return value.copy() if isinstance(value, (np.ndarray, bytearray)) else value
+@dataclasses.dataclass(frozen=True, eq=False)
+class Same:
+  """An object that equals only itself."""
+  value: Any
+
+  def __eq__(self, other: object) -> bool: return isinstance(other, Same) and other.value is self.value
+  def __hash__(self) -> int: return id(self.value)
 
 
-def same(a: Any, b: Any) -> bool:
-  """Whether two leaves are the same value: numbers, strings and arrays by what they are, all else by identity."""
-  if a is b: return True
-  if type(a) is not type(b): return False
-  if isinstance(a, (float, complex)): return repr(a) == repr(b)   # -0.0 is not 0.0, nan is nan
-  if isinstance(a, VALUES): return bool(a == b)
-  if isinstance(a, (np.ndarray, np.generic)):
-    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")) and a.dtype == b.dtype
-  return isinstance(a, bytearray) and a == b
-
-
-def text(value: Any) -> str:
-  """Arguments in short, for messages: (Tensor, {'y': Tensor}, 3)."""
-  def made(value: Any, parts: list[str]) -> str:
-    if isinstance(value, Base): return "Tensor"
-    if isinstance(value, dict): return "{" + ", ".join(f"{k!r}: {part}" for k, part in zip(value, parts)) + "}"
-    if isinstance(value, list): return "[" + ", ".join(parts) + "]"
-    if isinstance(value, tuple): return "(" + ", ".join(parts) + ("," if len(value) == 1 else "") + ")"
-    short = repr(value) if isinstance(value, VALUES) else f"<{type(value).__name__}>"
-    return short if len(short) <= 60 else short[:57] + "..."
-  return str(fold(value, lambda v: parts_of(v) if isinstance(v, (tuple, list, dict)) else (), made))
+def constant(value: Any) -> Any:
+  """What stands for a leaf in a signature: numbers, strings and arrays are equal by what they are, all else is only itself."""
+  kind = type(value)
+  if isinstance(value, (float, complex)): return kind, repr(value)   # -0.0 is not 0.0, nan is nan
+  if isinstance(value, slice): return kind, constant(value.start), constant(value.stop), constant(value.step)
+  if isinstance(value, VALUES): return kind, value
+  if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind != "O":
+    return kind, value.dtype, value.shape, value.tobytes()
+  return (kind, bytes(value)) if isinstance(value, bytearray) else Same(value)

@@ -74,7 +74,9 @@ class Watch:
   def undo(self) -> None:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
-      if node is not None and (a := r()) is not None and a.pending: a.write(node, "a call that was refused")
+      if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
+      if any([u.op is Ops.BUFFER and u.arg.stale for u in engine.walk((node,))]): continue   # a part of it was performed
+      a.write(node, "a call that was refused")
 
   @property
   def changed(self) -> list[Alias]:
@@ -223,6 +225,41 @@ def nothing_known() -> Iterator[None]:
     for n, value in forgotten: n.__dict__.setdefault("_realized", value)
 
 
+@contextmanager
+def told_apart() -> Iterator[None]:
+  """Values from before that are not computed yet have nodes of their own in the block. So whatever is computed there tells which
+  of them it uses: those are computed too, each into memory of its own, where later writes to them are found.
+
+  The nodes that the function makes by itself are never among these, also where it computes the same.
+  """
+  apart: list[_Apart] = []
+  try:
+    apart.extend(_Apart(a) for a in live_aliases if not a.pending and not engine.is_view(a.node))
+    yield
+  finally:
+    for x in apart: x.undo()
+
+
+class _Apart:
+  """A value that has a node of its own, which equals no other, until ``undo``."""
+
+  def __init__(self, a: Alias):
+    self.alias, self.node, self.seen = ref(a), a.node, [(ref(t), t._node) for t in a.seen()]
+    a.renew()
+    self.own = a.node
+    engine.outside[a.node] = self.alias
+
+  def undo(self) -> None:
+    """Give the value its node back, unless it was computed or written."""
+    engine.outside.pop(self.own, None)
+    a = self.alias()
+    if a is None or a.node is not self.own: return
+    a.node = self.node
+    for t in a.seen(): t._node = None
+    for r, node in self.seen:
+      if (t := r()) is not None and t._alias is a: t._node = node
+
+
 class Output:
   """A returned tensor: the storage that its kernels write (by serial number), and the view of it."""
 
@@ -259,6 +296,8 @@ class Replay:
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
     self.touched = set(alive.values())
     self.checks = asserts.checks_in(self.written)
+    # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
+    self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
     self._owners(alive)
     raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     places = self._place(recorder, {*raws, *moving})
@@ -307,6 +346,11 @@ class Replay:
     for s, r in self.readers.items():
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
 
+  def _made(self, a: Alias) -> bool:
+    """Whether a value lies in memory that the launches make and write."""
+    s = storage_of(a)
+    return s in self.written and s.serial >= self.start
+
   def _gone(self, s: Storage, what: str) -> CaptureError:
     return CaptureError(
       f"jit {self.name}: a tensor of {s.nbytes} bytes on {s.device} that the captured function reads {what}, so a replay would "
@@ -350,14 +394,17 @@ class Replay:
   # ---- at every run
   def check(self) -> bool:
     """See that the memory which the function held when captured is still its tensors', with their newest values in it. False
-    where tensors shared that memory, and no longer do: it is not known which of them the function means."""
+    where tensors shared that memory, and no longer do (it is not known which of them the function means), and where what the
+    function made and kept is gone or was replaced."""
     waiting = []
     sharers = [(a, s) for r, s in self.sharers if (a := r()) is not None]
     if any([storage_of(a) is not s for a, s in sharers]): return False
     shared = {s for _, s in sharers}
     for r, s in self.owners:
       a = r()
-      if s.serial >= self.start: continue   # made by the capture: nothing that the launches start from
+      if s.serial >= self.start:   # made by the capture, and kept: whoever keeps another one now does not see what is launched
+        if a is None or a.memory is None or a.memory.storage is not s: return False
+        continue
       if s in shared and (a is None or a.pending or a.memory is None or a.memory.storage is not s): return False
       if a is None: raise self._gone(s, "is gone or was replaced")
       if a.memory is None or a.memory.storage is not s: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
@@ -392,6 +439,8 @@ class Replay:
         self._launch(draw)
         for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
     else: self._launch(draw)
+    for r, grad in self.grads:
+      if (t := r()) is not None: t.grad = grad
     return [o.kind._from_node(onto(made[o.serial].node, o.movement)) for o in self.outputs]
 
   def _launch(self, draw: Callable[[int], np.ndarray]) -> None:

@@ -12,6 +12,7 @@ from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.checks import checked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
 from ntgrad.device import Device
@@ -19,53 +20,12 @@ from ntgrad.graph import const
 from ntgrad.lock import alone, lock
 
 from . import realize as engine
-from .arguments import VALUES, Pieces, kept, put, same, take, text
+from .arguments import VALUES, Pieces, constant, put, take
 from .buffer import Buffer
-from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known
+from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known, told_apart
 
+RECORDINGS = 64   # of a function: so many signatures, or up to as many more
 
-class Signature:
-  """What a capture was made for: how its arguments are nested, what each Tensor is, what all else is."""
-
-  def __init__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces):
-    self.name, self.marks, self.text = name, pieces.marks, text(args) + (" " + text(kwargs) if kwargs else "")
-    self.tensors = [(t.shape, t.dtype, t.device) for t in pieces.tensors]
-    self.others = [kept(o) for o in pieces.others]
-    self.modes, self.device, self.named = (mode.training, mode.grad), Device.DEFAULT, (Device.assigned, config.dev)
-
-  def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> None:
-    """Refuse arguments that do not fit. Raises CaptureError."""
-    if pieces.marks != self.marks:
-      raise CaptureError(
-        f"jit {self.name}: called with {text(args)}{' ' + text(kwargs) if kwargs else ''}, captured with {self.text}; "
-        "arguments must be nested alike"
-      )
-    for t, place, (shape, dtype, device) in zip(pieces.tensors, pieces.places, self.tensors):
-      u = t.lazydata
-      if u.shape != shape: raise CaptureError(f"jit {self.name}: {place} has shape {u.shape}, captured with {shape}; {_ANOTHER}")
-      if u.dtype is not dtype:
-        raise CaptureError(f"jit {self.name}: {place} is {u.dtype.name}, captured with {dtype.name}; cast it, or {_ANOTHER}")
-      if u.device is not None and u.device != device:
-        raise CaptureError(f"jit {self.name}: {place} is on {u.device}, captured on {device}; move it with .to({device!r})")
-    for value, old, place in zip(pieces.others, self.others, pieces.other_places):
-      if not same(old, value):
-        raise CaptureError(
-          f"jit {self.name}: {place} is {text(value)}, captured with {text(old)}, which is part of the captured kernels; "
-          f"pass what changes as a Tensor, or {_ANOTHER}"
-        )
-    if (mode.training, mode.grad) != self.modes:
-      now, then = (
-        f"Tensor.training {training}, gradients {'on' if grad else 'off'}"
-        for training, grad in ((mode.training, mode.grad), self.modes)
-      )
-      raise CaptureError(f"jit {self.name}: called with {now}, captured with {then}; {_ANOTHER}")
-    if (Device.assigned, config.dev) != self.named and self.device != Device.DEFAULT:
-      raise CaptureError(
-        f"jit {self.name}: the default device is {Device.DEFAULT}, it was {self.device} when this was captured; {_ANOTHER}"
-      )
-
-
-_ANOTHER = "give each its own ntgrad.jit, or reset() this one"
 _recording: list[Recorder] = []
 
 
@@ -96,10 +56,14 @@ class TinyJit:
   function takes from elsewhere stay as they were when it was captured.
 
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call
-  that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another. Raises
-  ArgumentError for what is no function, CaptureError at the second call for what cannot be repeated (a value read, nothing
-  computed, ..), and later for arguments of another shape, dtype, device or nesting, and for other arguments that are no Tensors.
-  A jit called while another records is part of it.
+  that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.
+
+  There is one capture for each signature: how the arguments are nested, the shapes, dtypes and devices of their Tensors, the
+  values of all else in them, training and gradient mode, and the default device. So the first call with another shape runs
+  plainly and the second is captured too; what one capture writes the others see. At least the 64 signatures used last are kept.
+
+  Raises ArgumentError for what is no function, and CaptureError at the second call for what cannot be repeated (a value read,
+  nothing computed, ..). A jit called while another records is part of it.
   """
 
   @checked
@@ -107,17 +71,9 @@ class TinyJit:
     self.fn = fn
     self.name = getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1]
     functools.update_wrapper(self, fn, updated=())
-    self.calls = self._late = 0
-    self._host: list[tuple[Any, ...]] = []
-    self._writes: list[ref[Alias]] = []         # what the first call wrote and left
-    self._written: list[bool] = []              # which arguments were among it
-    self._shared: list[int] = []                # which arguments shared memory then
-    self._given: list[Given] = []
-    self._marks: list[Any] = []                 # how its arguments were nested
-    self._signature: Signature | None = None
-    self._replay: Replay | None = None
-    self._result: Any = None
-    self._of: dict[int, tuple[ref[Any], TinyJit]] = {}   # methods: one capture an object
+    self._captures: Recent[Any, Capture] = Recent(RECORDINGS)
+    self._last: Capture | None = None                    # of the last call
+    self._of: dict[int, tuple[ref[Any], TinyJit]] = {}   # methods: one jit an object
 
   def __get__(self, owner: Any, kind: Any = None) -> Any:
     if owner is None: return self
@@ -131,10 +87,10 @@ class TinyJit:
       found[1].name = self.name
     return found[1]
 
-  # ---- looking
+  # ---- looking: at what the last call used
   @property
   def captured(self) -> bool:
-    """Whether calls replay."""
+    """Whether calls like the last one replay."""
     return self._replay is not None
   @property
   def kernels(self) -> int:
@@ -148,13 +104,14 @@ class TinyJit:
   def unplanned_bytes(self) -> int:
     """Bytes that they would take each on its own."""
     return self._replay.unplanned_bytes if self._replay is not None else 0
+  @property
+  def _replay(self) -> Replay | None: return self._last.replay if self._last is not None else None
 
   @alone
   def reset(self) -> None:
-    """Forget the capture: the next call runs plainly, the one after it captures."""
-    self.calls = self._late = 0
-    self._replay = self._signature = self._result = None
-    self._host, self._writes, self._written, self._given, self._of = [], [], [], [], {}
+    """Forget all captures: the next call runs plainly, the one after it captures."""
+    self._captures.clear()
+    self._last, self._of = None, {}
 
   # ---- calling
   def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -165,42 +122,71 @@ class TinyJit:
     if _recording: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
     pieces = _pieces(args, kwargs)
-    if self._replay is not None:
-      assert self._signature is not None
-      self._signature.check(args, kwargs, pieces)
+    key, found = signature(pieces), self._last
+    if found is None or found.key != key:
+      found = self._captures[key]
+      if found is None: found = self._captures[key] = Capture(self.fn, self.name, key)
+      self._last = found
+    return found.call(args, kwargs, pieces)
+
+
+def signature(pieces: Pieces) -> tuple[Any, ...]:
+  """What a capture is made for: how its arguments are nested, what each Tensor is, what all else is."""
+  tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT) for t in pieces.tensors])
+  others = tuple([constant(o) for o in pieces.others])
+  return tuple(pieces.marks), tensors, others, mode.training, mode.grad, Device.assigned, config.dev
+
+
+class Capture:
+  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch."""
+
+  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...]):
+    self.fn, self.name, self.key = fn, name, key
+    self.calls = self._late = 0
+    self._host: list[tuple[Any, ...]] = []
+    self._writes: list[ref[Alias]] = []         # what the first call wrote and left
+    self._written: list[bool] = []              # which arguments were among it
+    self._shared: list[int] = []                # which arguments shared memory then
+    self._given: list[Given] = []
+    self.replay: Replay | None = None
+    self._result: Any = None
+
+  def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
+    """The function's result for arguments of the signature."""
+    if self.replay is not None:
       inputs = self._inputs(pieces)
       # memory may be shared otherwise than when it was captured
-      if inputs is None or not self._replay.check(): return self._plainly(args, kwargs, pieces)
+      if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces)
       from ntgrad.random import next_state
-      return put(self._result, _giver(self._replay.run(inputs, next_state)))
-    if self.calls == 0 or pieces.marks != self._marks or (any(self._written) and sharing(pieces) != self._shared):
-      return self._plainly(args, kwargs, pieces)
+      return put(self._result, _giver(self.replay.run(inputs, next_state)))
+    if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared): return self._plainly(args, kwargs, pieces)
     return self._capture(args, kwargs, pieces)
 
   def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
     """Run the function itself, and see what it writes."""
-    self._replay = self._signature = self._result = None
+    self.replay = self._result = None
     watch = Watch()
-    try:
-      with watch: result = self.fn(*args, **kwargs)
-    finally: watch.leave()
-    self._host, self.calls = watch.data, 1
-    found = take(result, "the result", Pieces())
-    own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
-    changed = watch.changed
-    engine.compute([*changed, *(t._alias for t in own)])
+    with told_apart():
+      try:
+        with watch: result = self.fn(*args, **kwargs)
+      finally: watch.leave()
+      self._host, self.calls = watch.data, 1
+      found = take(result, "the result", Pieces())
+      own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
+      changed = watch.changed
+      engine.compute([*changed, *(t._alias for t in own)])
     shared = [a for a in changed if a.memory is None]   # what is written again and again has memory of its own
     for a in shared: a.renew()
     engine.compute(shared)
     self._writes = [ref(a) for a in changed]
     self._written = [t._alias in changed for t in pieces.tensors]
-    self._shared, self._marks = sharing(pieces), pieces.marks
+    self._shared = sharing(pieces)
     return put(result, _giver(own))
 
   def _inputs(self, pieces: Pieces) -> list[tuple[Buffer, Alias | None]] | None:
     """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the
     arguments share memory otherwise than when it was captured."""
-    assert self._replay is not None
+    assert self.replay is not None
     if any([t._alias.node.op is not Ops.BUFFER or t._alias.pending for t in pieces.tensors]): engine.realize(pieces.tensors)
     out: list[tuple[Buffer, Alias | None]] = []
     read: list[Any] = []
@@ -215,8 +201,8 @@ class TinyJit:
     if len(set(groups.values())) != len(groups): return None
     for a in groups.values():
       if a.memory is None: _make_own(a)
-    written = {*self._replay.written, *(a.memory.storage for a in groups.values())}
-    if any([a.memory.storage in self._replay.touched for a in groups.values()]): return None
+    written = {*self.replay.written, *(a.memory.storage for a in groups.values())}
+    if any([a.memory.storage in self.replay.touched for a in groups.values()]): return None
     if written and any([base_of(t.lazydata).arg.storage in written for t in read]): return None
     buffers = iter(exact(read))
     done: set[int] = set()
@@ -244,7 +230,6 @@ class TinyJit:
         x = t.detach()
       elif w:
         if a not in groups:
-          if a.memory is None: _make_own(a)
           b = Buffer(a.memory.device, a.memory.shape, a.memory.dtype)
           b.take(a.memory)
           written.append((b, a))
@@ -271,15 +256,17 @@ class TinyJit:
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]
     engine.before_writing([a.memory.storage for a in mine], mine)
     engine.realize(pieces.tensors)
-    engine.compute([t._alias for t, w in zip(pieces.tensors, self._written) if w])   # all of what an argument is a part of
-    signature = Signature(name, args, kwargs, pieces)
+    theirs = dict.fromkeys([t._alias for t, w in zip(pieces.tensors, self._written) if w])
+    engine.compute(theirs)   # all of what an argument is a part of
+    for a in theirs:
+      if a.memory is None: _make_own(a)
     recorder = Recorder(name)
     stand_ins, read, written = self._stand_ins(pieces)
     # values not computed, or in another's memory
-    elsewhere = [ref(a) for a in live_aliases if a.memory is None and a.node.device is not None]
+    elsewhere = [ref(a) for a in live_aliases if a.memory is None]
     seed, count = random.place()
     serials = [b.storage.serial for b in read]
-    theirs = [b.storage.serial for b, _ in written]
+    written_serials = [b.storage.serial for b, _ in written]
     copies = iter(serials)
     for t, g, place in zip(pieces.tensors, self._given, pieces.places):
       if g.kind == "state": continue
@@ -287,9 +274,9 @@ class TinyJit:
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
     try:
       _recording.append(recorder)
-      with recorder, nothing_known():
+      with recorder, nothing_known(), told_apart():
         call: Any = put((args, kwargs), _giver(stand_ins))
-        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *theirs})
+        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *written_serials})
     except Shared:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
@@ -336,7 +323,8 @@ class TinyJit:
           if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
-      # computed here because its sources were about to be overwritten: this call is right as it ran, the next one is captured
+      # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one
+      # is captured
       self._late += 1
       shared = [a for a in recorder.changed if a.memory is None]
       for a in shared: a.renew()
@@ -356,12 +344,12 @@ class TinyJit:
           "computed from it before the call ends, return it, or assign it to a tensor that exists before the call"
         )
     host = [b for b, _ in recorder.host if not b.rng_count]
-    self._replay = Replay(recorder, [*serials_in_order(self._given, serials, theirs)], outputs, rng, host)
-    self._signature, self._result = signature, result
+    self.replay = Replay(recorder, [*serials_in_order(self._given, serials, written_serials)], outputs, rng, host)
+    self._result, self._late = result, 0
     if config.debug >= 1:
       print(
-        f"captured {name}: {self.kernels} kernels; inner buffers take {self.planned_bytes:,} bytes, {self.unplanned_bytes:,} "
-        "without sharing"
+        f"captured {name}: {len(self.replay.steps)} kernels; inner buffers take {self.replay.planned_bytes:,} bytes, "
+        f"{self.replay.unplanned_bytes:,} without sharing"
       )
     return put(result, _giver([o.first() for o in outputs]))
 

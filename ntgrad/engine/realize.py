@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Collection, Hashable, Iterable, Sequence
+from typing import Any, Callable, Collection, Hashable, Iterable, Sequence
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -14,10 +14,12 @@ from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
 from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
 from ntgrad.backends.process import uninterrupted
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec_graph import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
@@ -27,23 +29,25 @@ from ntgrad.schedule.parts import alignment, consecutive
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 
-from . import memory, plan_cache, report
+from . import memory, plan_cache, report, templates
 from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
+from .variants import SizedProgram
 
 
 @dataclass(frozen=True)
 class Step:
   """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
-  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it."""
+  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
+  ``sizes``: the numbers of the program's run-time sizes."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
   last_use: tuple[int, ...]
   device: str = ""
   offsets: tuple[int, ...] = ()
-  sizes: tuple[int, ...] = ()   # what the launch gives for the program's sizes
+  sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,50 @@ class Plan:
   outputs: tuple[int, ...]                               # the slot of each sink
 
 
+@dataclass(frozen=True)
+class SizedPlan:
+  """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
+  plan: Plan
+  numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
+
+  @staticmethod
+  def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
+    """A plan that :func:`make_plan` made of a graph with ``sizes``."""
+    nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
+    for step in plan.steps:
+      if isinstance(step.program, SizedProgram): nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.program.sizes]
+    return SizedPlan(plan, evaluator(tuple(nodes), sizes))
+
+  def at(self, values: tuple[int, ...]) -> Plan:
+    """With numbers for the sizes; what they need is compiled."""
+    todo = iter(self.numbers(values))
+    made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
+    steps = []
+    for step in self.plan.steps:
+      if isinstance(step.program, SizedProgram):
+        program, given = step.program.variant(tuple([next(todo) for _ in step.program.sizes]))
+        step = replace(step, program=program, sizes=given)
+      steps.append(step)
+    return replace(self.plan, made=made, steps=tuple(steps))
+
+
+@dataclass
+class _Seen:
+  """The graphs of one skeleton: the sizes and numbers of those met, and the template and plan made of them."""
+  met: list[templates.Met]
+  template: templates.Template | None = None
+  plan: SizedPlan | None = None
+  refused: str = ""                 # why there is none
+
+
 _plans: Recent[Any, Plan] = Recent(1024)
+_sized: Recent[Any, _Seen] = Recent(1024)
 # structures met before, numbers left out; a plan once they were met with other numbers
 _general: Recent[Any, Plan | None] = Recent(2048)
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
+# while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
+outside: dict[UOp, ref[Alias]] = {}
 
 
 def resolved(u: UOp) -> UOp:
@@ -128,6 +171,11 @@ class _Wanted:
       a.renew()
     self.aliases[a] = None
     self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+
+  def all_of(self, a: Alias) -> None:
+    """A value that is not computed yet, in memory of its own."""
+    self.aliases[a] = None
+    self.sinks.setdefault((a.node, None), []).append(a)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -204,6 +252,10 @@ def _compute(wanted: _Wanted, started: float) -> None:
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)
+    if outside:
+      for u in order:
+        if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
+          wanted.all_of(found)
     written = {target for _, target in sinks if target is not None}
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
@@ -240,7 +292,8 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk((a.node,))]):
       # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
-  raise error
+  try: raise error
+  finally: error = None   # or this frame and the error would keep each other, and memory with them
 
 
 def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
@@ -337,6 +390,11 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
       hit = plan is not None
       if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
     else: _general[general] = None
+  if plan is None and config.dynamic != "never":
+    found = _plan_of_sizes(sinks, order, inputs, number, full[1:])
+    if found is not None:
+      plan, inputs, hit = found
+      if len(inputs) == sum([u.op is Ops.BUFFER for u in order]): _plans[full] = plan
   if plan is None:
     name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
     plan = plan_cache.load(name) if name is not None else None
@@ -346,6 +404,72 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     _plans[full] = plan
   report.scheduled(plan.steps, hit, time.perf_counter() - started)
   return plan, [u.arg for u in inputs]
+
+
+def _plan_of_sizes(
+  sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int], rest: tuple[Any, ...]
+) -> tuple[Plan, list[UOp], bool] | None:
+  """The plan of a graph whose structure was met before with other sizes, the buffers that it reads, and whether it was there
+  already. None where the structure is new."""
+  numbers: dict[int, templates.Number] = dict(_parameters(sinks, order))
+  for i, u in enumerate(order):
+    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: numbers[i] = (("number", u.dtype), u.dtype, u.arg)
+  def source(s: UOp) -> UOp: return s.__dict__.get("_realized", s)
+  s = templates.skeleton(order, lambda u: tuple([number[source(x)] for x in u.src]), numbers)
+  key = (s.key, *rest)
+  seen = _sized.get(key)
+  if seen is None:
+    seen = _sized[key] = _Seen([])
+    if config.dynamic != "always" and not s.declared:
+      seen.met.append((s.sizes, s.numbers))
+      return None
+  if seen.refused: return None
+  values = None if seen.template is None else seen.template.values(s)
+  hit = values is not None
+  if values is None:
+    seen.met = [*seen.met, (s.sizes, s.numbers)][-templates.MOST_MET:]
+    if config.dynamic != "always" and not s.declared and len({sizes for sizes, _ in seen.met}) == 1:
+      return None   # it is not sizes that differ
+    try: _new_template(seen, sinks, order, inputs, numbers, source, s)
+    except Exception as e:   # what has no form with run-time sizes is compiled for each
+      if config.verify: raise
+      seen.refused = str(e) or type(e).__name__
+      report.note(f"a structure with other sizes is compiled again for each: {seen.refused}")
+      return None
+    assert seen.template is not None
+    values = seen.template.values(s)
+    assert values is not None
+  t, plan = seen.template, seen.plan
+  assert t is not None and plan is not None
+  return plan.at(values), [*inputs, *_given_numbers(t, order, numbers)], hit
+
+
+def _new_template(
+  seen: _Seen, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], numbers: dict[int, templates.Number],
+  source: Callable[[UOp], UOp], s: templates.Skeleton,
+) -> None:
+  t = templates.template(order, source, numbers, seen.met, s.dims)
+  report.note(f"run-time sizes from now on: {templates.about(t)}")
+  varying = _varying(t, order, numbers)
+  stand_ins = {
+    (u := t.new[order[i]]): u if u.op is Ops.BUFFER else n for i, n in zip(varying, _given_numbers(t, order, numbers))
+  }
+  asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in sinks]
+  plan = make_plan(asked, list(t.order), [*(t.new[u] for u in inputs), *stand_ins.values()], stand_ins)
+  seen.template, seen.plan = t, SizedPlan.of(plan, t.sizes)
+
+
+def _varying(t: templates.Template, order: list[UOp], numbers: dict[int, templates.Number]) -> list[int]:
+  """The places of the numbers that are parameters of a template's plan."""
+  places = [i for i in sorted(numbers) if order[i].op is not Ops.UPDATE]
+  return [i for i, stays in zip(places, t.numbers) if stays is None]
+
+
+def _given_numbers(t: templates.Template, order: list[UOp], numbers: dict[int, templates.Number]) -> list[UOp]:
+  """The BUFFERs that are given for them."""
+  device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
+  found = [numbers[i] for i in _varying(t, order, numbers)]
+  return [value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node for _, dtype, value in found]
 
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)
@@ -481,7 +605,7 @@ def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
   sizes: dict[Any, int] = {
-    n: memory.rounded(prod(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
+    n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
   }
   return [items[i] for i in memory.order(steps, sizes)]
 
@@ -541,7 +665,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
-  seconds = step.program(raws, wait, step.sizes)
+  seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
 
 

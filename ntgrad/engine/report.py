@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import text
 from ntgrad.codegen.uop import UOpList
 
@@ -49,7 +51,7 @@ def scaled(value: float, unit: str) -> str:
 
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
-  def sizes(dims: Sequence[int]) -> str: return "x".join(str(d) for d in dims[::-1] if d > 1) or "1"
+  def sizes(dims: Sequence[Dim]) -> str: return "x".join(text_of(d) for d in dims[::-1] if d != 1) or "1"
   return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
 
 
@@ -80,6 +82,11 @@ def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   if config.debug < 2: return
   show(color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
   for line in lines: show(f"  {line}")
+
+
+def note(text: str) -> None:
+  """Level 1: a line about what is done from now on."""
+  if config.debug >= 1: show(color(text, "cyan"))
 
 
 def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:

@@ -219,7 +219,9 @@ class GroupNorm:
     if x.ndim < 2 or x.shape[1] != self.num_channels:
       raise ShapeError(f"nn.GroupNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_channels}, ..)")
     shape, rank = x.shape, x.ndim
+    names = x._names
     x = x.reshape(shape[0], self.num_groups, -1).layernorm(axis=-1, eps=self.eps).reshape(shape)
+    x._names = names
     if self.weight is None or self.bias is None: return x
     return x * self.weight.reshape(1, -1, *[1] * (rank - 2)) + self.bias.reshape(1, -1, *[1] * (rank - 2))
 

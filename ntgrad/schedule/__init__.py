@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp, prod
+from ntgrad.codegen.uop import Ops, UOp
 
 from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
@@ -33,7 +34,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
     items = [lowering.item(g) for g in part.groups.all if g.stores]
     items += lowering.copies.values()
     for u in part.order:
-      if u.op is Ops.COPY and prod(u.shape):
+      if u.op is Ops.COPY and ix.elements(u.shape):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
     try:
       return ready, in_order(items)

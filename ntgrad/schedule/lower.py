@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, prod, repeated, toposort
+from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
 
 from .groups import Group
@@ -60,7 +60,7 @@ class Lowering:
     if u.op is Ops.REDUCE_AXIS:
       at, v, taken = self.part.binds[(u, *d)]
       inner = self.get(u.src[0], g, at, v)
-      alike = prod(r.arg[1] for r in set(taken) - inner.ranges)
+      alike = ix.product(r.arg[1] for r in set(taken) - inner.ranges)
       if (u, *d) in self.part.merged: return repeated(u.arg[0], inner, alike)
       free = valid.ranges.union(*(i.ranges for i in idx))
       axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
 from .storage import stand_in
 
@@ -46,7 +46,7 @@ def _ungated(value: UOp, known: frozenset[UOp]) -> UOp:
   def free(old: UOp, u: UOp) -> UOp | None:
     if len(u.src) < 3 or not frozenset(ix.conjuncts(u.src[2])) <= known: return None
     shape = tuple(u.src[0].arg.shape) or (1,)
-    inside = all(ix.vmin(i) >= 0 and ix.vmax(i) < n for i, n in zip(u.src[1].src, shape))
+    inside = all(ix.vmin(i) >= 0 and ix.lt(i, n) is ix.TRUE for i, n in zip(u.src[1].src, shape))
     return u.replace(u.src[:2]) if inside else None
   return value if value.op is Ops.LOAD else rewrite((value,), {Ops.LOAD: free})[0]
 
@@ -65,12 +65,14 @@ def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, UOp, tuple[UOp,
   index = u.src[1].src
   inside = [c for i, n in zip(index, shape) for c in (ix.ge(i, 0), ix.lt(i, n))]
   if frozenset(ix.conjuncts(u.src[2])) != frozenset(p for c in inside for p in ix.conjuncts(c)): return None
-  pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(i) - (n - 1))) for i, n in zip(index, shape))
-  size = prod(n + lo + hi for n, (lo, hi) in zip(shape, pads))
-  if prod(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * prod(shape) + 4096: return None
+  pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(ix.sub(i, n)) + 1)) for i, n in zip(index, shape))
+  if any(amount >= ix.FAR for pair in pads for amount in pair): return None   # of a run-time size nobody knows
+  wide = tuple(ix.plus(n, lo + hi) for n, (lo, hi) in zip(shape, pads))
+  size = ix.elements(wide)
+  if ix.elements(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
   version = versions.get(source, source)
   copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (version,), pads),))
-  at = tuple(ix.rng(d, n + lo + hi) for d, (n, (lo, hi)) in enumerate(zip(shape, pads)))
+  at = tuple(ix.rng(d, n) for d, n in enumerate(wide))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
   gate = ix.both(*(c for i, n in zip(there, shape) for c in (ix.ge(i, 0), ix.lt(i, n))))
   value = UOp(Ops.LOAD, u.dtype, (u.src[0], UOp(Ops.INDEX, ix.INT, there), gate))

@@ -14,7 +14,7 @@ from itertools import islice
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, prod, toposort
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.view import pull
 
 from .groups import LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
@@ -71,7 +71,7 @@ class Partition:
 
   def _visit(self, u: UOp) -> None:
     ds = self.demands[u]
-    if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or prod(u.shape) == 0: return
+    if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or ix.elements(u.shape) == 0: return
     if u in self.must or not self._fuses(u, list(ds)):
       self._make_root(u, list(ds))
       ds = self.demands[u]
@@ -95,11 +95,11 @@ class Partition:
 
   def _of_several(self, u: UOp) -> bool:
     """Whether ``u`` is computed from more than one reduction of as many elements."""
-    size = prod(u.shape)
+    size = ix.elements(u.shape)
     if u not in self.of_one:
-      alike = (r for r in nearest(u) if r.op is Ops.REDUCE_AXIS and prod(r.shape) == size)
+      alike = (r for r in nearest(u) if r.op is Ops.REDUCE_AXIS and ix.elements(r.shape) == size)
       if len(list(islice(alike, 2))) > 1: return True
-    self.of_one.update([s for s in u.src if prod(s.shape) == size])   # they read no more than it does
+    self.of_one.update([s for s in u.src if ix.elements(s.shape) == size])   # they read no more than it does
     return False
 
   def _beneath(self, u: UOp, d: Demand) -> frozenset[UOp]:
@@ -112,7 +112,8 @@ class Partition:
     through."""
     around = self._beneath(u, d)
     g = d[0]
-    return bool(around) and prod(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) >= 8 * prod(u.shape)
+    every = around.union(g.out if g.kept is None else g.kept)
+    return bool(around) and ix.elements(r.arg[1] for r in every) >= 8 * ix.elements(u.shape)
 
   def _bind(self, u: UOp, d: Demand) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
@@ -123,7 +124,7 @@ class Partition:
     g, idx, valid = d
     free = valid.ranges.union(*(i.ranges for i in idx))
     if g.kept is not None and free != g.kept: return False
-    if any(b in free for b in g.bound) or prod(r.arg[1] for r in free) > prod(u.shape): return False
+    if any(b in free for b in g.bound) or ix.elements(r.arg[1] for r in free) > ix.elements(u.shape): return False
     pool = [r for r in dict.fromkeys((*g.out, *g.bound)) if r not in free]
     same_rank = len(g.shape) == len(u.shape)
     at, taken, fresh = list(idx), [], []
@@ -153,8 +154,8 @@ class Partition:
       if above.op is Ops.REDUCE_AXIS: break
       if above.op not in MOVEMENT: return False
     if above.arg[0] is not BinaryOps.ADD or above.dtype is not u.dtype: return False
-    if not g.kept <= free or prod(r.arg[1] for r in free) > 2 * prod(u.shape): return False
-    self._take(u, d, list(idx), [], [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] > 1])
+    if not g.kept <= free or ix.elements(r.arg[1] for r in free) > 2 * ix.elements(u.shape): return False
+    self._take(u, d, list(idx), [], [dim for dim in sorted(u.arg[1]) if u.src[0].shape[dim] != 1])
     self.merged.add((u, *d))
     return True
 
@@ -226,7 +227,7 @@ class Partition:
     store ``u`` as well.
 
     ``u`` waits for nothing that the kernel stores: nodes are visited consumers first."""
-    small = prod(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
+    small = ix.elements(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
     for g in self.groups.candidates(u, None if small else near):
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
         continue
@@ -254,9 +255,9 @@ class Partition:
 
   def _cat(self, u: UOp) -> None:
     """Each part is stored into its slice by its own kernel."""
-    start = 0
+    start: ix.Dim = 0
     for s in u.src:
-      if prod(s.shape):
+      if ix.elements(s.shape):
         g = self.groups.new(s.shape)
         at = list(g.at)
         at[u.arg] = ix.add(at[u.arg], start)
@@ -264,11 +265,11 @@ class Partition:
         self.groups.store(g, u)
         if s.op is Ops.BUFFER: self.groups.read(g, s)
         self.demands[s][(g, g.at, ix.TRUE)] = None
-      start += s.shape[u.arg]
+      start = ix.plus(start, s.shape[u.arg])
 
   def _whole(self, idx: Idx, u: UOp) -> bool:
     """Whether ``idx`` runs over every element of ``u`` once."""
-    rs = [(i, n) for i, n in zip(idx, u.shape) if n > 1]
+    rs = [(i, n) for i, n in zip(idx, u.shape) if n != 1]
     return all(i.op is Ops.RANGE and i.arg[1] == n for i, n in rs) and len({i for i, _ in rs}) == len(rs)
 
   def _expand(self, u: UOp, d: Demand) -> None:

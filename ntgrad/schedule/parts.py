@@ -46,25 +46,28 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
   given: int = stand_in.arg.arg.align if stand_in.arg.op is Ops.BUFFER else 0   # of a buffer that is a part itself
   touched = [(0, n) for n in shape]
   for d, n in enumerate(shape):
+    if not isinstance(n, int): break   # of a run-time size all may be touched
     lo, hi = min(ix.vmin(i[d]) for i in accesses), max(ix.vmax(i[d]) for i in accesses) + 1
     if lo < 0 or hi > n: break   # only a gate keeps it inside
     touched[d] = (lo, hi)
     if hi > lo + 1: break
-  sizes = tuple(e - b for b, e in touched)
+  sizes = tuple(ix.minus(e, b) for b, e in touched)
   first = consecutive(shape, touched)
+  if not isinstance(first, int): first = None
   if not shape or first is None or sizes == shape and not given: return Part(0, shape or (1,), (ix.ZERO,) * len(shape), 0, given)
   gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
   align = min(alignment(first * itemsize, itemsize), given or ALIGN)
   return Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone, align)
 
 
-def consecutive(shape: Sequence[int], slices: Sequence[tuple[int, int]]) -> int | None:
+def consecutive(shape: Sequence[ix.Dim], slices: Sequence[tuple[ix.Dim, ix.Dim]]) -> ix.Dim | None:
   """The number of the first element of ``slices`` (begin, end) of an array, where their elements are consecutive; else None."""
-  first, partial = 0, False
+  first: ix.Dim = 0
+  partial = False
   for n, (b, e) in zip(shape, slices):
     if partial and (b, e) != (0, n): return None
-    first = first * n + b
-    partial = partial or e - b != 1
+    first = ix.plus(ix.times(first, n), b)
+    partial = partial or ix.minus(e, b) != 1
   return first
 
 

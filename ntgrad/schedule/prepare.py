@@ -1,10 +1,13 @@
 """Graph rewrites before the cut: nodes that are others in disguise, and reductions with too few outputs to fill the machine."""
 from __future__ import annotations
 
+from typing import Sequence
+
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.functions import identity
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, prod
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 
@@ -24,7 +27,7 @@ def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
 
 def empty_source(u: UOp) -> UOp | None:
   """Movement that makes something of nothing (padding an empty tensor) makes zeros."""
-  if prod(u.src[0].shape) or not prod(u.shape): return None
+  if ix.elements(u.src[0].shape) or not ix.elements(u.shape): return None
   return broadcast(UOp.const(u.dtype, 0), u.shape)
 
 
@@ -46,22 +49,28 @@ def broadcast(u: UOp, shape: tuple[int, ...]) -> UOp:
 
 def empty_reduce(u: UOp) -> UOp | None:
   """A reduction over no elements is the combiner's identity."""
-  if prod(u.src[0].shape) or not prod(u.shape): return None
+  if ix.elements(u.src[0].shape) or not ix.elements(u.shape): return None
   return broadcast(UOp.const(u.dtype, identity(u.arg[0], u.dtype)), u.shape)
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
   """sum over 64M elements -> sum over P of P partial sums, each its own program."""
   shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
-  count, outputs = prod(shape[a] for a in axes), prod(u.shape)
+  count, outputs = ix.elements(shape[a] for a in axes), ix.elements(u.shape)
   if count <= SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= SPLIT_FROM: return None
   want = min(max(16 * cores // max(outputs, 1), cores), 4096)
-  axis = max(axes, key=lambda a: (shape[a], -a))
+  axis = longest(shape, axes)
   n = shape[axis]
+  if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   parts = next((p for p in range(min(want, n), 1, -1) if n % p == 0), 1)
   return in_parts(u, u.src[0], axis, parts) if parts >= cores else in_padded_parts(u, axis, min(want, n))
+
+
+def longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
+  """The longest of some axes; of equal ones the first."""
+  return max(axes, key=lambda a: (ix.count(shape[a]), -a))
 
 
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
@@ -77,9 +86,10 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
           seen.add(s)
           stack.append(s)
     elif x.op is not Ops.CONST: leaves[x] = None
-  size = sum(prod(x.shape) * x.dtype.itemsize for x in leaves)
+  size = sum(ix.elements(x.shape) * x.dtype.itemsize for x in leaves)
   axis = min(u.arg[1])
   n = u.src[0].shape[axis]
+  if not isinstance(n, int): return None
   fits = target.core_cache * 3 // 4   # the rest is for what else the program reads and writes
   if size <= 4 * fits or outputs * count < 16 * size: return None
   parts = next((p for p in range(max(size // fits, 2 * target.cores), n + 1) if n % p == 0), 0)
@@ -95,14 +105,15 @@ def split_blocks(u: UOp, cores: int) -> UOp | None:
   """A long reduction that leaves cores idle, because one program makes a block of outputs -> a reduction of partial ones
   (split-k)."""
   x, axes = u.src[0], u.arg[1]
-  count, outputs = prod(x.shape[a] for a in axes), prod(u.shape)
+  count, outputs = ix.elements(x.shape[a] for a in axes), ix.elements(u.shape)
   if count < 2 * LEAST_PART: return None
   if u.arg[0] is BinaryOps.ADD and is_contraction(x): programs = outputs // PRODUCT_BLOCK
   else: programs = outputs if len(x.shape) - 1 in axes else outputs // COLUMN_BLOCK
   if programs >= 0.9 * cores: return None
   want = min(-(-2 * cores // max(programs, 1)), count // LEAST_PART)
-  axis = max(axes, key=lambda a: (x.shape[a], -a))
+  axis = longest(x.shape, axes)
   n = x.shape[axis]
+  if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   parts = next((p for p in range(want, min(2 * want, n) + 1) if n % p == 0), 0) or next(
     (p for p in range(min(want, n), 1, -1) if n % p == 0), 1
   )
@@ -115,15 +126,15 @@ def is_contraction(x: UOp) -> bool:
   if x.op is not Ops.ALU or x.arg is not BinaryOps.MUL: return False
   def size(u: UOp) -> int:
     while u.op in MOVEMENT or u.op is Ops.CAST: u = u.src[0]
-    return prod(u.shape)
-  return all(2 * size(s) <= prod(x.shape) for s in x.src)
+    return ix.elements(u.shape)
+  return all(2 * size(s) <= ix.elements(x.shape) for s in x.src)
 
 
 def in_padded_parts(u: UOp, axis: int, parts: int) -> UOp | None:
   """The sum ``u`` in ``parts`` of one size along ``axis``, zeros at the end. None for other reductions."""
   if u.arg[0] is not BinaryOps.ADD: return None
   x = u.src[0]
-  padding = tuple((0, -n % parts) if d == axis else (0, 0) for d, n in enumerate(x.shape))
+  padding = tuple((0, ix.minus(ix.times(ix.rounds(n, parts), parts), n)) if d == axis else (0, 0) for d, n in enumerate(x.shape))
   return in_parts(u, UOp(Ops.PAD, u.dtype, (x,), padding), axis, parts)
 
 
@@ -131,7 +142,7 @@ def in_parts(u: UOp, x: UOp, axis: int, parts: int) -> UOp:
   """The reduction ``u`` of ``x`` in ``parts`` along ``axis``: the partial results get a buffer, then they are reduced."""
   fn, axes = u.arg
   shape = x.shape
-  x = UOp(Ops.RESHAPE, x.dtype, (x,), (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1:]))
+  x = UOp(Ops.RESHAPE, x.dtype, (x,), (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
   inner = tuple(sorted((*(a + (a > axis) for a in axes if a != axis), axis + 1)))
   partial = UOp(Ops.CONTIGUOUS, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, inner)),))
   return UOp(Ops.RESHAPE, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))),), u.shape)

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 
 from ntgrad.alias import written
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod, toposort
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
 
 from .storage import storage
 
@@ -45,7 +46,7 @@ def is_write(u: UOp) -> bool:
 
 def past_empty(u: UOp) -> UOp:
   """The node without writes of no elements on top of it."""
-  while is_write(u) and prod((u.src[1] if u.op is Ops.UPDATE else u.src[2]).shape) == 0: u = u.src[0]
+  while is_write(u) and ix.elements((u.src[1] if u.op is Ops.UPDATE else u.src[2]).shape) == 0: u = u.src[0]
   return u
 
 
@@ -74,7 +75,7 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   part = written(UOp(Ops.SHRINK, base.dtype, (base,), box), u.arg[1:], value)   # the value as the box has it
   part = UOp(Ops.RESHAPE, part.dtype, (UOp(Ops.PERMUTE, part.dtype, (part,), (*at, *rest)),), (1, *(sizes[d] for d in rest)))
   view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),
-          (Ops.RESHAPE, (prod(shape[d] for d in at), *(sizes[d] for d in rest))))
+          (Ops.RESHAPE, (ix.product(shape[d] for d in at), *(sizes[d] for d in rest))))
   return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
 
 
@@ -160,7 +161,7 @@ class Placing:
     if index is None:
       if number in self.late: new = self._own(new, number, "value")
       return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
-    n = prod(index.shape)
+    n = ix.product(index.shape)
     at = self.new[index]
     if at.shape != (n,):
       at, new = UOp(Ops.RESHAPE, at.dtype, (at,), (n,)), UOp(Ops.RESHAPE, u.dtype, (new,), (n, *part.shape[1:]))

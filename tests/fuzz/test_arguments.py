@@ -164,6 +164,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "meshgrid": lambda: call(f(3).meshgrid, f(2), indexing="ij"),
   "unbind": lambda: call(f(2).unbind, 0),
   "size": lambda: call(f(2).size, 0),
+  "named": lambda: call(f(2, 3).named, "rows", None),
   # reductions
   "sum": lambda: call(f(2, 3).sum, 1, True, "float32"),
   "prod": lambda: call(f(2, 3).prod, 1, True, "float32"),
@@ -252,7 +253,7 @@ element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
-VALUES = "T device dtype grad is_leaf lazydata mT ndim requires_grad shape".split()
+VALUES = "T device dtype grad is_leaf lazydata mT names ndim requires_grad shape".split()
 
 
 def _backward(gradient: Any) -> Any:
@@ -279,6 +280,7 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "Tensor.__getitem__": lambda: call(f(2, 3).__getitem__, 0),
   "Tensor.__setitem__": lambda: call(put, 0, 1.0),
   "requires_grad=": lambda: call(lambda value: setattr(f(2), "requires_grad", value), True),
+  "names=": lambda: call(lambda value: setattr(f(2, 3), "names", value), ("rows", None)),
   "Tensor.__matmul__": lambda: call(f(2, 2).__matmul__, f(2, 2)),
   "Tensor.__rmatmul__": lambda: call(f(2, 2).__rmatmul__, f(2, 2)),
   "Tensor.__rpow__": lambda: call(f(2).__rpow__, 2),

@@ -38,6 +38,7 @@ class FakeGraphs:
       "cuGraphExecDestroy",
       "cuGraphLaunch",
       "cuGraphExecKernelNodeSetParams",
+      "cuGraphNodeSetEnabled",
       "cuKernelGetFunction",
       "cuFuncSetAttribute",
       "cuLaunchKernel",
@@ -91,16 +92,20 @@ class FakeGraphs:
   def _cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]:
     assert flags == 0
     self.alive["exec"] += 1
-    self.made.append(types.SimpleNamespace(after=[n.after for n in graph.nodes], launches=[n.launch for n in graph.nodes]))
+    launches = [n.launch for n in graph.nodes]
+    self.made.append(types.SimpleNamespace(after=[n.after for n in graph.nodes], launches=launches, left_out=set()))
     return (self.made[-1],)
   def _cuGraphExecKernelNodeSetParams(self, exec: Any, node: Any, p: Any) -> tuple[Any, ...]:
     exec.launches[node.number] = self._read(p)
     self.patched.append(node.number)
     return ()
+  def _cuGraphNodeSetEnabled(self, exec: Any, node: Any, enabled: int) -> tuple[Any, ...]:
+    (exec.left_out.discard if enabled else exec.left_out.add)(node.number)
+    return ()
   def _cuGraphLaunch(self, exec: Any, stream: int) -> tuple[Any, ...]:
     assert stream == STREAM
     self.launched += 1
-    self._launches.extend(exec.launches)
+    self._launches.extend(x for i, x in enumerate(exec.launches) if i not in exec.left_out)
     return ()
   def _cuGraphDestroy(self, graph: Any) -> tuple[Any, ...]:
     self.alive["graph"] -= 1

@@ -301,7 +301,6 @@ class Generator:
     methods = [m for m in ("add_", "mul_", "zero_", "fill_", "copy_") if hasattr(Tensor, m)] if k > 0.75 else []
     how = r.choice(methods or ["assign"])
     value = "" if how == "zero_" else r.choice("1259") if how == "fill_" else self.value(t.shape, t.dtype, name)
-    if how == "copy_" and getattr(self.ask(value), "shape", None) != t.shape: return
     self.add(f"{target}.{how}({value})")
 
   def look(self, p: float = 1.0) -> None:
@@ -321,7 +320,7 @@ class Generator:
       name = self.name()
       if self.add(f"h{name} = {self.array(shape, dtype)}") and self.add(f"{name} = Tensor(h{name})"): self.scope.append(name)
       self.add(f"h{name}[...] = 0")
-    elif shape and self.kind != "capture" and self.chance(0.12): self.define(self.filled(shape, dtype))
+    elif shape and self.chance(0.12): self.define(self.filled(shape, dtype))
     else: self.define(self.host(shape, dtype))
 
   def copy_out(self) -> None:
@@ -423,8 +422,11 @@ class Generator:
     self.lines.append(Function(name, params, body, results))
     self.restart()
     recipe, varied = self.recipe(len(params)), self.chance(0.4)
-    for _ in range(r.randint(4, 6)):
-      self.call(name, kinds, len(results), self.recipe(len(params)) if varied and self.chance(0.4) else recipe)
+    others = [kinds]   # other shapes, which are captured each for itself
+    if kinds and self.chance(0.3):
+      others.append([(tuple(r.choice([n, n, n + 1]) for n in shape), dtype) for shape, dtype in kinds])
+    for _ in range(r.randint(4, 6) * len(others)):
+      self.call(name, r.choice(others), len(results), self.recipe(len(params)) if varied and self.chance(0.4) else recipe)
       for _ in range(r.choice([0, 0, 1])): self.step()
       if self.chance(0.6):
         for n in r.sample(self.scope, min(len(self.scope), 8)): self.add(f"check({n}.numpy())")

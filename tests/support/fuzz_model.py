@@ -157,7 +157,9 @@ class Tensor:
     return tuple(self._view(i) for i in np.split(self.index, list(at), dim))
   def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]: return self.split(max(-(-self.shape[dim] // chunks), 1), dim)
   def unbind(self, dim: int = 0) -> tuple[Tensor, ...]: return tuple(self._view(i) for i in np.moveaxis(self.index, dim, 0))
-  def diagonal(self) -> Tensor: return self._view(np.diagonal(self.index))
+  def diagonal(self) -> Tensor:
+    if len(self.shape) != 2 or self.shape[0] != self.shape[1]: raise Undefined   # ntgrad's is of a square matrix
+    return self._view(np.diagonal(self.index))
   def expand(self, *shape: int) -> Tensor:
     old = (1,) * (len(shape) - self.index.ndim) + self.index.shape
     return self._view(np.broadcast_to(self.index, shape), expanded=old != tuple(shape))
@@ -287,8 +289,11 @@ class Tensor:
     return self._in_place(np.divide, other)
   add_, mul_ = __iadd__, __imul__
   def copy_(self, value: Any) -> Tensor:
+    """The values, broadcast and cast to this dtype."""
     if self.memory.leaf is not None: raise Undefined
-    return self.assign(value)
+    v = np.asarray(_value(value))
+    if not broadcasts(v.shape, self.shape): raise ShapeError("a value of another shape")
+    return self.assign(self._own(np.broadcast_to(v != 0 if self.dtype.kind == "b" else v, self.shape), value))
   fill_ = copy_
   def zero_(self) -> Tensor: return self.fill_(0)
 
@@ -343,12 +348,11 @@ class jit:
   way, where one of them is written, may be refused, and so may a function that launches nothing."""
 
   def __init__(self, fn: Callable[..., Any]):
-    self.fn, self.patterns, self.kinds = fn, list[tuple[Any, ...]](), set[Any]()
+    self.fn, self.patterns = fn, dict[Any, list[tuple[Any, ...]]]()   # by the arguments' shapes and dtypes
 
   def __call__(self, *args: Tensor) -> Any:
     state = [v for n, v in self.fn.__globals__.items() if n in self.fn.__code__.co_names and isinstance(v, Tensor)]
-    self.kinds.add(tuple((t.shape, t.dtype) for t in args))
-    if len(self.kinds) > 1: raise Undefined
+    patterns = self.patterns.setdefault(tuple((t.shape, t.dtype) for t in args), [])
     before, session.written = session.written, set()
     result = self.fn(*args)
     # equal numbers: the same element of memory that the call writes
@@ -359,8 +363,8 @@ class jit:
     launches = any(t.index.size for t in tensors) or any(
       t.memory.flat.size for t in (*args, *state) if id(t.memory) in session.written
     )
-    session.refusable |= not launches or any(p != pattern for p in self.patterns)
-    self.patterns.append(pattern)
+    session.refusable |= not launches or any(p != pattern for p in patterns)
+    patterns.append(pattern)
     session.written |= before
     session.pending = True
     copies = [t.clone() for t in tensors]

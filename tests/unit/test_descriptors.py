@@ -17,12 +17,13 @@ from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError, OptError
+from ntgrad.codegen.index import Size
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import Pad, TensorDescriptor
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.spec import verify_linear
-from ntgrad.codegen.uop import BinaryOps, Ops
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.descriptors import box_copy, boxes, interpreted, linear, marked, numbers, product, rendered, source
@@ -508,3 +509,53 @@ def test_persistent_products() -> None:
   program([d.reshape(-1).view(np.uint8) for d in data])
   want = (data[1].astype(np.float32) @ data[2].astype(np.float32)).astype(BF16.np)
   np.testing.assert_array_equal(data[0].view(np.uint16), want.view(np.uint16))
+
+
+# ---- sizes that a launch gives
+
+def by_sizes(m: Size, k: Size, gated: bool = True, stored: bool = False) -> Lines:
+  """out[i, j] = x[i, j] of (M, K), in blocks of (16, 16), K in units of 16 as its size says."""
+  p = Lines()
+  out, x, rows, units = p.buf(0, F32, True), p.buf(1, F32), p.var(m), p.var(k)
+  row, column = ((UOp(Ops.SIZE, ix.INT, (), s), s.unit) for s in (m, k))
+  length = p.alu(BinaryOps.MUL, units, k.unit) if k.unit > 1 else units
+  g, h = p.gid(ix.cdiv(row[0], 16), 1), p.gid(ix.cdiv(ix.mul(*column), 16), 0)
+  i, j = (p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, s, 16), p.add(Ops.RANGE, I32, (), (a, 16))) for a, s in enumerate((g, h)))
+  inside = p.alu(BinaryOps.CMPLT, i, rows)
+  if gated: inside = p.alu(BinaryOps.AND, inside, p.alu(BinaryOps.CMPLT, j, length))
+  place = p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, i, length), j)
+  value = p.add(Ops.LOAD, F32, (x, place, inside), None if stored else "tma")
+  p.add(Ops.STORE, dtypes.bool, (out, place, value, inside), "tma" if stored else None)
+  return p
+
+
+M, K, UNITS = Size("M", 1, 1 << 20), Size("K", 1, 1 << 20), Size("K", 1, 1 << 16, unit=16)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+def test_sizes_of_a_launch(gated: bool, stored: bool) -> None:
+  """A box has the launch's sizes where the hardware's rules can be proven of them, whatever they are; one kernel for all."""
+  p = by_sizes(M, UNITS, gated, stored)
+  text = TritonRenderer().render("k", p.uops).text
+  assert f"tl.make_tensor_descriptor(data{1 - stored}, (M, K_16*16), (K_16*16, 1), (16, 16))" in text
+  assert ("mask" in text) and f"desc0.{'store' if stored else 'load'}([gidx1*16, gidx0*16]" in text
+  device = interpreter()
+  program = p.program(device)
+  for m, k in ((5, 1), (16, 2), (33, 3)):
+    x = np.random.default_rng(0).standard_normal((m, k * 16)).astype(np.float32)
+    out = np.zeros_like(x)
+    program([a.reshape(-1).view(np.uint8) for a in (out, x)], sizes=(k, m))
+    np.testing.assert_array_equal(out, x)
+  source = TritonRenderer().render("k", p.uops)
+  assert compiler.build(compiler.Request(source, "k", "sm_90")).cubin[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("m, k, why", [
+  (M, K, "its rows are K*4 bytes apart, no multiple of 16"),
+  (M, UNITS._replace(lower=0), "which of its strides K/16*16 and 1 is greater depends on the sizes"),
+  (M._replace(lower=0), UNITS, "a dimension has M elements"),
+  (M._replace(upper=None), UNITS, "a dimension has M elements"),
+])
+def test_sizes_of_which_too_little_is_known(m: Size, k: Size, why: str) -> None:
+  assert f"# data1 goes by pointers: {why}\n" in TritonRenderer().render("k", by_sizes(m, k).uops).text

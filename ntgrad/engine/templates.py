@@ -1,0 +1,238 @@
+"""Structures whose sizes are not known: the graph of a second batch size becomes one of a size N, and a third costs no compile.
+
+A graph is seen as its *skeleton*, in which sizes and some numbers are left out, and the list of what was left out. When a skeleton
+is met again with other sizes, those that differ become run-time sizes (SIZEs), or expressions of them: (32, 320) and (48, 480)
+are N and 10*N. That is a guess, so each use is checked: where the expressions do not give exactly the numbers of the graph at
+hand, it is made again from all graphs met so far. Sizes of 0 and 1 belong to the skeleton: other graphs come of them.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.sizes import evaluator, sizes_of
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.view import Shape
+from ntgrad.variable import Bound
+
+from .buffer import Buffer, Storage
+
+MOST_MET = 8      # graphs of one skeleton that a guess is made from
+FACTORS = 64      # how many times another a size is looked at for
+Met = tuple[tuple[int, ...], tuple[Any, ...]]     # the sizes and the numbers of a graph
+Number = tuple[Hashable, DType, Any]              # what a node is without its number, the dtype, the number or the Buffer
+
+
+class Skeleton(NamedTuple):
+  """A graph without its sizes and numbers, and these, in order. ``dims`` tells which of the sizes are those of buffers."""
+  key: tuple[Any, ...]
+  sizes: tuple[int, ...]
+  numbers: tuple[Any, ...]
+  dims: tuple[bool, ...]
+
+  @property
+  def declared(self) -> bool:
+    """Whether some of the sizes are values of Variables."""
+    return any([type(n) is Bound for n in self.sizes])
+
+
+_OPEN = -1                                # in the place of a size
+_SMALL = (0, 1)
+
+
+def _shape(shape: Sequence[int], sizes: list[int]) -> tuple[int, ...]:
+  """A shape whose sizes, but 0 and 1, are left out."""
+  out = []
+  for n in shape:
+    if n in _SMALL: out.append(n)
+    else:
+      out.append(_OPEN)
+      sizes.append(n)
+  return tuple(out)
+
+
+def _pairs(arg: Sequence[tuple[int, int]], sizes: list[int]) -> tuple[tuple[int, int], ...]:
+  """Amounts of a PAD or SHRINK: both of a dimension that is changed are left out; none of one where there is nothing."""
+  out = []
+  for lo, hi in arg:
+    if hi == 0: out.append((lo, hi))
+    else:
+      out.append((_OPEN, _OPEN))
+      sizes += (lo, hi)
+  return tuple(out)
+
+
+def _argument(op: Ops, arg: Any, sizes: list[int]) -> Any:
+  """The argument of a node without sizes."""
+  if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape(arg, sizes)
+  if op is Ops.PAD or op is Ops.SHRINK: return _pairs(arg, sizes)
+  if op is Ops.IOTA: return _shape((arg,), sizes)
+  if op is Ops.UNTILE: return (_shape(arg[0], sizes), arg[1])
+  if op is Ops.UPDATE: return tuple([(o, _argument(o, a, sizes)) for o, a in arg])
+  return float.hex(arg) if type(arg) is float else arg
+
+
+def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, Number]) -> Skeleton:
+  """A graph in topological order without its sizes, and without those of its ``numbers`` (by place in the order) that are not
+  writes. ``sources`` gives the places of a node's sources."""
+  key: list[Any] = []
+  sizes: list[int] = []
+  given: list[Any] = []
+  dims: list[bool] = []
+  for i, u in enumerate(order):
+    if i in numbers and u.op is not Ops.UPDATE:
+      _, dtype, value = numbers[i]
+      if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, sizes)))
+      else: key.append(("number", dtype))
+      given.append(value)
+    elif u.op is Ops.BUFFER:
+      b = u.arg
+      key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, sizes)))
+      dims += [True] * (len(sizes) - len(dims))
+    else:
+      key.append((u.op, u.dtype, _argument(u.op, u.arg, sizes), sources(u)))
+      if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
+    dims += [False] * (len(sizes) - len(dims))
+  return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
+
+
+# ---- a guess
+
+def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool]) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
+  """An expression for each size of several graphs, and the run-time sizes with the places where they are found."""
+  known: dict[tuple[int, ...], UOp] = {}
+  made: list[tuple[ix.Size, int]] = []
+  out: list[ix.Dim] = []
+  for place, n in enumerate(met[-1]):   # Variables that people named
+    if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
+      made.append((n.node.arg._replace(lower=max(n.node.arg.lower, 2)), place))
+      known[tuple([sizes[place] for sizes in met])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
+  named = {size.name: UOp(Ops.SIZE, ix.INT, (), size) for size, _ in made}
+  for place, values in enumerate(zip(*met)):
+    n = values[-1]
+    if type(n) is Bound and all(size.name in named for size in sizes_of((n.node,))):
+      table = {UOp(Ops.SIZE, ix.INT, (), size): named[size.name] for size in sizes_of((n.node,))}
+      out.append(ix.number(substitute((n.node,), table)[0]))
+      continue
+    if len(set(values)) == 1 and (len(met) > 1 or named):
+      out.append(int(n))
+      continue
+    found = known.get(values)
+    if found is None and not dims[place]: found = _related(values, known)
+    if found is None:
+      size = ix.Size(f"s{len(made)}", 2 if min(values) >= 2 else 0, hint=values[-1])
+      made.append((size, place))
+      found = UOp(Ops.SIZE, ix.INT, (), size)
+    known.setdefault(values, found)
+    out.append(ix.number(found))
+  return tuple(out), tuple(made)
+
+
+def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
+  """A size as a sum, a multiple, a part, or a product of those that are known; None for any other."""
+  if len(set(values)) == 1: return ix.const(values[0])
+  for other, e in known.items():
+    if len({v - o for v, o in zip(values, other)}) == 1: return ix.add(e, values[0] - other[0])
+  for other, e in known.items():
+    if all(other) and len({v / o for v, o in zip(values, other)}) == 1 and values[0] % other[0] == 0: return ix.mul(e, values[0] // other[0])
+    if all(values) and len({o / v for v, o in zip(values, other)}) == 1 and other[0] % values[0] == 0:
+      return ix.fdiv(e, other[0] // values[0])
+  pairs = list(known.items())
+  for i, (a, e) in enumerate(pairs):
+    for b, f in pairs[i:]:
+      if all(x * y and v % (x * y) == 0 for v, x, y in zip(values, a, b)) and len({v // (x * y) for v, x, y in zip(values, a, b)}) == 1:
+        return ix.mul(ix.mul(e, f), values[0] // (a[0] * b[0]))
+  (v0, *_, v1) = values
+  for other, e in known.items():   # a*N + b, and (N + a) // b
+    o0, o1 = other[0], other[-1]
+    if o0 == o1 or v0 == v1: continue
+    if (v1 - v0) % (o1 - o0) == 0:
+      k = (v1 - v0) // (o1 - o0)
+      if abs(k) <= FACTORS and all(v == k * o + v0 - k * o0 for v, o in zip(values, other)): return ix.add(ix.mul(e, k), v0 - k * o0)
+    b = round((o1 - o0) / (v1 - v0))
+    if 1 < b <= FACTORS:
+      for a in range(-2 * b, 2 * b + 1):
+        if all(v == (o + a) // b for v, o in zip(values, other)): return ix.fdiv(ix.add(e, a), b)
+  return None
+
+
+# ---- a graph with sizes
+
+@dataclass(frozen=True)
+class Template:
+  """A graph with run-time sizes: its nodes in the order of those that it was made from, and what must hold of a graph that it is
+  to stand for."""
+  order: tuple[UOp, ...]
+  new: Mapping[UOp, UOp]                          # the node of the graph that it was made from -> its own
+  sizes: tuple[ix.Size, ...]
+  places: tuple[int, ...]                         # where each size is found among those of a graph
+  given: Callable[[Sequence[int]], tuple[int, ...]]   # values for the sizes -> all sizes of a graph
+  holds: Callable[[Sequence[int]], tuple[int, ...]]   # .. -> conditions: no dimension is empty
+  numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
+
+  def values(self, s: Skeleton) -> tuple[int, ...] | None:
+    """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
+    values = tuple([s.sizes[p] for p in self.places])
+    if any(n is not None and n != m for n, m in zip(self.numbers, s.numbers)): return None
+    if any(v < size.lower for v, size in zip(values, self.sizes)): return None   # type: ignore[operator]
+    return values if self.given(values) == s.sizes and all(self.holds(values)) else None
+
+
+def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, Number], met: Sequence[Met],
+             dims: Sequence[bool]) -> Template:
+  """The template of graphs of one skeleton, from the last of them in ``order``; ``source`` finds what stands for a source."""
+  exprs, made = guess([m[0] for m in met], dims)
+  todo = iter(exprs)
+  new: dict[UOp, UOp] = {}
+  for i, u in enumerate(order):
+    if i in numbers and u.op is not Ops.UPDATE:
+      value = numbers[i][2]
+      if isinstance(value, Buffer): new[u] = _memory(value, _shape_of(value.shape, todo))
+      else: new[u] = u
+    elif u.op is Ops.BUFFER: new[u] = _memory(u.arg, _shape_of(u.arg.shape, todo))
+    else:
+      new[u] = u.replace(tuple([new[source(s)] for s in u.src]), arg=_with_sizes(u.op, u.arg, todo))
+  sizes = tuple([size for size, _ in made])
+  varies = [len({repr(m[1][k]) for m in met}) > 1 for k in range(len(met[0][1]))]
+  numbers_that_stay = tuple([None if v or isinstance(n, Buffer) else n for v, n in zip(varies, met[-1][1])])
+  shapes = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
+  open_ = tuple([c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE])
+  return Template(tuple(new[u] for u in order), new, sizes, tuple([p for _, p in made]), evaluator(exprs, sizes),
+                  evaluator(open_, sizes), numbers_that_stay)
+
+
+def _memory(b: Buffer, shape: Shape) -> UOp:
+  """A BUFFER of sizes that are not known, which has no memory."""
+  made = Buffer(b.device, shape, b.dtype, Storage(b.device, 0))  # type: ignore[arg-type]
+  made.signature = (shape, b.dtype, b.device, *b.signature[3:])
+  made.align = b.align
+  return made.node
+
+
+def _shape_of(shape: Sequence[int], todo: Any) -> Shape: return tuple([n if n in _SMALL else next(todo) for n in shape])
+
+
+def _with_sizes(op: Ops, arg: Any, todo: Any) -> Any:
+  """The argument of a node with expressions in place of its sizes, in the order of ``_argument``."""
+  if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape_of(arg, todo)
+  if op is Ops.PAD or op is Ops.SHRINK: return tuple([p if p[1] == 0 else (next(todo), next(todo)) for p in arg])
+  if op is Ops.IOTA: return _shape_of((arg,), todo)[0]
+  if op is Ops.UNTILE: return (_shape_of(arg[0], todo), arg[1])
+  if op is Ops.UPDATE: return tuple([(o, _with_sizes(o, a, todo)) for o, a in arg])
+  return arg
+
+
+def about(t: Template) -> str:
+  """What has become a size, in words: for DEBUG=1."""
+  inputs = [u.arg for u in t.order if u.op is Ops.BUFFER]
+  dims = [f"{text_of(n)} (dimension {d} of input {i})" for i, b in enumerate(inputs) for d, n in enumerate(b.shape)
+          if isinstance(n, UOp)]
+  free = len(t.sizes) - sum(any(isinstance(n, UOp) and n.op is Ops.SIZE and n.arg == s for b in inputs for n in b.shape) for s in t.sizes)
+  return ", ".join(dims) + (f", and {free} more in its operations" if free else "")
+
+
+__all__ = ["Met", "MOST_MET", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template", "replace"]
