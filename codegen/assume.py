@@ -12,7 +12,7 @@ from typing import Iterator
 from . import index as ix
 from .dtype import dtypes
 from .errors import ShapeError
-from .sizes import Dim, evaluator, sizes_of, text
+from .sizes import Dim, dim_text, evaluator, sizes_of
 from .uop import BinaryOps, Ops, UOp
 
 _NOT = {BinaryOps.CMPLT: BinaryOps.CMPLE, BinaryOps.CMPLE: BinaryOps.CMPLT,   # of the operands in the other order
@@ -42,7 +42,7 @@ def holds(condition: UOp) -> bool:
   if condition.op is Ops.CONST: return bool(condition.arg)
   found = _made.get()
   sizes = sizes_of((condition,))
-  if found is None: raise ShapeError(f"{text(condition)}: not known before {', '.join([s.name for s in sizes])} has a value")
+  if found is None: raise ShapeError(f"{dim_text(condition)}: not known before {', '.join([s.name for s in sizes])} has a value")
   if condition in found: return True
   if (other := negated(condition)) in found: return False
   true, = evaluator((condition,), sizes)([ix.hint(UOp(Ops.SIZE, ix.INT, (), s)) for s in sizes])

@@ -66,6 +66,7 @@ class Config:
     "DYNAMIC",
     "auto",
     "when a size becomes one that kernels take at the launch: auto where a structure is met with another number, never, always",
+    values=("auto", "never", "always"),
   )
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some", values=(0, 1))
@@ -75,14 +76,6 @@ class Config:
     "n measures Opts for each new kernel, going on from the n fastest each time; 0 takes the model's",
     key=True,
     values=range(1025),
-  )
-  dynamic: str = _setting(
-    "DYNAMIC",
-    "auto",
-    "sizes of tile kernels: auto makes one that is met with a second value a size of the launch, never compiles for each, always "
-    "compiles for all",
-    key=True,
-    values=("auto", "never", "always"),
   )
   jit: int = _setting("JIT", 1, "0 makes ntgrad.jit call the function plainly", values=(0, 1))
   cache: int = _setting("CACHE", 1, "0 stores nothing on disk", values=(0, 1))

@@ -21,7 +21,7 @@ from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import text
+from ntgrad.codegen.sizes import dim_text
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
   """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
   if config.debug < 1: return
   met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
-  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}), where {text(form.condition)}", flush=True)
+  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}), where {dim_text(form.condition)}", flush=True)
 
 
 def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:

@@ -358,7 +358,7 @@ class TileKernel:
   def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""
     kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
-    key = (kinds, tuple(sorted(numbers.items())), tuple(sorted(given.items())), device, config.key())
+    key = (kinds, tuple(sorted(numbers.items())), tuple(sorted(given.items())), device, config.key(), config.dynamic)
     found = self._families[key]
     if found is None: found = self._families[key] = Family()
     return found
