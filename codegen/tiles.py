@@ -13,7 +13,8 @@ from .assume import greater, lesser
 from .costs import gate_of
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Fuse
+from .opts import Cover, Fuse
+from .opts.axes import LEAST_COVER
 from .rewrite import rewrite, substitute
 from .sizes import Dim
 from .uop import BinaryOps, Ops, UOp, toposort
@@ -31,6 +32,14 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   while (merged := joined()) is not None: kernel = merged
   for a in kernel.axes: kernel = trim(kernel, a)
   return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
+
+
+def cover_tiles(kernel: Kernel) -> Kernel:
+  """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a block of the next power of two,
+  and what lies outside is masked. a1:N TILE, N about 1000 -> a1:1024 TILE, for N from 513 to 1024."""
+  for a in kernel.of_kind(AxisKind.TILE):
+    if not isinstance(a.size, int): kernel = Cover(a.id, max(1 << max(a.count - 1, 0).bit_length(), LEAST_COVER)).apply(kernel)
+  return kernel.with_(applied=())
 
 
 def numbered(kernel: Kernel) -> Kernel:

@@ -230,11 +230,13 @@ class Block(SplitOpt):
 
 @dataclass(frozen=True)
 class Cover(OnAxis):
-  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two."""
+  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two.
+
+  A TILE axis of such a size (a tile that spans a dimension) gets a number so."""
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    self.plain(kernel, axis)
+    if axis.kind is not AxisKind.TILE: self.plain(kernel, axis)
     if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     size = axis.size
