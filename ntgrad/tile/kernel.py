@@ -256,6 +256,7 @@ class TileKernel:
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
     self._launchers: Recent[Any, Any] = Recent(1024)
     self._families: Recent[Any, Family] = Recent(256)
+    self._sized: Recent[Any, Any] = Recent(256)   # of calls that differ in sizes only: what tells which kernel serves them
     self.last: Specialised | None = None
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
@@ -333,7 +334,7 @@ class TileKernel:
   @alone
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
                   device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
-                  numbers_only: bool = False) -> tuple[Specialised, Sizes] | None:
+                  numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     if len(taken) != len(self.given):
@@ -349,11 +350,11 @@ class TileKernel:
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
     if not numbers_only:
       form = self.form(full, numbers, values, given, device or default_device())
-      if form is not None: return form.specialised, form.sizes(values)
+      if form is not None: return form.specialised, form.sizes(values), form
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
-    return None if found is None else (found, ())
+    return None if found is None else (found, (), None)
 
   def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""

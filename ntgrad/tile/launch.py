@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Mapping, NamedTuple, Sequence
 
@@ -29,6 +29,7 @@ from .jagged import Jagged
 
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel
+  from .sizes import Form
 
 
 class Argument(NamedTuple):
@@ -51,8 +52,10 @@ class Launcher:
 
   def with_sizes(self, sizes: tuple[int, ...]) -> Launcher:
     """The launcher for certain run-time sizes."""
-    program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
-    return replace(self, step=replace(self.step, program=program, sizes=given))
+    s = self.step
+    program, given = s.program.variant(sizes)  # type: ignore[union-attr]
+    step = Step(program, s.slots, s.writes, (), s.device, s.offsets, given)
+    return Launcher(self.kernel, step, self.writes, self.names, self.sharing, self.checks)
 
   @cached_property
   def program(self) -> Program:
@@ -87,6 +90,7 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, *given.items())
     ]
+    if found is None: found = sized(kernel, nodes, given)
   except AttributeError: found = None
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
@@ -94,6 +98,34 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
   with lent(args) as mine:
     if all(a is b for a, b in zip(args, mine)): prepare(kernel, args, given)
     else: launch(kernel, mine, given)
+
+
+def sized(kernel: TileKernel, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
+  """The launcher of a kernel for many sizes for arguments whose sizes are new; None where there is no such kernel."""
+  shapes = [n.arg.shape for n in nodes]
+  kinds = [(*n.arg.signature[1:], len(s)) for n, s in zip(nodes, shapes)]
+  forms = kernel._sized[(*kinds, config.noopt, config.allow_tf32, config.dynamic, *given.items())]
+  if forms is None: return None
+  dims = [d for s in shapes for d in s]
+  for of_shapes, launcher in forms:
+    fits, *sizes = of_shapes(dims)
+    if not fits: continue
+    found = launcher.with_sizes(tuple(sizes))
+    kernel._launchers[
+      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, *given.items())
+    ] = found
+    return found
+  return None
+
+
+def remember(kernel: TileKernel, form: Form, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
+  """Note the kernel for many sizes that a call had, for ``sized``."""
+  shapes = [n.arg.shape for n in nodes]
+  of_shapes = form.of_shapes(kernel, shapes)
+  if of_shapes is None: return
+  kinds = [(*n.arg.signature[1:], len(s)) for n, s in zip(nodes, shapes)]
+  key = (*kinds, config.noopt, config.allow_tf32, config.dynamic, *given.items())
+  kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 
 def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
@@ -144,7 +176,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
     return [memory_of(t) for t in tensors]
   found = kernel._specialise([describe(a) for a in args], args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
-  specialised, sizes = found
+  specialised, sizes, form = found
   kernel.last = specialised
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
@@ -155,6 +187,7 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
     kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, *given.items())
     ] = launcher
+    if form is not None: remember(kernel, form, nodes, given, launcher_of(specialised, device))
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
 
@@ -231,7 +264,7 @@ def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), sizes
     names, checks = tuple(p.name for p in s.parameters), s.checks(device)
     step = Step(program, tuple(range(len(names))), s.writes, (), device, (0,) * len(aligns))
     found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, None if checks is None else checks[0])
-  return found.with_sizes(sizes) if s.kernel.sizes else found
+  return found.with_sizes(sizes) if sizes else found
 
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:

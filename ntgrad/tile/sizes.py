@@ -26,6 +26,7 @@ MOST_FORMS = 16           # of the calls that differ in sizes only: from then on
 MOST_SEEN = 64            # values of a dimension, to tell whether there are several
 Values = Mapping[str, int]
 Sizes = tuple[int, ...]
+Shapes = Callable[[Sequence[int]], tuple[int, ...]]
 
 
 def name_of(name: str) -> UOp:
@@ -38,16 +39,35 @@ class Form:
   """A kernel for many sizes: which values of names it takes, and what it is launched with for them."""
   specialised: Specialised
   condition: UOp                                      # of names without options
-  names: tuple[str, ...]                              # of all values
-  fits: Callable[[Sequence[int]], tuple[int, ...]]    # of the values, in the order of ``names``
+  values: Values                                      # that it was made for
+  fits: Callable[[Sequence[int]], tuple[int, ...]]    # of all values, in this order
 
   def serves(self, values: Values) -> bool:
     """Whether it may be launched where names have these values."""
-    return tuple(values) == self.names and bool(self.fits(tuple(values.values()))[0])
+    return tuple(values) == tuple(self.values) and bool(self.fits(tuple(values.values()))[0])
 
   def sizes(self, values: Values) -> Sizes:
     """What a launch gives for the kernel's sizes."""
     return tuple([values[s.name] for s in self.specialised.kernel.sizes])
+
+  def of_shapes(self, kernel: TileKernel, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
+    """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
+    and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of names, or the
+    tuner's choice depends on the sizes."""
+    if config.tune and any(kernel.symbols[n].meta for n in self.values if n in kernel.symbols): return None
+    declared = [kernel.tensors[i]._source.shape for i in kernel.given if not kernel.tensors[i].constexpr]
+    if [len(s) for s in declared] != [len(s) for s in shapes]: return None
+    dims = [name_of(f"d{i}") for i in range(sum(map(len, shapes)))]
+    first: dict[str, UOp] = {}
+    conditions = []
+    for want, d in zip([e for shape in declared for e in shape], dims):
+      if isinstance(want, Symbol) and not want.is_name: return None
+      to = ix.const(want) if isinstance(want, int) else first.setdefault(want.name, d)
+      if to is not d: conditions.append(UOp(Ops.ALU, ix.TRUE.dtype, (d, to), BinaryOps.CMPEQ))
+    known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
+    conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
+    given = [known[s.name] for s in self.specialised.kernel.sizes]
+    return evaluator((ix.both(*conditions), *given), tuple([d.arg for d in dims]))
 
 
 @dataclass
@@ -55,13 +75,13 @@ class Family:
   """The calls of a kernel that differ in sizes only."""
   seen: dict[str, set[int]] = field(default_factory=dict)   # of each name the values that it had
   forms: list[Form] = field(default_factory=list)
-  numbers_only: str = ""                                    # why each call has numbers
 
   def open(self, kernel: TileKernel, values: Values, given: Iterable[str]) -> list[str]:
     """The names that are sizes in a call with these values, which is noted."""
     automatic = names_in(kernel.tensors, automatic=True)
-    names = [n for n in names_in(kernel.tensors) if n not in given and not kernel.symbols[n].constexpr]
-    if config.dynamic == "never" or self.numbers_only: return []
+    def free(s: Symbol) -> bool: return not s.constexpr and not s.power_of_two
+    names = [n for n in names_in(kernel.tensors) if n not in given and free(kernel.symbols[n])]
+    if config.dynamic == "never": return []
     for n in names:
       had = self.seen.setdefault(n, set())
       if len(had) < MOST_SEEN: had.add(values[n])
@@ -105,8 +125,7 @@ def form_of(names: Sequence[str], values: Values, symbols: Mapping[str, Symbol],
     elif v.arg.name != n: each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), name_of(v.arg.name)), BinaryOps.CMPEQ))
     else: each += within(name_of(n), v.arg.lower, v.arg.upper)
   condition = ix.both(*each)
-  order = tuple(values)
-  return Form(specialised, condition, order, evaluator((condition,), tuple([ix.Size(n) for n in order])))
+  return Form(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
 
 
 def within(n: UOp, low: int, high: int) -> list[UOp]:
