@@ -17,8 +17,8 @@ from . import index as ix
 from .assume import below, greater, lesser, same
 from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from .size_text import shape_text, text_of
-from .sizes import Dim
-from .uop import BinaryOps, Ops, UOp, prod, toposort
+from .sizes import Dim, numbers
+from .uop import BinaryOps, Ops, UOp, toposort
 from .view import Pulled, Regrouped, Shape, View, rest, windows
 
 Ints = int | Sequence[int]
@@ -134,16 +134,16 @@ class Arrangement:
     at, valid = self._points()
     index: Any = np.zeros((), np.int64)
     for i, size in zip(at, self.source): index = index * size + i
-    return np.broadcast_to(np.where(valid, index, -1), self.view.shape).copy()
+    return np.broadcast_to(np.where(valid, index, -1), numbers(self.view.shape)).copy()
 
   def offsets(self) -> tuple[Numbers, ...]:
     """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a
     dimension."""
-    return tuple(np.broadcast_to(i, self.view.shape).copy() for i in self._points()[0])
+    return tuple(np.broadcast_to(i, numbers(self.view.shape)).copy() for i in self._points()[0])
 
   def _points(self) -> tuple[list[Any], Any]:
     """Source indices and validity of all elements: numbers, or arrays with one dimension for each of the view."""
-    shape = self.view.shape
+    shape = numbers(self.view.shape)
     if 0 in shape: return [np.zeros(shape, np.int64) for _ in self.source], np.zeros(shape, bool)
     ranges = [ix.rng(d, n) for d, n in enumerate(shape)]
     at, valid = self.view.pull(ranges)
@@ -160,7 +160,7 @@ class Arrangement:
     if not 0 <= level < len(self.levels): raise AxisError(f"{name}: level {level}; {self} has levels 0 to {len(self.levels) - 1}")
     return self.levels[level]
 
-  def _axes(self, name: str, axes: Ints, n: int) -> Shape:
+  def _axes(self, name: str, axes: Ints, n: int) -> tuple[int, ...]:
     """Axis numbers of a level with ``n`` dimensions, negative ones from the end."""
     got = (axes,) if isinstance(axes, int) else tuple(axes)
     for a in got:
@@ -173,7 +173,7 @@ class Arrangement:
     """Where the level's dimensions begin in the view."""
     return sum(map(len, self.levels[:level]))
 
-  def _whole(self, level: int, part: Sequence[T], other: Callable[[int], T]) -> tuple[T, ...]:
+  def _whole(self, level: int, part: Sequence[T], other: Callable[[Dim], T]) -> tuple[T, ...]:
     """A transform's arg, with ``part`` for the level's dimensions and ``other(size)`` for those of the other levels."""
     n = self._start(level)
     shape = self.view.shape
@@ -309,7 +309,8 @@ class Arrangement:
     dims = self._dims("pad", level)
     pairs = tuple((lo, hi) for lo, hi in amounts)
     if len(pairs) != len(dims): raise ShapeError(f"pad: a pair for each of {len(dims)} dimensions, got {pairs}")
-    if any(below(v, 0) for p in pairs for v in p): raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
+    if any(below(v, 0) for p in pairs for v in p):
+      raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
     view = self.view.then(Ops.PAD, self._whole(level, pairs, lambda _: (0, 0)))
     return self._step(view, level, [tuple(ix.plus(ix.plus(d, lo), hi) for d, (lo, hi) in zip(dims, pairs))], "pad", pairs)
 

@@ -43,6 +43,6 @@ def merge_axes(kernel: Kernel) -> Kernel:
   return kernel
 
 
-def _as_one(x: MemoryAccess, a: int, b: int, size: int) -> bool:
+def _as_one(x: MemoryAccess, a: int, b: int, size: ix.Dim) -> bool:
   sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
-  return sa is not None and sb is not None and sa == sb * size
+  return sa is not None and sb is not None and isinstance(size, int) and sa == sb * size

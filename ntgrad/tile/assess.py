@@ -41,9 +41,9 @@ class Assessment:
         a, b = (ix.node(size_of(e, sizes)) for e in (self.condition.a, self.condition.b))
         holds(compared(self.condition.op, a, b))
       return
-    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
+    known = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
     asked = f"; asked for at {self.where}" if self.where else ""
-    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
+    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {known}){asked}")
 
 
 _asked: ContextVar[list[Assessment] | None] = ContextVar("asked", default=None)

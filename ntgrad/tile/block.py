@@ -278,7 +278,8 @@ def common_dtype(*xs: Any) -> DType:
   strong = [block(x).dtype for x in xs if not weak(x)]
   d = promote(*strong) if strong else promote(*(dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x)) for x in xs))
   if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
-  if any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x)) and d.kind == "b": return dtypes.default_int
+  ints = any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x))
+  if ints and d.kind == "b": return dtypes.default_int
   return d
 
 
@@ -409,7 +410,7 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
     return Block(b.value, [None if s == 1 else next(left) for s in want])
   from ntgrad.codegen.view import View
   axes = [tracer().axis(s) if s > 1 else None for s in want]
-  pulled, _ = View(b.shape).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
+  pulled, _ = View(b.dims).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
   return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
 
 

@@ -45,7 +45,7 @@ from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_g
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
-from .sizes import MOST_FORMS, Family, Form, Sizes, form_of, sizes_text
+from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, form_of, sizes_text
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
@@ -251,6 +251,7 @@ class TileKernel:
     ]  # the positional arguments of a call
     self.assessed = [*same_grids(name, arranged), *asked]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
+    self.tuned = any(s.meta for s in self.symbols.values())
     self.identity = fingerprint(name, source_of(application))
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
@@ -392,7 +393,9 @@ class TileKernel:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first
     choice."""
     free = free_symbols(left, self)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), device, config.key())
+    about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
+    rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))
+    key = (about, tuple(sorted(numbers.items())), rounded, device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     start = values | first_choice(free, opened.renderer.target.blocks)
@@ -441,8 +444,8 @@ class TileKernel:
       tiles.append(Tile(p))
     grids = [p for p in parameters if not p.scalar and not p.of]
     for p in grids[1:]:
-      mine, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
-      if len(mine) != len(first) or not all(map(same, mine, first)):
+      grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
+      if len(grid) != len(first) or not all(map(same, grid, first)):
         raise ShapeError(
           f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
           f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "

@@ -16,8 +16,7 @@ from ntgrad.codegen.assume import same
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
-from ntgrad.symbol import Symbol
-from ntgrad.symbol import cdiv as _cdiv
+from ntgrad.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
 from .block import Block, block, floating, one, plain, tracer
@@ -31,7 +30,7 @@ float8e4nv = float8_e4m3 = dtypes.float8_e4m3
 float8e5 = float8_e5m2 = dtypes.float8_e5m2
 constexpr = int
 
-Shape = Sequence[int]
+Shape = Sequence[_b.Size]
 
 
 def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
@@ -65,7 +64,7 @@ def zeros_like(x: Any) -> Block:
   return zeros(block(x).shape, block(x).dtype)
 
 
-def arange(start: int, end: int | None = None) -> Block:
+def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
   """The ints start, start + 1, …, end - 1 (or 0, …, start - 1): shape (end - start,)."""
   first, last = (0, start) if end is None else (start, end)
   if not isinstance(first, int | Symbol) or not isinstance(last, int | Symbol):
@@ -497,7 +496,7 @@ def program_id(axis: int) -> Block:
   return Block(grid[at])
 
 
-def num_programs(axis: int) -> int:
+def num_programs(axis: int) -> _b.Size:
   """How many programs there are along a dimension of the grid."""
   shape = tracer().grid_shape
   return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])

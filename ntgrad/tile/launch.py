@@ -103,10 +103,9 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
 def sized(kernel: TileKernel, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
   """The launcher of a kernel for many sizes for arguments whose sizes are new; None where there is no such kernel."""
   shapes = [n.arg.shape for n in nodes]
-  kinds = [(*n.arg.signature[1:], len(s)) for n, s in zip(nodes, shapes)]
-  forms = kernel._sized[(*kinds, config.noopt, config.allow_tf32, config.dynamic, *given.items())]
-  if forms is None: return None
   dims = [d for s in shapes for d in s]
+  forms = kernel._sized[alike(kernel, nodes, dims, given)]
+  if forms is None: return None
   for of_shapes, launcher in forms:
     fits, *sizes = of_shapes(dims)
     if not fits: continue
@@ -118,13 +117,19 @@ def sized(kernel: TileKernel, nodes: Sequence[UOp], given: Mapping[str, Any]) ->
   return None
 
 
+def alike(kernel: TileKernel, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+  """What calls have in common that differ in sizes only; where the tuner chooses, sizes rounded up."""
+  chosen = tuple([(d - 1).bit_length() for d in dims]) if config.tune and kernel.tuned else ()
+  kinds = [(*n.arg.signature[1:], len(n.arg.shape)) for n in nodes]
+  return (*kinds, chosen, config.noopt, config.allow_tf32, config.dynamic, *given.items())
+
+
 def remember(kernel: TileKernel, form: Form, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
   """Note the kernel for many sizes that a call had, for ``sized``."""
   shapes = [n.arg.shape for n in nodes]
   of_shapes = form.of_shapes(kernel, shapes)
   if of_shapes is None: return
-  kinds = [(*n.arg.signature[1:], len(s)) for n, s in zip(nodes, shapes)]
-  key = (*kinds, config.noopt, config.allow_tf32, config.dynamic, *given.items())
+  key = alike(kernel, nodes, [d for s in shapes for d in s], given)
   kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 

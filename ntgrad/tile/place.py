@@ -13,7 +13,22 @@ from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.view import strides_of
 
-from .block import Block, Size, axis_for, binary, block, broadcast_shapes, give_operators, one, plain, position, seen, to_axes, tracer, unify
+from .block import (
+  Block,
+  Size,
+  axis_for,
+  binary,
+  block,
+  broadcast_shapes,
+  give_operators,
+  one,
+  plain,
+  position,
+  seen,
+  to_axes,
+  tracer,
+  unify,
+)
 
 
 @dataclass(eq=False)

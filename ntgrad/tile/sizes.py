@@ -1,7 +1,7 @@
 """Sizes that stay symbols: when a dimension of a kernel's arguments is a run-time size, and the kernels that serve many sizes.
 
-A number that is known stays one, as static kernels are the fastest. What is met with a second value becomes a size. While a kernel
-is made for sizes, questions that bounds do not answer (is N == M?) are answered as it is for the call at hand, and become
+A number that is known stays one, as static kernels are the fastest. What is met with a second value becomes a size. While a
+kernel is made for sizes, questions that bounds do not answer (is N == M?) are answered as it is for the call at hand, and become
 conditions (``codegen/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers.
 """
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Form:
 
   def of_shapes(self, kernel: TileKernel, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
     """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
-    and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of names, or the
-    tuner's choice depends on the sizes."""
-    if config.tune and any(kernel.symbols[n].meta for n in self.values if n in kernel.symbols): return None
+    and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of
+    names."""
     declared = [kernel.tensors[i]._source.shape for i in kernel.given if not kernel.tensors[i].constexpr]
     if [len(s) for s in declared] != [len(s) for s in shapes]: return None
     dims = [name_of(f"d{i}") for i in range(sum(map(len, shapes)))]
@@ -87,6 +86,11 @@ class Family:
       if len(had) < MOST_SEEN: had.add(values[n])
     if not all(0 < values[n] <= LARGEST for n in names): return []
     return names if config.dynamic == "always" else [n for n in names if n not in automatic or len(self.seen[n]) > 1]
+
+
+def bucket(n: int) -> int:
+  """A size rounded up to a power of two: the tuner chooses for each."""
+  return 1 << max(n - 1, 0).bit_length()
 
 
 def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:

@@ -19,8 +19,8 @@ from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
-from ntgrad.codegen.sizes import Dim
-from ntgrad.symbol import Expr, Symbol, evaluate, names_of, size_of
+from ntgrad.codegen.sizes import Dim, numbers
+from ntgrad.symbol import Expr, Symbol, names_of, size_of
 from ntgrad.symbol_sympy import is_sympy
 
 from . import shapes
@@ -130,7 +130,8 @@ class Tensor:
       raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     automatic = tuple(s is None for s in given)
-    source = Source("", (), dims, automatic, None if dtype is None else dtypes.of(dtype), other, options, bool(constexpr), value, jagged_dim)
+    element = None if dtype is None else dtypes.of(dtype)
+    source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim)
     source = source.named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
 
@@ -351,7 +352,8 @@ class Tensor:
     )
     ops = tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
-    if all(isinstance(table.get(n), int) for n in names): out._levels = out._replayed(source.shape, {}).levels
+    if all(isinstance(table.get(n), int) for n in names):
+      out._levels = tuple([numbers(level) for level in out._replayed(source.shape, {}).levels])
     return out
 
   def sizes(self, shape: Sequence[int]) -> dict[str, int]:

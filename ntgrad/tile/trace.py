@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.assume import same
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import same
 from ntgrad.codegen.costs import gate_of
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DTypeError, ShapeError
