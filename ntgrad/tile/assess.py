@@ -13,6 +13,7 @@ from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import below, holds, same
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, Kernel
+from ntgrad.codegen.size_text import shape_text, text_of
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
@@ -125,8 +126,8 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
     for n, level in enumerate(p.arrangement.levels[1:], 1):
       if any(below(d, 1) for d in level):
         raise ShapeError(
-          f"{kernel}: level {n} of {p.name} is {level}, for a tensor of shape {p.arrangement.source}: a program has nothing "
-          "to read there; call it only where there is, or tile without floor_mode"
+          f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: "
+          "a program has nothing to read there; call it only where there is, or tile without floor_mode"
         )
 
 
@@ -154,8 +155,8 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         there = other.arrangement.source[e]
         if not same(there, size) and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
           raise ShapeError(
-            f"{kernel}: dimension {e} of {other.name} has {there} elements, dimension {d} of {p.name} has {size}, and the "
-            "application goes through both with one index; give tensors that agree, or name both dimensions: "
+            f"{kernel}: dimension {e} of {other.name} has {text_of(there)} elements, dimension {d} of {p.name} has "
+            f"{text_of(size)}, and the application goes through both with one index; give tensors that agree, or name both dimensions: "
             "Tensor(shape=('N', ..))"
           )
 

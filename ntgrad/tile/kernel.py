@@ -30,6 +30,7 @@ from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, 
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.device import default_device
@@ -45,7 +46,7 @@ from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_g
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
-from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, form_of, sizes_text
+from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
@@ -357,6 +358,43 @@ class TileKernel:
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return None if found is None else (found, (), None)
 
+  def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None) -> Form:
+    """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that is
+    a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say. ``blocks``:
+    for a target that computes with blocks. Raises ShapeError where its arrangement or application must know a number."""
+    wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
+    if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
+    hints = {n: min(max(s.lower_bound or 1, ix.UNKNOWN), s.upper_bound or ix.UNKNOWN) for n, s in self.symbols.items()} | given
+    fixed: dict[str, Any] = dict(given)
+    full: list[Argument | None] = [None] * len(self.names)
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    for i, (shape, _) in zip(self.given, wanted):
+      t = self.tensors[i]
+      if len(shape) != len(t.shape):
+        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
+      fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
+    hints |= fixed
+    for i, (_, dtype) in zip(self.given, wanted):
+      t = self.tensors[i]
+      if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
+      found = tuple([evaluate(e, hints) for e in t.shape])
+      full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
+    values = self.bind(full, given)
+    left = [s for n, s in self.symbols.items() if n not in values]
+    values |= first_choice(free_symbols(left, self), blocks)
+    open_ = [n for n in names_in(self.tensors) if n not in fixed and not self.symbols[n].constexpr]
+    form = form_of(open_, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    pinned = [n for c in ix.conjuncts(form.condition) for n, to in equal_in(c) if n in open_ and isinstance(to, int)]
+    if pinned: raise ShapeError(f"{self.name}: {', '.join(pinned)} must be a number when the kernel is made")
+    return form
+
+  def sized(self, full: Sequence[Argument | None], numbers: Mapping[int, Any],
+            values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
+    """The kernel for run-time sizes, and the conditions on them that it takes."""
+    with assuming() as conditions: s = self.build(full, numbers, values)
+    if s is None: raise ShapeError(f"{self.name}: there are no programs")
+    return s, list(conditions)
+
   def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""
     kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
@@ -375,11 +413,7 @@ class TileKernel:
     found = next((f for f in family.forms if f.serves(values)), None)
     if found is not None or len(family.forms) >= MOST_FORMS: return found
     if any(a is not None and 0 in a.shape for a in full): return None
-    def make(values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
-      with assuming() as conditions: s = self.build(full, numbers, values)
-      if s is None: raise ShapeError("there are no programs")
-      return s, list(conditions)
-    try: found = form_of(names, values, self.symbols, make)
+    try: found = form_of(names, values, self.symbols, lambda values: self.sized(full, numbers, values))
     except NtgradError as e:
       report.stays_static(self.name, names, e)
       return None
@@ -447,8 +481,8 @@ class TileKernel:
       grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
       if len(grid) != len(first) or not all(map(same, grid, first)):
         raise ShapeError(
-          f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
-          f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
+          f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
+          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and {shape_text(grids[0].arrangement.source)}; "
           "all parameters are arranged for the same grid"
         )
     for asked in self.assessed: asked.check(self.name, known, values)
@@ -471,23 +505,25 @@ class TileKernel:
     with lock: launch(self, args, given)
 
   # ---- seeing
-  def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
+  def _seen(self, args: Sequence[Any], given: Mapping[str, Any], blocks: bool = False) -> Specialised:
     if args: return self.specialise(*args, **given)
-    if self.last is None:
-      raise ArgumentError(f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each")
-    return self.last
+    if self.last is not None and not given: return self.last
+    try: return self.general(blocks, given).specialised
+    except NtgradError as e:
+      raise type(e)(f"{e}; {self.name} is shown for unknown sizes: give the arguments, or (shape, dtype) for each") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the
-    target."""
-    return self._seen(args, given).spec(device_for(target)).source.text
+    """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
+    runs here where the machine has the target."""
+    device = device_for(target)
+    return self._seen(args, given, device.renderer.target.blocks).spec(device).source.text
 
   def uops(self, *args: Any, **given: Any) -> UOpList:
-    """The linear UOps, for these arguments or those of the last call."""
+    """The linear UOps, for these arguments, those of the last call, or all sizes."""
     return self._seen(args, given).uops
 
   def arrangements(self, *args: Any, **given: Any) -> str:
-    """The meta-operations that arrange each parameter, with numbers."""
+    """The meta-operations that arrange each parameter, with numbers or, before any call, sizes."""
     return self._seen(args, given).arrangements()
 
 

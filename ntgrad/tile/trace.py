@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,11 +17,10 @@ from ntgrad.codegen.errors import DTypeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 
-from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce
+from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce, seen
 from .place import Level, Parameter, Place, Reference, Source, Tile
 
 
@@ -165,7 +165,7 @@ class Tracer:
       notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int32, notes=True)
       self.parameters.append(notes)
     axes = [*self.grid, *(a for a in condition.axes if a is not None)]
-    shape = known((*self.grid_shape, *condition.dims), "device_assert numbers its elements")
+    shape = known((*self.grid_shape, *condition.dims))
     said = f"device_assert{': ' + message if message else ''} does not hold, {self.line.partition(': ')[0]}"
     site = self.asserts.setdefault((said, shape), len(self.asserts))
     notes.arrangement = Arrangement.of((len(self.asserts),))
@@ -182,7 +182,7 @@ class Tracer:
   def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
     """Memory for a block."""
     own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
-    sizes = known([a.arg[1] for a in own if a is not None], "a program keeps a block between statements")
+    sizes = known([a.arg[1] for a in own if a is not None])
     name = f"v{self._variables}"
     self._variables += 1
     return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
@@ -304,10 +304,9 @@ class Tracer:
     return Kernel(params, axes, tuple(new[s] for s in statements))
 
 
-def known(sizes: Sequence[Dim], why: str) -> tuple[int, ...]:
-  """Sizes that must be numbers. Raises ShapeError where one is known at the launch only."""
-  if all(isinstance(n, int) for n in sizes): return tuple(sizes)  # type: ignore[arg-type]
-  raise ShapeError(f"{why}: its shape {shape_text(sizes)} must be known when the kernel is made")
+def known(sizes: Sequence[Dim]) -> tuple[int, ...]:
+  """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
+  return tuple([operator.index(seen(n)) for n in sizes])
 
 
 def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any]]:
