@@ -156,8 +156,8 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         if not same(there, size) and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
           raise ShapeError(
             f"{kernel}: dimension {e} of {other.name} has {text_of(there)} elements, dimension {d} of {p.name} has "
-            f"{text_of(size)}, and the application goes through both with one index; give tensors that agree, or name both dimensions: "
-            "Tensor(shape=('N', ..))"
+            f"{text_of(size)}, and the application goes through both with one index; give tensors that agree, or name both "
+            "dimensions: Tensor(shape=('N', ..))"
           )
 
 

@@ -359,9 +359,9 @@ class TileKernel:
     return None if found is None else (found, (), None)
 
   def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None) -> Form:
-    """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that is
-    a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say. ``blocks``:
-    for a target that computes with blocks. Raises ShapeError where its arrangement or application must know a number."""
+    """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
+    is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
+    ``blocks``: for a target that computes with blocks. Raises ShapeError where its arrangement or application must know a number."""
     wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
     hints = {n: min(max(s.lower_bound or 1, ix.UNKNOWN), s.upper_bound or ix.UNKNOWN) for n, s in self.symbols.items()} | given
@@ -482,7 +482,8 @@ class TileKernel:
       if len(grid) != len(first) or not all(map(same, grid, first)):
         raise ShapeError(
           f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
-          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and {shape_text(grids[0].arrangement.source)}; "
+          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
+          f"{shape_text(grids[0].arrangement.source)}; "
           "all parameters are arranged for the same grid"
         )
     for asked in self.assessed: asked.check(self.name, known, values)
