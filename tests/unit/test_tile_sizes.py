@@ -159,7 +159,7 @@ def test_a_hundred_shapes_take_four_compiles(name: str, monkeypatch: pytest.Monk
     for _ in range(100 if name != "attention" else 20): run(case(r, *(s + 15 for s in sizes(r, n, most))))
     assert 2 <= compiles.count <= 4
     for _ in range(20): run(case(r, *sizes(r, n, 15)))
-  assert compiles.count <= 6 and sum(len(f.forms) for f in kernel._families.values()) == 1
+  assert compiles.count <= 8 and sum(len(f.forms) for f in kernel._families.values()) == 1
 
 
 def test_convolutions_of_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
