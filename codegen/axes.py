@@ -36,7 +36,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
       if {a.id, b.id} & kernel.sequential: continue   # gone through in order
       if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
       if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
-      if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):
+      if all(_as_one(x, a.id, b.id, b.count) for x in info.accesses):
         kernel = Fuse(a.id, b.id).apply(kernel)
         done = False
         break

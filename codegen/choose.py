@@ -47,6 +47,6 @@ def whole_axis(kernel: Kernel) -> Kernel:
   """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
   a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
   accesses = profile(kernel).accesses
-  def fits(a: Axis) -> bool: return 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
-  best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.size, default=None)
+  def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
+  best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)
   return kernel if best is None else Vectorize(best.id).apply(kernel)

@@ -62,7 +62,7 @@ PASSES = (
   Pass("additions", "parts", "parts", _additions, limit_additions),
   Pass("expand", "parts", "expanded", _expand, expand),
   Pass("place", "expanded", "ordered", place, place),
-  Pass("widths", "ordered", "linear", lambda uops, target: lower_index(uops), lower_index),
+  Pass("widths", "ordered", "linear", lower_index, lower_index),
   # where blocks are written
   Pass("floats", "linear", "linear", lambda uops, target: widen_floats(uops), widen_floats),
   Pass("dots", "linear", "linear", _dots, find_dots),

@@ -77,7 +77,7 @@ class _Replay:
 
   def steps(self, opt: Opt, sizes: dict[int, int], twins: Opt, later: list[Opt]) -> Iterator[Opt]:
     """What an Opt of the twin, whose axes had these sizes before it, is for the kernel."""
-    if not isinstance(opt, Sized):
+    if not isinstance(opt, Sized) or not isinstance(twins, Sized):
       yield opt
       return
     axis = self.kernel.axis(opt.axis)
@@ -97,7 +97,7 @@ class _Replay:
       yield Pad(axis.id, n)
       yield replace(opt, n=n)
 
-  def copies(self, opt: Sized, axis: Axis, n: int, twins: Opt, later: list[Opt]) -> Iterator[Opt]:
+  def copies(self, opt: Sized, axis: Axis, n: int, twins: Sized, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
     if axis.id in self.kernel.bound and axis.kind is AxisKind.LOOP:

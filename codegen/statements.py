@@ -9,6 +9,7 @@ may hang over an edge there is a version without masks for those that do not.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Callable, Iterable, Sequence, Union
 
 from . import index as ix
@@ -19,6 +20,7 @@ from .errors import OptError
 from .functions import identity
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Variable, inner, is_variable
 from .loops import positions
+from .opts.axes import seen_by
 from .parts import Item, Mark, Part, Parts
 from .rewrite import substitute
 from .target import Target
@@ -148,7 +150,7 @@ class _Statements:
     """What reads a new variable that has an element for each value of some axes."""
     name = next(n for i in itertools.count() if (n := f"t{i}") not in self.names)
     self.names.add(name)
-    v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.size for a in axes]), "private"))
+    v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.known for a in axes]), "private"))
     return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, dtypes.index, tuple([a.rng for a in axes]))))
 
   def scan(self, s: UOp, axis: Axis) -> None:
@@ -195,9 +197,9 @@ class _Statements:
     """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
-    axes = tuple(
-      a if self.keeps_blocks or a.kind in COPIED else Axis(i, a.size, AxisKind.LOOP) for i, a in self.axes.items() if i in ids
-    )
+    axes = seen_by(tuple([
+      a if self.keeps_blocks or a.kind in COPIED else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
+    ]), self.scalars)
     variables = [Variable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,)))
 

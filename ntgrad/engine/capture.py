@@ -299,6 +299,7 @@ class Replay:
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
     self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
     self._owners(alive)
+    self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
     raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     places = self._place(recorder, {*raws, *moving})
     raws.update({k: get_device(a.device).part(a.raw, start, recorder.sizes[k][1]) for k, (a, start, _) in places.items()})

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
-from ntgrad.codegen.index import Dim
+from ntgrad.codegen.index import Dim, count
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import dim_text
+from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def scaled(value: float, unit: str) -> str:
   for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ")):
     if value >= factor * 0.9995: return f"{value / factor:5.{max(0, 2 - len(str(int(value / factor))) + 1)}f} {prefix}{unit}"
   return f"{value * 1e9:5.1f} n{unit}"
+
+
+def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
+  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
+  be."""
+  if not spec.sizes: return spec
+  if not sizes: return replace(spec, flops=count(spec.flops), bytes=count(spec.bytes))
+  *grid, flops, traffic = evaluator((*spec.grid, spec.flops, spec.bytes), spec.sizes)(sizes)
+  return replace(spec, grid=tuple(grid), flops=flops, bytes=traffic)
 
 
 def grid_text(spec: ProgramSpec) -> str:
@@ -114,10 +124,11 @@ def table(steps: Sequence[Step]) -> list[str]:
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
     else:
-      spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
+      spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
       mark = "*" if (spec.name, spec.source) in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(spec.flops, "FLOP"), scaled(spec.bytes, "B"), flow)
+        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.flops), "FLOP"), scaled(count(spec.bytes), "B"),
+         flow)
       )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
@@ -171,11 +182,12 @@ def describe(kernel: Kernel) -> str:
   return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
 
 
-def ran(spec: ProgramSpec, seconds: float) -> None:
-  """Level 2: a line per kernel that ran. Level 6: its machine code, after the first time."""
+def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int] = ()) -> None:
+  """Level 2: a line per kernel that ran, with ``sizes``. Level 6: its machine code, after the first time."""
+  spec = launched(spec, sizes)
   _count[1] += 1
   name = color(f"{spec.name:36s}", "green")
-  speed = f"{spec.flops / seconds * 1e-9:9.2f} GFLOP/s {spec.bytes / seconds * 1e-9:8.2f} GB/s"
+  speed = f"{count(spec.flops) / seconds * 1e-9:9.2f} GFLOP/s {count(spec.bytes) / seconds * 1e-9:8.2f} GB/s"
   show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}")
   device = _unseen.pop((spec.name, spec.source), None) if config.debug >= 6 else None
   if device is not None:

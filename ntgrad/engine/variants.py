@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts.axes import seen_by
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
@@ -18,7 +18,8 @@ from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 
 UNIT = 16           # elements that strides are multiples of, for vectors and tensor descriptors
-WIDE = 1 << 31      # elements of a buffer from which on an index does not fit 32 bits
+# elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
+WIDE = (1 << 31) - (1 << 24)
 Sizes = tuple[int, ...]
 
 
@@ -50,10 +51,15 @@ class SizedProgram(Program):
 
   def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
     self.kernel, self.make, self.sizes = kernel, make, kernel.sizes
-    nodes = [n for p in kernel.params for n in p.shape[1:]] if device.renderer.target.blocks else []
-    strides = sizes_of(nodes)
+    self.target = device.renderer.target
+    # where vectors are any place's, only those that are stored past the cache need to begin at multiples
+    strides = sizes_of([n for p in kernel.params if self.target.blocks or p.written for n in p.shape[1:]])
     self.strided = tuple([i for i, s in enumerate(self.sizes) if s in strides])   # those that make strides
-    self.elements = evaluator(tuple([ix.product(p.shape) for p in kernel.params]), self.sizes)
+    grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
+    extents = (*[ix.product(p.shape) for p in kernel.params], *[a.size for a in kernel.axes if not a.varies], ix.product(grid))
+    self.elements = evaluator(extents, self.sizes)
+    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
+    self.stored = evaluator(tuple(stored), self.sizes)
     self.variants: list[Variant] = []
     self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
 
@@ -73,7 +79,8 @@ class SizedProgram(Program):
     found = self.found[sizes]
     if found is not None: return found
     wide = max(self.elements(sizes), default=0) >= WIDE
-    divided = bool(self.strided) and all(sizes[i] % UNIT == 0 for i in self.strided)
+    pays = self.target.blocks or max(self.stored(sizes), default=0) >= self.target.stream
+    divided = bool(self.strided) and pays and all(sizes[i] % UNIT == 0 for i in self.strided)
     units = tuple([UNIT if divided and i in self.strided else 1 for i in range(len(sizes))])
     v = next((v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))), None)
     if v is None: v = self.new(sizes, units, wide)
@@ -86,7 +93,8 @@ class SizedProgram(Program):
     for s, n, unit in zip(self.sizes, sizes, units):
       lower, upper = (None if b is None else b // unit for b in (s.lower, s.upper))
       if unit > 1: lower = max(lower or 0, 1)
-      nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)), unit))
+      size = s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)
+      nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), size), unit))
     program, needs = self.make(with_sizes(self.kernel, nodes))
     own = tuple([next(f for t, _ in ix.linear(n)[0] for f in ix.factors(t)).arg for n in nodes])
     given = evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, units)]), self.sizes)

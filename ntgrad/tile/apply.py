@@ -5,6 +5,7 @@ from typing import Any, Callable
 
 from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ApplicationError
 from ntgrad.codegen.sizes import numbers
 from ntgrad.device import default_device
@@ -36,7 +37,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   """
   taken = [describe(a) for a in arrays]
   parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(taken)]
-  tracer = Tracer(parameters, ())
+  tracer = Tracer(parameters, (), checks=config.checks)
   with tracer:
     got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
     results = got if isinstance(got, tuple) else (got,)

@@ -1,16 +1,19 @@
 """Assessments: what a kernel assumes of sizes. Each is decided when the kernel is made, where symbols tell; else at a call."""
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping, Sequence
+from functools import cached_property
+from keyword import iskeyword
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.alias import caller
 from ntgrad.checks import checked
-from ntgrad.codegen import index as ix
+from ntgrad.codegen import assume, index as ix
 from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.assume import below, holds, same
+from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.size_text import shape_text, text_of
@@ -34,17 +37,33 @@ class Assessment:
     verdict = f"at a call: {self.condition}" if isinstance(self.condition, Condition) else "holds always"
     return f"{verdict}; {self.message}{at}"
 
-  def check(self, kernel: str, values: Mapping[str, int], sizes: Mapping[str, Dim]) -> None:
-    """Raises ShapeError where it does not hold for these values of symbols. Where some are run-time sizes in a kernel (``sizes``)
+  def host(self, places: Mapping[str, str]) -> str:
+    """The code that checks it at a call, with ``x.shape[0]`` for names; "" where it is decided."""
+    if not isinstance(self.condition, Condition): return ""
+    said = re.sub(r"[A-Za-z_]\w*", lambda m: places.get(m[0], m[0]), str(self.condition))
+    return f"if not ({said}): raise ShapeError"
+
+  @cached_property
+  def holds(self) -> Callable[[Mapping[str, int]], bool]:
+    """The condition as a Python function of the values of names, which takes less than a microsecond."""
+    names = sorted(s.name for s in names_of(self.condition))
+    if not all(n.isidentifier() and not iskeyword(n) for n in names): return lambda values: bool(evaluate(self.condition, values))
+    host: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {self.condition}", {"cdiv": lambda a, b: -(-a // b)})
+    return lambda values: host(*[values[n] for n in names])
+
+  def check(self, kernel: str, values: Mapping[str, int], open_: Mapping[str, Dim]) -> None:
+    """Raises ShapeError where it does not hold for these values of symbols. Where some are run-time sizes in a kernel (``open_``)
     it is assumed that it holds for those of a launch."""
-    if evaluate(self.condition, values):
-      if isinstance(self.condition, Condition):
-        a, b = (ix.node(size_of(e, sizes)) for e in (self.condition.a, self.condition.b))
-        holds(compared(self.condition.op, a, b))
-      return
-    known = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
+    if not isinstance(self.condition, Condition): return
+    try:
+      if self.holds(values):
+        a, b = (ix.node(size_of(e, open_)) for e in (self.condition.a, self.condition.b))
+        assume.holds(compared(self.condition.op, a, b))
+        return
+    except (KeyError, ZeroDivisionError): evaluate(self.condition, values)   # says what is missing
+    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
     asked = f"; asked for at {self.where}" if self.where else ""
-    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {known}){asked}")
+    raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
 
 
 _asked: ContextVar[list[Assessment] | None] = ContextVar("asked", default=None)

@@ -8,15 +8,12 @@ from __future__ import annotations
 import inspect
 import json
 import linecache
-import math
 import sys
 import types
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
-
-import numpy as np
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
@@ -35,7 +32,7 @@ from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
-from ntgrad.engine.asserts import Checks, make_checks
+from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
@@ -46,6 +43,7 @@ from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_g
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
+from .sharing import Pair, as_one, may_share
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
@@ -64,14 +62,17 @@ def make(
   max_num_configs: int | None = None,
   output_dir: str | None = None,
   caller: str | None = None,
+  checks: str | None = None,
 ) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
   takes as many parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner;
-  ``output_dir`` keeps the generated source there. Raises ShapeError, AxisError and ArgumentError, with the line of the
-  arrangement, for what does not fit.
+  ``output_dir`` keeps the generated source there. ``checks`` ("none", "entry", "all") is for this kernel what ``config.checks``
+  is for all. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
   """
+  if checks not in (None, "none", "entry", "all"):
+    raise ArgumentError(f"make: checks is {shown(checks)}; it takes 'none', 'entry' or 'all', or None for config.checks")
   names = parameter_names(application)
   if len(names) != len(tensors):
     raise ArgumentError(
@@ -97,6 +98,7 @@ def make(
     options(num_warps, num_stages, max_num_configs),
     output_dir,
     asked,
+    checks,
   )
 
 
@@ -162,7 +164,7 @@ class Specialised:
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
-  asserts: tuple[tuple[str, tuple[int, ...]], ...] = ()   # of each device_assert what to say, and the shape of its elements
+  asserts: tuple[Check, ...] = ()             # what it checks while it runs
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -170,31 +172,28 @@ class Specialised:
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
-    """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
-    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.injective
-
-    return tuple(
-      (w, p.slot)
-      for w in self.writes
-      for p in self.parameters
-      if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text()
-    )
+    """The pairs (written parameter, another) that may be the same memory."""
+    return may_share(self.kernel, self.parameters)
 
   def checks(self, device: str) -> tuple[Checks, Lazy] | None:
     """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
     if not self.asserts: return None
     found: tuple[Checks, Lazy] | None = self.launchers.get(device)
     if found is None:
-      made, memory = make_checks(self.name, device, tuple(partial(failed_at, *a) for a in self.asserts))
-      found = self.launchers[device] = made, Lazy._from_node(memory.node)
+      made, memory = make_checks(self.name, device, self.asserts)
+      made.owner = Lazy._from_node(memory.node)
+      found = self.launchers[device] = made, made.owner
     return found
 
-  def spec(self, device: Device, aligns: Sequence[int] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``. With DEBUG=3 and more this is shown."""
-    return self.rendered(self.kernel, device, aligns)[0]
+  def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
+    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
+    memory. With DEBUG=3 and more this is shown."""
+    return self.rendered(self.kernel, device, aligns, shared)[0]
 
-  def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
+  def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
+               shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
     """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
+    if shared: kernel = as_one(kernel, shared)
     if aligns:
       params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
       kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
@@ -223,13 +222,6 @@ class Specialised:
     return "\n".join(p.arrangement.text(p.name) for p in self.parameters)
 
 
-def failed_at(said: str, shape: tuple[int, ...], element: int) -> str:
-  """The sentence of an assert that failed for an element: its program, then its place in the block."""
-  if math.prod(shape) >= 1 << 31: return said
-  at = [int(i) for i in np.unravel_index(element, shape)] if shape else []
-  return f"{said}; last for element {tuple(at)} of {shape}, the grid's dimensions first"
-
-
 class TileKernel:
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
 
@@ -242,9 +234,10 @@ class TileKernel:
     settings: dict[str, Any],
     output_dir: str | None,
     asked: Sequence[Assessment] = (),
+    checks: str | None = None,
   ):
     self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
-    self.settings, self.output_dir = settings, output_dir
+    self.settings, self.output_dir, self.checks = settings, output_dir, checks
     self.__name__, self.__doc__ = name, application.__doc__
     self.names = [t.name for t in tensors]
     self.given = [
@@ -265,8 +258,11 @@ class TileKernel:
 
   # ---- shapes
   def assessments(self) -> str:
-    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, and which line asks for it."""
-    return "\n".join(map(str, self.assessed))
+    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, which line asks for it, and the
+    host's code that checks it."""
+    sizes = [(s, f"{t.name}.shape[{d}]") for t in reversed(self.tensors) for d, s in enumerate(t.shape)]
+    places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
+    return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in self.assessed)
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
@@ -353,7 +349,8 @@ class TileKernel:
     if not numbers_only:
       form = self.form(full, numbers, values, given, device or default_device())
       if form is not None: return form.specialised, form.sizes(values), form
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
+    checks = self.checks or config.checks
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), checks)
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return None if found is None else (found, (), None)
@@ -361,7 +358,7 @@ class TileKernel:
   def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None) -> Form:
     """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
     is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
-    ``blocks``: for a target that computes with blocks. Raises ShapeError where its arrangement or application must know a number."""
+    ``blocks``: for a target that computes with blocks. Raises ShapeError where arrangement or application must know a number."""
     wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
     hints = {n: min(max(s.lower_bound or 1, ix.UNKNOWN), s.upper_bound or ix.UNKNOWN) for n, s in self.symbols.items()} | given
@@ -398,7 +395,8 @@ class TileKernel:
   def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""
     kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
-    key = (kinds, tuple(sorted(numbers.items())), tuple(sorted(given.items())), device, config.key(), config.dynamic)
+    fixed = tuple(sorted(numbers.items())), tuple(sorted(given.items()))
+    key = (kinds, fixed, device, config.key(), self.checks or config.checks)
     found = self._families[key]
     if found is None: found = self._families[key] = Family()
     return found
@@ -486,16 +484,18 @@ class TileKernel:
           f"{shape_text(grids[0].arrangement.source)}; "
           "all parameters are arranged for the same grid"
         )
-    for asked in self.assessed: asked.check(self.name, known, values)
+    checks = self.checks or config.checks
+    if checks != "none":
+      for asked in self.assessed: asked.check(self.name, known, values)
     if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
     no_empty_tiles(self.name, parameters)
-    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
+    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
     kernel = tracer.kernel()
-    dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
+    if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
     return Specialised(self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts)
 

@@ -436,7 +436,7 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
   r = _reference(name, where_)
   if isinstance(r, Tile):
     axes = r.axes()
-    at, valid = r.place(axes)
+    at, valid = r.accessed(axes)
     u = _b.to_axes(name, block(value), axes)
     if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
     tracer().store(r._parameter, at, plain(u, r._parameter.dtype), valid, op)

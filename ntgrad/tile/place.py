@@ -48,6 +48,7 @@ class Parameter:
   jagged: int = 0                                # its dimension
   anywhere: bool = False                         # read or written at computed places
   picked: bool = False                           # the application names one of several tiles: x[0]
+  computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
 
   @property
@@ -162,6 +163,7 @@ class Tile(Place):
         if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
         if lo < 0: u = position(block(n + lo).value)
         if not one(n) and not isinstance(i, Counter): self._parameter.picked = True
+      if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 
@@ -182,6 +184,12 @@ class Tile(Place):
       for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
     return indices, valid
 
+  def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
+    for number, (level, dims) in enumerate(zip(self._indices, self._parameter.levels), 1):
+      for d, (i, n) in enumerate(zip(level, dims)): tracer().check_index(f"level {number} of {self._parameter.name}", d, n, i, ())
+    return self.place(axes)
+
   def axes(self) -> tuple[UOp | None, ...]:
     p = self._parameter
     if p.axes is None: p.axes = tuple(map(axis_for, p.levels[-1]))
@@ -190,7 +198,7 @@ class Tile(Place):
   def load(self) -> Block:
     """What is in memory now; ``other`` where the tile hangs over the edge."""
     axes = self.axes()
-    indices, valid = self.place(axes)
+    indices, valid = self.accessed(axes)
     return Block(tracer().load(self._parameter, indices, valid), axes)
 
   def store(self, value: Any) -> None:
@@ -202,7 +210,7 @@ class Tile(Place):
     axes = [a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)]
     if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = list(map(axis_for, shape))
     u = to_axes(f"storing into {self!r}", b, axes)
-    indices, valid = self.place(axes)
+    indices, valid = self.accessed(axes)
     t.store(p, indices, plain(u, p.dtype), valid)
 
   def offsets(self, dim: int | None = None) -> Any:
@@ -267,6 +275,8 @@ class Reference(Place):
       m = rest.pop(0)
       if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
       valid = ix.both(valid, m)
+    for d, (i, size) in enumerate(zip(at, self._parameter.arrangement.source)):
+      tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
     return at, valid, rest, axes
 
   def load(self, mask: Any = None, other: Any = None) -> Block:
