@@ -20,7 +20,10 @@ from .uop import Ops
 def choose(parts: Parts, target: Target | None) -> Parts:
   """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
   if not parts.kernel.plain: return choose_statements(parts, target)
-  return parts if config.noopt or target is None else Parts.of(as_twin(parts.kernel, lambda k: optimize(k, target)))
+  if config.noopt or target is None: return parts
+  kernel = parts.kernel
+  if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
+  return Parts.of(as_twin(kernel, lambda k: optimize(k, target)))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:

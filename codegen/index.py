@@ -70,9 +70,9 @@ def total(ns: Iterable[Dim]) -> Dim:
   return out
 
 
-def divides(n: int, size: Dim) -> bool:
+def divides(n: Dim, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
-  return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO
+  return size % n == 0 if isinstance(size, int) and isinstance(n, int) else mod(node(size), n) is ZERO
 
 
 def vmin(u: UOp) -> int: return bounds(u)[0]

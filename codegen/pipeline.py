@@ -25,7 +25,7 @@ from .printing import form_text
 from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
-from .tiles import lower_tiles
+from .tiles import cover_tiles, lower_tiles
 from .uop import UOpList
 from .widths import lower_index
 
@@ -41,7 +41,8 @@ class Pass:
 
 
 def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
-  return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
+  if target and target.blocks: return cover_tiles(kernel)
+  return lower_tiles(kernel) if kernel.plain else kernel
 
 
 def _additions(parts: Parts, target: Target | None) -> Parts:

@@ -95,6 +95,7 @@ class _Replay:
     n = opt.n or size
     if type(opt) is Serial and opt.n is None and axis.kind is AxisKind.GRID and isinstance(axis.size, UOp):
       yield replace(opt, n=1 << (max(size, SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
+    elif type(opt) is Split and axis.kind is AxisKind.GRID and not ix.divides(n, axis.size): return
     elif isinstance(axis.size, int) or type(opt) in (Serial, Split) or opt.n is not None and ix.divides(n, axis.size):
       yield opt
     elif isinstance(opt, Block):

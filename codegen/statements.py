@@ -212,7 +212,8 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
-    for t, k in terms: greatest = ix.add(greatest, ix.const(max(k, 0) * ix.vmax(t)) if t.op is Ops.RANGE else ix.mul(t, k))
+    for t, k in terms:
+      greatest = ix.add(greatest, ix.mul(ix.sub(ix.node(t.arg[1]), 1), max(k, 0)) if t.op is Ops.RANGE else ix.mul(t, k))
     always = ix.lt(greatest, 0)
     if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
   return out

@@ -30,10 +30,10 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
   return tuple([x for a in kernel.axes for x in (axes if a.id == axis.id else (a,))])
 
 
-def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
+def split(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
   """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
   after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
-  outer = replace(axis, size=ix.rounds(axis.size, n), most=-(-axis.most // n))
+  outer = replace(axis, size=ix.rounds(axis.size, n), most=-(-axis.most // n) if isinstance(n, int) else 0)
   last = n if ix.divides(n, axis.size) else ix.number(ix.least(ix.sub(ix.node(axis.size), ix.mul(outer.rng, n)), n))
   inner = Axis(new_id(kernel), last, kind, most=n if axis.most else 0)
   return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
@@ -236,12 +236,14 @@ class Block(SplitOpt):
 
 @dataclass(frozen=True)
 class Cover(OnAxis):
-  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two."""
+  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two.
+
+  A TILE axis of such a size (a tile that spans a dimension) gets a number so."""
   n: int
   blocks = True
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    self.plain(kernel, axis)
+    if axis.kind is not AxisKind.TILE: self.plain(kernel, axis)
     if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     self.steady(axis)

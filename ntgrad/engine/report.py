@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
@@ -22,7 +22,7 @@ from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
@@ -63,6 +63,18 @@ def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
   def sizes(dims: Sequence[Dim]) -> str: return "x".join(text_of(d) for d in dims[::-1] if d != 1) or "1"
   return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
+
+
+def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
+  """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
+  if config.debug < 1: return
+  met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
+  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}), where {dim_text(form.condition)}", flush=True)
+
+
+def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
+  """With DEBUG=1: that a kernel is made for each size, and why."""
+  if config.debug >= 1: print(f"tile {kernel}: {', '.join(names)} stay numbers: {str(why).splitlines()[0]}", flush=True)
 
 
 def heading(text: str, name: str) -> str:

@@ -11,12 +11,15 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.alias import caller
 from ntgrad.checks import checked
-from ntgrad.codegen import index as ix
+from ntgrad.codegen import assume, index as ix
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, Kernel
+from ntgrad.codegen.size_text import shape_text, text_of
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.symbol import Condition, Expr, Symbol, condition_of, evaluate, names_of
+from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
 
 from .place import Parameter
 from .tensor import Tensor
@@ -48,11 +51,15 @@ class Assessment:
     host: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {self.condition}", {"cdiv": lambda a, b: -(-a // b)})
     return lambda values: host(*[values[n] for n in names])
 
-  def check(self, kernel: str, values: Mapping[str, int]) -> None:
-    """Raises ShapeError where it does not hold for these values of symbols."""
+  def check(self, kernel: str, values: Mapping[str, int], open_: Mapping[str, Dim]) -> None:
+    """Raises ShapeError where it does not hold for these values of symbols. Where some are run-time sizes in a kernel (``open_``)
+    it is assumed that it holds for those of a launch."""
     if not isinstance(self.condition, Condition): return
     try:
-      if self.holds(values): return
+      if self.holds(values):
+        a, b = (ix.node(size_of(e, open_)) for e in (self.condition.a, self.condition.b))
+        assume.holds(compared(self.condition.op, a, b))
+        return
     except (KeyError, ZeroDivisionError): evaluate(self.condition, values)   # says what is missing
     sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
     asked = f"; asked for at {self.where}" if self.where else ""
@@ -136,10 +143,10 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
   """Raises ShapeError for a level or tile without elements in a program that is run."""
   for p in parameters:
     for n, level in enumerate(p.arrangement.levels[1:], 1):
-      if 0 in level:
+      if any(below(d, 1) for d in level):
         raise ShapeError(
-          f"{kernel}: level {n} of {p.name} is {level}, for a tensor of shape {p.arrangement.source}: a program has nothing "
-          "to read there; call it only where there is, or tile without floor_mode"
+          f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: "
+          "a program has nothing to read there; call it only where there is, or tile without floor_mode"
         )
 
 
@@ -165,11 +172,11 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         if not i.ranges or not known[p.slot][d]: continue
         other, e = seen.setdefault(i, (p, d))
         there = other.arrangement.source[e]
-        if there != size and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
+        if not same(there, size) and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
           raise ShapeError(
-            f"{kernel}: dimension {e} of {other.name} has {there} elements, dimension {d} of {p.name} has {size}, and the "
-            "application goes through both with one index; give tensors that agree, or name both dimensions: "
-            "Tensor(shape=('N', ..))"
+            f"{kernel}: dimension {e} of {other.name} has {text_of(there)} elements, dimension {d} of {p.name} has "
+            f"{text_of(size)}, and the application goes through both with one index; give tensors that agree, or name both "
+            "dimensions: Tensor(shape=('N', ..))"
           )
 
 

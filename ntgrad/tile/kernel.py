@@ -18,21 +18,25 @@ from typing import Any, Callable, Mapping, Sequence
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.checks import checked
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import assuming, below, same
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import UOpList
+from ntgrad.codegen.size_text import shape_text
+from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
-from ntgrad.symbol import Symbol, evaluate, solved
+from ntgrad.symbol import Symbol, evaluate, size_of, solved
 from ntgrad.tensor import Tensor as Lazy
 
 from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_grids
@@ -40,6 +44,7 @@ from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
 from .sharing import Pair, as_one, may_share
+from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
@@ -183,7 +188,12 @@ class Specialised:
   def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
     """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
     memory. With DEBUG=3 and more this is shown."""
-    kernel = as_one(self.kernel, shared) if shared else self.kernel
+    return self.rendered(self.kernel, device, aligns, shared)[0]
+
+  def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
+               shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
+    """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
+    if shared: kernel = as_one(kernel, shared)
     if aligns:
       params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
       kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
@@ -192,7 +202,7 @@ class Specialised:
     spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
     report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
-    return spec
+    return spec, parts.needs
 
   def keep(self, spec: ProgramSpec, target: str) -> None:
     """Write the source into ``output_dir``."""
@@ -235,10 +245,13 @@ class TileKernel:
     ]  # the positional arguments of a call
     self.assessed = [*same_grids(name, arranged), *asked]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
+    self.tuned = any(s.meta for s in self.symbols.values())
     self.identity = fingerprint(name, source_of(application))
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
     self._launchers: Recent[Any, Any] = Recent(1024)
+    self._families: Recent[Any, Family] = Recent(256)
+    self._sized: Recent[Any, Any] = Recent(256)   # of calls that differ in sizes only: what tells which kernel serves them
     self.last: Specialised | None = None
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
@@ -311,16 +324,17 @@ class TileKernel:
 
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
-    """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name."""
-    found = self._specialise([describe(a) for a in arguments], arguments, given, device_of(arguments))
+    """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
+    found = self._specialise([describe(a) for a in arguments], arguments, given, device_of(arguments), numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
-    return found
+    return found[0]
 
   @alone
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
-                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None) -> Specialised | None:
-    """The kernel for arguments; None where there are no programs. ``device`` (default: the default one) is where it is to run,
-    ``buffers`` gives the tuner the arguments' memory."""
+                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
+                  numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
+    """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
+    (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     if len(taken) != len(self.given):
       names = [self.names[i] for i in self.given]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
@@ -332,10 +346,78 @@ class TileKernel:
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
+    if not numbers_only:
+      form = self.form(full, numbers, values, given, device or default_device())
+      if form is not None: return form.specialised, form.sizes(values), form
     checks = self.checks or config.checks
     key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), checks)
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
+    return None if found is None else (found, (), None)
+
+  def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None) -> Form:
+    """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
+    is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
+    ``blocks``: for a target that computes with blocks. Raises ShapeError where arrangement or application must know a number."""
+    wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
+    if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
+    hints = {n: min(max(s.lower_bound or 1, ix.UNKNOWN), s.upper_bound or ix.UNKNOWN) for n, s in self.symbols.items()} | given
+    fixed: dict[str, Any] = dict(given)
+    full: list[Argument | None] = [None] * len(self.names)
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    for i, (shape, _) in zip(self.given, wanted):
+      t = self.tensors[i]
+      if len(shape) != len(t.shape):
+        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
+      fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
+    hints |= fixed
+    for i, (_, dtype) in zip(self.given, wanted):
+      t = self.tensors[i]
+      if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
+      found = tuple([evaluate(e, hints) for e in t.shape])
+      full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
+    values = self.bind(full, given)
+    left = [s for n, s in self.symbols.items() if n not in values]
+    values |= first_choice(free_symbols(left, self), blocks)
+    open_ = [n for n in names_in(self.tensors) if n not in fixed and not self.symbols[n].constexpr]
+    form = form_of(open_, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    pinned = [n for c in ix.conjuncts(form.condition) for n, to in equal_in(c) if n in open_ and isinstance(to, int)]
+    if pinned: raise ShapeError(f"{self.name}: {', '.join(pinned)} must be a number when the kernel is made")
+    return form
+
+  def sized(self, full: Sequence[Argument | None], numbers: Mapping[int, Any],
+            values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
+    """The kernel for run-time sizes, and the conditions on them that it takes."""
+    with assuming() as conditions: s = self.build(full, numbers, values)
+    if s is None: raise ShapeError(f"{self.name}: there are no programs")
+    return s, list(conditions)
+
+  def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
+    """What is known of the calls that differ from one in sizes only."""
+    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
+    fixed = tuple(sorted(numbers.items())), tuple(sorted(given.items()))
+    key = (kinds, fixed, device, config.key(), self.checks or config.checks)
+    found = self._families[key]
+    if found is None: found = self._families[key] = Family()
+    return found
+
+  def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
+           device: str) -> Form | None:
+    """The kernel for many sizes that serves a call; None where the call has numbers."""
+    if any(a is not None and a.jagged is not None for a in full): return None
+    family = self.family(full, numbers, given, device)
+    names = family.open(self, values, given)
+    if not names: return None
+    found = next((f for f in family.forms if f.serves(values)), None)
+    if found is not None or len(family.forms) >= MOST_FORMS: return found
+    if any(a is not None and 0 in a.shape for a in full): return None
+    try: found = form_of(names, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    except NtgradError as e:
+      report.stays_static(self.name, names, e)
+      return None
+    if not found.specialised.kernel.sizes: return None
+    family.forms.append(found)
+    report.sized(self.name, sizes_text(found.specialised.kernel), family, found)
     return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
@@ -343,7 +425,9 @@ class TileKernel:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first
     choice."""
     free = free_symbols(left, self)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), device, config.key())
+    about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
+    rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))
+    key = (about, tuple(sorted(numbers.items())), rounded, device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     start = values | first_choice(free, opened.renderer.target.blocks)
@@ -360,8 +444,9 @@ class TileKernel:
     self._chosen[key] = found
     return values | found
 
-  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int]) -> Specialised | None:
-    """Arrange with numbers, read the application."""
+  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> Specialised | None:
+    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application."""
+    known = {n: ix.count(v) for n, v in values.items()}
     parameters: list[Parameter] = []
     tiles: list[Any] = []
     for i, (t, a) in enumerate(zip(self.arranged, full)):
@@ -369,12 +454,14 @@ class TileKernel:
         tiles.append(numbers[i])
         continue
       assert a is not None
-      shape, dtype = a.shape, a.dtype
+      shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
       want = self.tensors[i].element
       if want is not None and dtypes.of(want) is not dtype:
         raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
       other = self.tensors[i].other
-      p = Parameter(self.names[i], len(parameters), t.arrangement(shape, values), dtype, other)
+      if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, known)
+      else: arrangement = t.arrangement(None, values)
+      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other)
       parameters.append(p)
       dim = self.tensors[i].jagged_dim
       if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
@@ -384,31 +471,33 @@ class TileKernel:
         raise ArgumentError(f"{self.name}: {p.name} is {declared}, got {given}")
       if a.jagged is not None:
         p.jagged, p.memory, starts = a.jagged
-        p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((shape[0] + 1,)), starts, of=p.name)
+        p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((a.shape[0] + 1,)), starts, of=p.name)
         parameters.append(p.offsets)
       tiles.append(Tile(p))
     grids = [p for p in parameters if not p.scalar and not p.of]
     for p in grids[1:]:
-      if p.arrangement.levels[0] != grids[0].arrangement.levels[0]:
+      grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
+      if len(grid) != len(first) or not all(map(same, grid, first)):
         raise ShapeError(
-          f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
-          f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
+          f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
+          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
+          f"{shape_text(grids[0].arrangement.source)}; "
           "all parameters are arranged for the same grid"
         )
     checks = self.checks or config.checks
     if checks != "none":
-      for asked in self.assessed: asked.check(self.name, values)
-    if any(0 in p.arrangement.levels[0] for p in grids): return None
+      for asked in self.assessed: asked.check(self.name, known, values)
+    if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
     no_empty_tiles(self.name, parameters)
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
+    mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
     kernel = tracer.kernel()
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
-    return Specialised(self.name, kernel, tuple(parameters), dict(values), mine, lines, self.output_dir, tracer.tf32, asserts)
+    return Specialised(self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts)
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
@@ -417,23 +506,25 @@ class TileKernel:
     with lock: launch(self, args, given)
 
   # ---- seeing
-  def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
+  def _seen(self, args: Sequence[Any], given: Mapping[str, Any], blocks: bool = False) -> Specialised:
     if args: return self.specialise(*args, **given)
-    if self.last is None:
-      raise ArgumentError(f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each")
-    return self.last
+    if self.last is not None and not given: return self.last
+    try: return self.general(blocks, given).specialised
+    except NtgradError as e:
+      raise type(e)(f"{e}; {self.name} is shown for unknown sizes: give the arguments, or (shape, dtype) for each") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the
-    target."""
-    return self._seen(args, given).spec(device_for(target)).source.text
+    """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
+    runs here where the machine has the target."""
+    device = device_for(target)
+    return self._seen(args, given, device.renderer.target.blocks).spec(device).source.text
 
   def uops(self, *args: Any, **given: Any) -> UOpList:
-    """The linear UOps, for these arguments or those of the last call."""
+    """The linear UOps, for these arguments, those of the last call, or all sizes."""
     return self._seen(args, given).uops
 
   def arrangements(self, *args: Any, **given: Any) -> str:
-    """The meta-operations that arrange each parameter, with numbers."""
+    """The meta-operations that arrange each parameter, with numbers or, before any call, sizes."""
     return self._seen(args, given).arrangements()
 
 

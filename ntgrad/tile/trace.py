@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,16 +10,19 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import same
 from ntgrad.codegen.costs import gate_of
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.engine.asserts import WORD, Check
 
-from .block import Block, _tracers, binary, block, plain, ranges_of, reduce
+from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce, seen
 from .place import Level, Parameter, Place, Reference, Source, Tile
 
 
@@ -47,7 +51,7 @@ class Region(NamedTuple):
 class Tracer:
   """The kernel as far as it has been read."""
   parameters: list[Parameter]
-  grid_shape: tuple[int, ...]
+  grid_shape: tuple[Dim, ...]
   statements: list[UOp] = field(default_factory=list)
   known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
   written: set[UOp] = field(default_factory=set)        # the parameters' memory that the region writes
@@ -77,13 +81,13 @@ class Tracer:
   def __exit__(self, *_: Any) -> None: _tracers.pop()
 
   # ---- axes
-  def new_axis(self, size: int, kind: AxisKind) -> UOp:
-    a = Axis(self._next, size, kind)
+  def new_axis(self, size: Size | Dim, kind: AxisKind) -> UOp:
+    a = Axis(self._next, dim(size), kind)
     self._next += 1
     self.axes.append(a)
     return a.rng
 
-  def axis(self, size: int) -> UOp:
+  def axis(self, size: Size | Dim) -> UOp:
     """A new block axis."""
     return self.new_axis(size, AxisKind.TILE)
 
@@ -161,18 +165,18 @@ class Tracer:
     compared = [s for s in value.src if s.op is not Ops.CONST and s.dtype.kind != "b"] if value.arg in COMPARE else []
     kind = "" if not compared else "f" if compared[0].dtype.kind == "f" else "i"
     said = f"device_assert{': ' + message if message else ''} does not hold, {self.place}".replace("{", "{{").replace("}", "}}")
-    shape = (*self.grid_shape, *condition.shape)
+    shape = known((*self.grid_shape, *condition.dims))
     said += f"; last for element {{element}} of {shape}, the grid's dimensions first"
     if kind: said += ", where {value} is compared"
     failed = UOp.alu(UnaryOps.NOT, value)
     self.note(Check(said, shape, kind), failed, condition.axes, compared[0] if compared else None)
 
-  def check_index(self, name: str, dim: int, size: int, index: UOp, axes: Sequence[UOp | None], where: UOp = ix.TRUE) -> None:
+  def check_index(self, name: str, dim: int, size: Dim, index: UOp, axes: Sequence[UOp | None], where: UOp = ix.TRUE) -> None:
     """With ``checks="all"``, note where an index that only the kernel knows is outside of a dimension: where ``where`` holds."""
     outside = ix.both(ix.ge(index, 0), ix.lt(index, size))
     if self.checks != "all" or outside is ix.TRUE: return
-    said = f"index {{value}} is outside dimension {dim} of {name}, which has {size} elements ({self.place})"
-    shape = (*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes))
+    said = f"index {{value}} is outside dimension {dim} of {name}, which has {text_of(size)} elements ({self.place})"
+    shape = known((*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes)))
     failed = ix.both(where, UOp.alu(UnaryOps.NOT, outside))
     self.note(Check(said, shape, "i", IndexOutOfRangeError), failed, axes, index)
 
@@ -208,12 +212,13 @@ class Tracer:
         break
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[int, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
+  def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
     """Memory for a block."""
-    own = tuple(self.axis(n) if n > 1 else None for n in shape) if axes is None else tuple(axes)
+    own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
+    sizes = known([a.arg[1] for a in own if a is not None])
     name = f"v{self._variables}"
     self._variables += 1
-    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.arg[1] for a in own if a is not None), "private")), own)
+    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
 
   def assign(self, v: Variable, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
@@ -250,7 +255,7 @@ class Tracer:
   def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> Block:
     """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64)."""
     a, b = block(x), block(y)
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+    if a.ndim != 2 or b.ndim != 2 or not same(a.dims[1], b.dims[0]):
       raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n)")
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
@@ -330,6 +335,11 @@ class Tracer:
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     return Kernel(params, axes, tuple(new[s] for s in statements))
+
+
+def known(sizes: Sequence[Dim]) -> tuple[int, ...]:
+  """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
+  return tuple([operator.index(seen(n)) for n in sizes])
 
 
 def word(value: UOp) -> UOp:
