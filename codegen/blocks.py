@@ -198,7 +198,7 @@ def axis_order(uops: Sequence[UOp]) -> list[int]:
   for kind in (Ops.STORE, Ops.LOAD):
     for u in uops:
       if u.op is not kind: continue
-      steps = sorted([s for x, k in terms(u.src[1])[0].items() if (s := step(x, k)) is not None], key=lambda t: -t[0])
+      steps = sorted([found for x, k in terms(u.src[1])[0].items() if (found := step(x, k)) is not None], key=lambda t: -t[0])
       for (s, a), (t, b) in combinations(steps, 2):
         if s == t or a == b or a in later[b]: continue
         for i, after in later.items():

@@ -27,6 +27,7 @@ class Bound(int):
     out.node = node
     return out
 
+  def __neg__(self) -> int: return Bound.of(-int(self), ix.mul(self.node, -1))
   def __reduce__(self) -> Any: return int, (int(self),)
   def __copy__(self) -> int: return self
   def __deepcopy__(self, memo: Any) -> int: return self
@@ -49,7 +50,6 @@ for _name, _fn, _made in (("add", operator.add, ix.add), ("sub", operator.sub, i
                           ("floordiv", operator.floordiv, ix.fdiv), ("mod", operator.mod, ix.mod)):
   setattr(Bound, f"__{_name}__", _method(_fn, _made, False))
   setattr(Bound, f"__r{_name}__", _method(_fn, _made, True))
-Bound.__neg__ = lambda self: Bound.of(-int(self), ix.mul(self.node, -1))
 
 
 class Variable:

@@ -35,7 +35,7 @@ def split(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
   after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
   outer = replace(axis, size=ix.rounds(axis.size, n), most=-(-axis.most // n) if isinstance(n, int) else 0)
   last = n if ix.divides(n, axis.size) else ix.number(ix.least(ix.sub(ix.node(axis.size), ix.mul(outer.rng, n)), n))
-  inner = Axis(new_id(kernel), last, kind, most=n if axis.most else 0)
+  inner = Axis(new_id(kernel), last, kind, most=n if axis.most and isinstance(n, int) else 0)
   return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
 
 
@@ -95,7 +95,7 @@ class SplitOpt(Sized, abstract=True):
     if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
     if n == axis.size: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
-    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)  # type: ignore[arg-type]
+    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
     """Raises OptError where the axis cannot get this kind."""
