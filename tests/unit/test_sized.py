@@ -113,9 +113,9 @@ def test_a_variant_for_wide_indices() -> None:
 def test_variants_for_multiples() -> None:
   blocks = sized(elementwise(symbols()), Target("triton", blocks=True))
   for sizes in ((7, 32), (7, 33), (9, 64)): blocks([], sizes=sizes)
-  assert [v.units for v in blocks.variants] == [(1, UNIT), (1, 1)]
+  assert [v.units for v in blocks.variants] == [(1, 4), (1, 1)]       # 16 bytes of float32
   program = blocks.variants[0].program
-  assert isinstance(program, Made) and program.launched == [(7, 2), (9, 4)]
+  assert isinstance(program, Made) and program.launched == [(7, 8), (9, 16)]
   lanes = sized(elementwise(symbols()), CPU)                          # vectors begin anywhere, but those past the cache
   for sizes in ((7, 32), (7, 33), (4096, 4096), (4097, 4096), (4096, 4097)): lanes([], sizes=sizes)
   assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT), (1, 1)]   # the last for much more work
