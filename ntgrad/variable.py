@@ -1,8 +1,8 @@
 """Variables: sizes that a person says will have other values. ``n = Variable("n", 1, 4096); cache[:, :n.bind(17)]``.
 
-A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an int
-is a size in tensor code, kernels are made for all its values from the first time on. An int that has forgotten it (a float came
-between, another library) is a size like any other: it is one from the second value on.
+A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an
+int is a size in tensor code, kernels are made for all its values from the first time on. An int that has forgotten it (a float
+came between, another library) is a size like any other: it is one from the second value on.
 """
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ for _name, _fn, _made in (("add", operator.add, ix.add), ("sub", operator.sub, i
 class Variable:
   """A size with a name whose value may change from run to run: ``Variable("n", 1, 4096)`` is from 1 to 4096, both included.
 
-  ``bind(value)`` gives it a value. Variables of one name are one: they have one value in an expression. Raises ArgumentError for a
-  name that is none and for bounds without a value between them.
+  ``bind(value)`` gives it a value. Variables of one name are one: they have one value in an expression. Raises ArgumentError for
+  a name that is none and for bounds without a value between them.
   """
 
   def __init__(self, name: str, lower: int, upper: int):
