@@ -512,7 +512,8 @@ class TileKernel:
     if self.last is not None and not given: return self.last
     try: return self.general(blocks, given).specialised
     except NtgradError as e:
-      raise type(e)(f"{e}; {self.name} is shown for unknown sizes: give the arguments, or (shape, dtype) for each") from None
+      what = f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each. There is none for all sizes"
+      raise type(e)(f"{what}: {e}") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
     """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
