@@ -362,7 +362,7 @@ class TileKernel:
     ``blocks``: for a target that computes with blocks. Raises ShapeError where arrangement or application must know a number."""
     wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
-    hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()} | given
+    hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()} | dict(given)
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
     numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
