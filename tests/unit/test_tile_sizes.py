@@ -335,3 +335,17 @@ def test_a_comparison_in_a_kernel_that_is_no_condition_is_refused() -> None:
     try: k(x, y)
     except ApplicationError: pytest.fail("numbers must do")
     assert y.tolist() == [float(n > 4)] * n
+
+
+def test_captured_functions() -> None:
+  k = example("vector_add").add
+  forget(k)
+  def summed(x: Any, y: Any) -> Any:
+    z = ntgrad.Tensor.zeros(*x.shape).contiguous().realize()
+    k(x, y, z)
+    return (z * 2).realize()
+  for n in (10, 11, 12, 3000):
+    y = ntgrad.Tensor(np.full(n, 2, f32)).realize()
+    fast = ntgrad.jit(summed)
+    for v in range(4): assert (fast(ntgrad.Tensor(np.full(n, v, f32)).realize(), y).numpy() == 2 * v + 4).all()
+  assert k.last.kernel.sizes
