@@ -33,13 +33,14 @@ class Launch:
   serials: tuple[int, ...]
   writes: tuple[int, ...]
   offsets: tuple[int, ...]
+  sizes: tuple[int, ...] = ()   # what the launch gives for the program's sizes
 
 
 class Copy:
   """A copy between devices, called as a program is."""
 
   def __init__(self, to: Device, source: Device, nbytes: int): self.to, self.source, self.nbytes = to, source, nbytes
-  def __call__(self, buffers: Sequence[Any], wait: bool = False) -> float | None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Copy the second buffer into the first, through the host only where devices have no other way."""
     to, source = buffers
     if not self.to.copy_from(to, self.source, source, self.nbytes): self.to.copyin(to, self.source.copyout(source, self.nbytes))
@@ -136,7 +137,7 @@ class Recorder(Watch):
     self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
     offsets = tuple([b.offset + n for b, n in zip(buffers, step.offsets)])
-    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets))
+    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets, step.sizes))
 
   def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
@@ -314,7 +315,8 @@ class Replay:
         if k in moving: moving[k].args.append((args, i, at))
         elif at is not None: args[i] = at(args[i])
       self._devices.append(None if x.program is None else get_device(to))
-      self.steps.append((Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone(), args))
+      program = Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone()
+      self.steps.append((program, args, x.sizes))
     # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
     # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
     # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
@@ -453,6 +455,6 @@ class Replay:
     for c in self.checks: asserts.watch(c)
 
   def _launch_and_tell(self) -> None:
-    for program, args in self.steps:
-      seconds = program(args, True)
+    for program, args, sizes in self.steps:
+      seconds = program(args, True, sizes)
       if seconds is not None: report.ran(program.spec, max(seconds, 1e-9))

@@ -8,7 +8,7 @@ from ntgrad.backends.base import Device, Node
 from . import memory
 
 At = Union[Callable[[Any], Any], None]
-Launched = tuple[Any, list[Any]]   # a program or a copy, and its arguments
+Launched = tuple[Any, list[Any], tuple[int, ...]]   # a program or a copy, its arguments, and its sizes
 
 
 class Slot:
@@ -31,7 +31,7 @@ class Slot:
 def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
   """What launches each step by itself."""
   def launch() -> None:
-    for program, args in steps: program(args)
+    for program, args, sizes in steps: program(args, False, sizes)
   return launch
 
 
@@ -50,13 +50,13 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
     graph = None
     if device is not None:
       after = reduced(memory.dependencies(accesses[start:end])[0])
-      graph = device.graph([Node(program, args, tuple(a)) for (program, args), a in zip(steps[start:end], after)])
+      graph = device.graph([Node(program, args, tuple(a), sizes) for (program, args, sizes), a in zip(steps[start:end], after)])
     if graph is None: single.extend(steps[start:end])
     else:
       if single: out.append(one_by_one(single))
       single = []
       out.append(graph)
-      for i, (_, args) in enumerate(steps[start:end]): places[id(args)] = (graph, i)
+      for i, (_, args, _) in enumerate(steps[start:end]): places[id(args)] = (graph, i)
   if single: out.append(one_by_one(single))
   for s in slots:
     found = [(places[id(args)], i, at) for args, i, at in s.args if id(args) in places]
