@@ -29,8 +29,9 @@ from .jagged import Jagged
 from .sharing import Pair
 
 if TYPE_CHECKING:
-  from .kernel import Specialised, TileKernel
+  from .kernel import TileKernel
   from .sizes import Form
+  from .specialised import Specialised
 
 
 class Argument(NamedTuple):
