@@ -7,16 +7,34 @@ between, another library) is a size like any other: it is one from the second va
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable
+import os
+import sys
+from typing import Any, Callable, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import Ops, UOp
 
 
+class Looked(NamedTuple):
+  """A comparison of two values, ``said`` being how it came out."""
+  fn: Callable[[UOp, UOp], UOp]
+  a: UOp
+  b: UOp
+  said: bool
+
+
+# while ntgrad.jit records: the comparisons that Bounds took part in
+looks: list[dict[Looked, None]] = []
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
 class Bound(int):
   """An int that is the value of an expression of Variables. Sums, products, quotients and remainders with ints are such ints
-  again; everything else about it is an int's."""
+  again; everything else about it is an int's.
+
+  In tables of ntgrad's own, ints that stand for different expressions are different keys.
+  """
   node: UOp
 
   @staticmethod
@@ -27,9 +45,25 @@ class Bound(int):
     out.node = node
     return out
 
+  def __hash__(self) -> int:
+    return hash((int.__hash__(self), self.node)) if _ours(1) else int.__hash__(self)
+  def __truediv__(self, other: Any) -> Any: return Derived.of(self) / other
+  def __rtruediv__(self, other: Any) -> Any: return other / Derived.of(self)
+  def __divmod__(self, other: Any) -> Any: return self // other, self % other
+  def __rdivmod__(self, other: Any) -> Any: return other // self, other % self
+  def __pow__(self, other: Any, modulo: Any = None) -> Any:
+    if type(other) is not int or not 0 <= other <= 4 or modulo is not None: return int.__pow__(self, other, modulo)
+    out: int = 1
+    for _ in range(other): out = out * self
+    return out
   def __reduce__(self) -> Any: return int, (int(self),)
   def __copy__(self) -> int: return self
   def __deepcopy__(self, memo: Any) -> int: return self
+
+
+def _ours(depth: int) -> bool:
+  """Whether a frame, counted from the caller's, is of ntgrad's code."""
+  return sys._getframe(depth + 1).f_code.co_filename.startswith(_HERE)
 
 
 def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
@@ -50,6 +84,77 @@ for _name, _fn, _made in (("add", operator.add, ix.add), ("sub", operator.sub, i
   setattr(Bound, f"__{_name}__", _method(_fn, _made, False))
   setattr(Bound, f"__r{_name}__", _method(_fn, _made, True))
 Bound.__neg__ = lambda self: Bound.of(-int(self), ix.mul(self.node, -1))
+Bound.__pos__ = lambda self: self
+
+
+def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) -> Callable[[Bound, Any], Any]:
+  def method(self: Bound, other: Any) -> Any:
+    said = fn(self, other)
+    if looks and said is not NotImplemented and isinstance(other, int):
+      # numbers that are equal in ntgrad's own tables and checks say nothing, as long as one of them is known to be constant
+      known = made is not ix.eq or isinstance(other, Bound) or not _ours(1)
+      if known: looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
+    return said
+  return method
+
+
+for _name, _made in (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq)):
+  setattr(Bound, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
+setattr(Bound, "__gt__", _compared(int.__gt__, lambda a, b: ix.lt(b, a)))
+setattr(Bound, "__le__", _compared(int.__le__, lambda a, b: ix.ge(b, a)))
+
+
+class Derived(float):
+  """A float that is made of the values of Variables by + - * / and powers: 1 / n. ``make`` computes it for other values, given by
+  what stands for each Bound in it."""
+  make: Callable[[Callable[[UOp], int]], float]
+  text: str
+
+  @staticmethod
+  def of(n: Any) -> Derived:
+    """A number as one that remembers."""
+    if isinstance(n, Derived): return n
+    out = Derived(int(n) if isinstance(n, int) else n)
+    if isinstance(n, Bound):
+      node = n.node
+      out.make, out.text = (lambda value: float(value(node))), f"s{id(node):x}"
+      out.nodes = (node,)
+    else:
+      number = float(n)
+      out.make, out.text = (lambda value: number), number.hex()
+      out.nodes = ()
+    return out
+  nodes: tuple[UOp, ...] = ()   # keeps what the text names
+
+  def hex(self) -> str:
+    """A text that only an equal number, made in the same way, has."""
+    return f"{float.hex(self)} {self.text}"
+  def __hash__(self) -> int: return hash(self.hex()) if _ours(1) else float.__hash__(self)
+  def __eq__(self, other: Any) -> bool: return float(self) == other and (not isinstance(other, Derived) or self.text == other.text or not _ours(1))
+  def __ne__(self, other: Any) -> bool: return not self == other
+  def __neg__(self) -> Any: return self * -1.0
+  def __reduce__(self) -> Any: return float, (float(self),)
+  def __copy__(self) -> float: return self
+  def __deepcopy__(self, memo: Any) -> float: return self
+
+
+def _float_method(name: str, fn: Callable[[float, float], float], swapped: bool) -> Callable[[Derived, Any], Any]:
+  def method(self: Derived, other: Any) -> Any:
+    if not isinstance(other, (int, float)) or isinstance(other, bool): return NotImplemented
+    a, b = (Derived.of(other), self) if swapped else (self, Derived.of(other))
+    value = fn(float(a), float(b))
+    if type(value) is not float: return value   # a power that is complex
+    out = Derived(value)
+    f, g = a.make, b.make
+    out.make, out.text, out.nodes = (lambda v: fn(f(v), g(v))), f"({a.text} {name} {b.text})", (*a.nodes, *b.nodes)
+    return out if len(out.text) < 1000 else value
+  return method
+
+
+for _name, _fn in (("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("truediv", operator.truediv),
+                   ("pow", operator.pow)):
+  setattr(Derived, f"__{_name}__", _float_method(_name, _fn, False))
+  setattr(Derived, f"__r{_name}__", _float_method(_name, _fn, True))
 
 
 class Variable:
@@ -72,9 +177,9 @@ class Variable:
     if isinstance(value, bool) or not isinstance(value, int): raise ArgumentError(f"{self}: an int, got {shown(value)}")
     if not self.lower <= value <= self.upper:
       raise ShapeError(f"{self.name} is from {self.lower} to {self.upper}, got {value}; give the Variable bounds that have it")
-    return Bound.of(int(value), UOp(Ops.SIZE, ix.INT, (), ix.Size(self.name, self.lower, self.upper, hint=int(value))))
+    return Bound.of(int(value), UOp(Ops.SIZE, ix.INT, (), ix.Size(self.name, self.lower, self.upper)))
 
   def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"
 
 
-__all__ = ["Bound", "Variable"]
+__all__ = ["Bound", "Derived", "Variable"]

@@ -19,20 +19,24 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec_graph import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
 from ntgrad.lock import alone
 from ntgrad.schedule import ScheduleItem, schedule_graph
-from ntgrad.schedule.parts import alignment, consecutive
+from ntgrad.schedule.parts import ALIGN, alignment, consecutive
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
+from ntgrad.variable import Bound, Derived
 
 from . import memory, plan_cache, report, templates
 from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
+from .tracing import traces
 from .variants import SizedProgram
 
 
@@ -40,7 +44,8 @@ from .variants import SizedProgram
 class Step:
   """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
   which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
-  ``sizes``: the numbers of the program's run-time sizes."""
+  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
+  ``asked`` what that was asked for."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
@@ -48,6 +53,8 @@ class Step:
   device: str = ""
   offsets: tuple[int, ...] = ()
   sizes: tuple[int, ...] = ()
+  of: SizedProgram | None = None
+  asked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class SizedPlan:
   """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
   plan: Plan
   numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
+  exprs: tuple[ix.Dim, ...]                             # what they are
 
   @staticmethod
   def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
@@ -71,19 +79,28 @@ class SizedPlan:
     nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
     for step in plan.steps:
       if isinstance(step.program, SizedProgram): nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.program.sizes]
-    return SizedPlan(plan, evaluator(tuple(nodes), sizes))
+    return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
 
-  def at(self, values: tuple[int, ...]) -> Plan:
-    """With numbers for the sizes; what they need is compiled."""
-    todo = iter(self.numbers(values))
+  def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
+    """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
+    remember that."""
+    numbers = self.numbers(values)
+    if table is not None: numbers = tuple([n if isinstance(e, int) else Bound.of(n, of) for n, e, of in zip(numbers, self.exprs, made_of(self.exprs, table))])
+    todo = iter(numbers)
     made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
     steps = []
     for step in self.plan.steps:
       if isinstance(step.program, SizedProgram):
-        program, given = step.program.variant(tuple([next(todo) for _ in step.program.sizes]))
-        step = replace(step, program=program, sizes=given)
+        asked = tuple([next(todo) for _ in step.program.sizes])
+        program, given = step.program.variant(tuple(map(int, asked)))
+        step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
       steps.append(step)
     return replace(self.plan, made=made, steps=tuple(steps))
+
+
+def made_of(exprs: Sequence[ix.Dim], table: dict[UOp, UOp]) -> list[UOp]:
+  """Expressions with others in place of their sizes."""
+  return list(substitute(tuple(map(ix.node, exprs)), table))
 
 
 @dataclass
@@ -370,9 +387,10 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     config.key(),
     Device.DEFAULT,
   )
-  plan = _plans[full]
+  traced = bool(traces) and config.dynamic != "never" and _declared(order)
+  plan = None if traced else _plans[full]
   hit = plan is not None
-  if plan is None and (numbers := _parameters(sinks, order)):
+  if plan is None and not traced and (numbers := _parameters(sinks, order)) and not _declared(order):
     # the same structure with other numbers: from the second time on they are parameters of the kernels
     general = (
       tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
@@ -394,7 +412,7 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     found = _plan_of_sizes(sinks, order, inputs, number, full[1:])
     if found is not None:
       plan, inputs, hit = found
-      if len(inputs) == sum([u.op is Ops.BUFFER for u in order]): _plans[full] = plan
+      if not traced and len(inputs) == sum([u.op is Ops.BUFFER for u in order]): _plans[full] = plan
   if plan is None:
     name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
     plan = plan_cache.load(name) if name is not None else None
@@ -416,24 +434,29 @@ def _plan_of_sizes(
     if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: numbers[i] = (("number", u.dtype), u.dtype, u.arg)
   def source(s: UOp) -> UOp: return s.__dict__.get("_realized", s)
   s = templates.skeleton(order, lambda u: tuple([number[source(x)] for x in u.src]), numbers)
+  if traces: s = s._replace(sizes=tuple(map(traces[-1].known, s.sizes)))
   key = (s.key, *rest)
+  if s.declared: key += tuple([n.node if type(n) is Bound else None for n in s.sizes])
   seen = _sized.get(key)
   if seen is None:
     seen = _sized[key] = _Seen([])
     if config.dynamic != "always" and not s.declared:
-      seen.met.append((s.sizes, s.numbers))
+      seen.met.append((s.sizes, s.kept))
       return None
-  if seen.refused: return None
+  if seen.refused:
+    if traces: traces[-1].lost = seen.refused
+    return None
   values = None if seen.template is None else seen.template.values(s)
   hit = values is not None
   if values is None:
-    seen.met = [*seen.met, (s.sizes, s.numbers)][-templates.MOST_MET:]
+    seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
     if config.dynamic != "always" and not s.declared and len({sizes for sizes, _ in seen.met}) == 1:
       return None   # it is not sizes that differ
     try: _new_template(seen, sinks, order, inputs, numbers, source, s)
     except Exception as e:   # what has no form with run-time sizes is compiled for each
       if config.verify: raise
       seen.refused = str(e) or type(e).__name__
+      if traces: traces[-1].lost = seen.refused
       report.note(f"a structure with other sizes is compiled again for each: {seen.refused}")
       return None
     assert seen.template is not None
@@ -441,14 +464,41 @@ def _plan_of_sizes(
     assert values is not None
   t, plan = seen.template, seen.plan
   assert t is not None and plan is not None
-  return plan.at(values), [*inputs, *_given_numbers(t, order, numbers)], hit
+  return plan.at(values, _made_of(t, s) if traces else None), [*inputs, *_given_numbers(t, order, numbers)], hit
+
+
+def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
+  """What a template's sizes are made of while a function is recorded for all values of variables. Where its guess is another one
+  than what the graph's sizes are made of, the trace notes what must hold."""
+  trace = traces[-1]
+  table = {}
+  for size, place in zip(t.sizes, t.places):
+    n = table[UOp(Ops.SIZE, ix.INT, (), size)] = ix.node(trace.expr(s.sizes[place]))
+    if size.lower is not None: trace.holds(ix.ge(n, size.lower))
+  for guessed, n in zip(made_of(t.exprs, table), s.sizes):
+    own = ix.node(trace.expr(n))
+    if guessed is own: continue
+    if own.op is Ops.CONST: trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
+    else: trace.holds(ix.eq(guessed, own))
+  for c in made_of(t.conditions, table): trace.holds(c)
+  return table
+
+
+def _declared(order: Sequence[UOp]) -> bool:
+  """Whether sizes or places in a graph are values of Variables."""
+  for u in order:
+    if any([type(n) is Bound for n in u.shape]): return True
+    if u.op is Ops.SHRINK and any([type(b) is Bound or type(e) is Bound for b, e in u.arg]): return True
+    if u.op is Ops.UPDATE and any([type(b) is Bound for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
+    if u.op is Ops.CONST and type(u.arg) is Derived: return True
+  return False
 
 
 def _new_template(
   seen: _Seen, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], numbers: dict[int, templates.Number],
   source: Callable[[UOp], UOp], s: templates.Skeleton,
 ) -> None:
-  t = templates.template(order, source, numbers, seen.met, s.dims)
+  t = templates.template(order, source, numbers, seen.met, s.dims, s.declared)
   report.note(f"run-time sizes from now on: {templates.about(t)}")
   varying = _varying(t, order, numbers)
   stand_ins = {
@@ -456,7 +506,7 @@ def _new_template(
   }
   asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in sinks]
   plan = make_plan(asked, list(t.order), [*(t.new[u] for u in inputs), *stand_ins.values()], stand_ins)
-  seen.template, seen.plan = t, SizedPlan.of(plan, t.sizes)
+  seen.template, seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
 
 
 def _varying(t: templates.Template, order: list[UOp], numbers: dict[int, templates.Number]) -> list[int]:
@@ -469,6 +519,9 @@ def _given_numbers(t: templates.Template, order: list[UOp], numbers: dict[int, t
   """The BUFFERs that are given for them."""
   device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
   found = [numbers[i] for i in _varying(t, order, numbers)]
+  if traces:
+    for _, dtype, value in found:
+      if type(value) is Derived: traces[-1].numbers[number_buffer(device, dtype, value).storage.serial] = device, dtype, value
   return [value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node for _, dtype, value in found]
 
 
@@ -513,7 +566,8 @@ def slice_of(u: UOp) -> Buffer | None:
   out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
   out.version = n.arg.version   # stale where the memory is
   out.offset = n.arg.offset + first * n.dtype.itemsize
-  out.align = alignment(out.offset, n.dtype.itemsize)
+  if type(out.offset) is not Bound: out.align = alignment(out.offset, n.dtype.itemsize)
+  else: out.align = ALIGN if ix.mod(out.offset.node, ALIGN) is ix.ZERO else n.dtype.itemsize   # wherever it is
   return out if out.size else None
 
 

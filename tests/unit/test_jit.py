@@ -29,15 +29,17 @@ class Shuffled(Graph):
 
   def __init__(self, nodes: Sequence[Node]):
     self.nodes, self.args, self.any = nodes, [list(n.args) for n in nodes], random.Random(len(nodes))
+    self.sizes = [n.sizes for n in nodes]
 
   def __call__(self) -> None:
     done: set[int] = set()
     while len(done) < len(self.nodes):
       i = self.any.choice([i for i, n in enumerate(self.nodes) if i not in done and done.issuperset(n.after)])
-      self.nodes[i].program(self.args[i])
+      self.nodes[i].program(self.args[i], False, self.sizes[i])
       done.add(i)
 
   def change(self, node: int, arg: int, raw: Any) -> None: self.args[node][arg] = raw
+  def resize(self, node: int, sizes: tuple[int, ...]) -> None: self.sizes[node] = sizes
 
 
 @pytest.fixture(autouse=True, params=[*DEVICES, "graphs"])
