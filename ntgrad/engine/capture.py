@@ -425,7 +425,7 @@ class Replay:
     assert self.sized is not None
     at = self.sized.at(values)
     if at is None: return False
-    if any([n > self._room[k] for k, n in at.nbytes.items()]):
+    if any([at.nbytes[k] > room for k, room in self._room.items()]):
       self._arrange(at)
       self._forms.clear()
     self.values = values
@@ -489,8 +489,8 @@ class Replay:
     again."""
     sizes, again = self.sizes, bool(self._room)
     for k in self._life:
-      n = at.nbytes.get(k, sizes[k][1])
-      self._room[k] = max(n if not again or k not in at.nbytes or n <= self._room[k] else n + n // 2, self._room.get(k, 0))
+      n, room = at.nbytes[k], self._room.get(k, 0)
+      if n > room: self._room[k] = n + n // 2 if again else n
     self._places: dict[int, tuple[Storage, int, int]] = {}
     self.arenas: list[Storage] = []
     self.planned_bytes = self.unplanned_bytes = 0

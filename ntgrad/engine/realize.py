@@ -571,6 +571,11 @@ def slice_of(u: UOp) -> Buffer | None:
   return out if out.size else None
 
 
+def is_number(storage: Storage | None) -> bool:
+  """Whether memory is that of a number."""
+  return storage is not None and storage in constants
+
+
 class _Nobody:
   """The owner of memory that no tensor may write."""
 

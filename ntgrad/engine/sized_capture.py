@@ -69,7 +69,7 @@ def outline(launches: Sequence[Any], sizes: dict[int, Any], label: Callable[[int
   for x in launches:
     structure.append(("launch", x.of or x.program, tuple(map(name, x.serials)), tuple(map(name, x.writes)), len(x.offsets),
                       len(x.asked), x.sizes if x.of is None else ()))
-    numbers += [*x.offsets, *x.asked]
+  for x in launches: numbers += [*x.offsets, *x.asked]
   for k, (device, nbytes, _) in sizes.items():
     structure.append(("memory", name(k), device))
     numbers.append(nbytes)
@@ -125,6 +125,7 @@ class Sized:
     from .realize import number_buffer
     self.values, self._recorded = trace.values, (launches, sizes, outputs)
     self.exprs = [trace.expr(n) for n in outlined.numbers]
+    self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]
     different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
     which = {e: i for i, e in enumerate(different)}
     self._numbers = [int(n) for n in outlined.numbers]
