@@ -9,9 +9,11 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from typing import Any, Callable, NamedTuple
+from types import FrameType
+from typing import Any, Callable, NamedTuple, cast
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import DType, held
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import Ops, UOp
 
@@ -26,7 +28,18 @@ class Looked(NamedTuple):
 
 # while ntgrad.jit records: the comparisons that Bounds took part in
 looks: list[dict[Looked, None]] = []
+LONGEST = 400   # characters of how a float is made, that it remembers
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def _ours(depth: int, frame: Callable[[int], FrameType] = sys._getframe, here: str = _HERE) -> bool:
+  """Whether a frame, counted from the caller's, is of ntgrad's code. (Modules may be gone when the interpreter ends.)"""
+  return frame(depth + 1).f_code.co_filename.startswith(here)
+
+
+def _hash(self: Bound, ours: Callable[[int], bool] = _ours, plain: Callable[[int], int] = int.__hash__,
+          both: Callable[[Any], int] = hash) -> int:
+  return both((plain(self), self.node)) if ours(1) else plain(self)
 
 
 class Bound(int):
@@ -36,6 +49,7 @@ class Bound(int):
   In tables of ntgrad's own, ints that stand for different expressions are different keys.
   """
   node: UOp
+  __hash__ = _hash  # type: ignore[assignment]
 
   @staticmethod
   def of(value: int, node: UOp) -> int:
@@ -45,10 +59,8 @@ class Bound(int):
     out.node = node
     return out
 
-  def __hash__(self) -> int:
-    return hash((int.__hash__(self), self.node)) if _ours(1) else int.__hash__(self)
-  def __truediv__(self, other: Any) -> Any: return Derived.of(self) / other
-  def __rtruediv__(self, other: Any) -> Any: return other / Derived.of(self)
+  def __truediv__(self, other: Any) -> Any: return real(self) / other
+  def __rtruediv__(self, other: Any) -> Any: return other / real(self)
   def __divmod__(self, other: Any) -> Any: return self // other, self % other
   def __rdivmod__(self, other: Any) -> Any: return other // self, other % self
   def __pow__(self, other: Any, modulo: Any = None) -> Any:
@@ -56,18 +68,18 @@ class Bound(int):
     out: int = 1
     for _ in range(other): out = out * self
     return out
+  def rounded(self, dtype: DType) -> Any:
+    """The number that an element of a dtype of floats holds."""
+    return cast(Derived, real(self)).rounded(dtype)
   def __reduce__(self) -> Any: return int, (int(self),)
   def __copy__(self) -> int: return self
   def __deepcopy__(self, memo: Any) -> int: return self
 
 
-def _ours(depth: int) -> bool:
-  """Whether a frame, counted from the caller's, is of ntgrad's code."""
-  return sys._getframe(depth + 1).f_code.co_filename.startswith(_HERE)
-
 
 def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
   def method(self: Bound, other: Any) -> Any:
+    if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul): return fn(other, real(self)) if swapped else fn(real(self), other)
     if not isinstance(other, int) or isinstance(other, bool): return NotImplemented
     a, b = (other, self) if swapped else (self, other)
     value = fn(int(a), int(b))
@@ -105,50 +117,61 @@ setattr(Bound, "__le__", _compared(int.__le__, lambda a, b: ix.ge(b, a)))
 
 
 class Derived(float):
-  """A float that is made of the values of Variables by + - * / and powers: 1 / n. ``make`` computes it for other values, given by
-  what stands for each Bound in it."""
+  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given what tells the value of an
+  expression; ``nodes`` are the expressions, and ``text`` tells one way of making from another."""
   make: Callable[[Callable[[UOp], int]], float]
   text: str
+  nodes: tuple[UOp, ...]
 
   @staticmethod
-  def of(n: Any) -> Derived:
-    """A number as one that remembers."""
-    if isinstance(n, Derived): return n
-    out = Derived(int(n) if isinstance(n, int) else n)
-    if isinstance(n, Bound):
-      node = n.node
-      out.make, out.text = (lambda value: float(value(node))), f"s{id(node):x}"
-      out.nodes = (node,)
-    else:
-      number = float(n)
-      out.make, out.text = (lambda value: number), number.hex()
-      out.nodes = ()
+  def of(value: float, make: Callable[[Callable[[UOp], int]], float], text: str, nodes: tuple[UOp, ...]) -> Any:
+    """A float that remembers; one that has forgotten where that would be long."""
+    if len(text) > LONGEST: return value
+    out = Derived(value)
+    out.make, out.text, out.nodes = make, text, nodes
     return out
-  nodes: tuple[UOp, ...] = ()   # keeps what the text names
+
+  def rounded(self, dtype: DType) -> Any:
+    """The number that an element of a dtype of floats holds."""
+    make = self.make
+    return Derived.of(held(float(self), dtype), lambda value: held(make(value), dtype), f"{dtype.name}({self.text})", self.nodes)
 
   def hex(self) -> str:
     """A text that only an equal number, made in the same way, has."""
     return f"{float.hex(self)} {self.text}"
   def __hash__(self) -> int: return hash(self.hex()) if _ours(1) else float.__hash__(self)
-  def __eq__(self, other: Any) -> bool: return float(self) == other and (not isinstance(other, Derived) or self.text == other.text or not _ours(1))
+  def __eq__(self, other: Any) -> bool:
+    if type(other) is Derived and _ours(1): return self.hex() == other.hex()
+    return float(self) == other
   def __ne__(self, other: Any) -> bool: return not self == other
   def __neg__(self) -> Any: return self * -1.0
+  def __float__(self) -> float: return float.__add__(self, 0.0)
   def __reduce__(self) -> Any: return float, (float(self),)
   def __copy__(self) -> float: return self
   def __deepcopy__(self, memo: Any) -> float: return self
 
 
+def real(n: float) -> float:
+  """A number as a float, which remembers what it is made of if the number does."""
+  if type(n) is not Bound: return n if type(n) is Derived else float(n)
+  node = n.node
+  return cast(float, Derived.of(float(int(n)), lambda value: float(value(node)), f"s{id(node):x}", (node,)))
+
+
 def _float_method(name: str, fn: Callable[[float, float], float], swapped: bool) -> Callable[[Derived, Any], Any]:
   def method(self: Derived, other: Any) -> Any:
     if not isinstance(other, (int, float)) or isinstance(other, bool): return NotImplemented
-    a, b = (Derived.of(other), self) if swapped else (self, Derived.of(other))
+    a, b = (real(other), self) if swapped else (self, real(other))
     value = fn(float(a), float(b))
     if type(value) is not float: return value   # a power that is complex
-    out = Derived(value)
-    f, g = a.make, b.make
-    out.make, out.text, out.nodes = (lambda v: fn(f(v), g(v))), f"({a.text} {name} {b.text})", (*a.nodes, *b.nodes)
-    return out if len(out.text) < 1000 else value
+    f, g = _maker(a), _maker(b)
+    nodes = tuple([n for x in (a, b) if type(x) is Derived for n in x.nodes])
+    return Derived.of(value, lambda v: fn(f(v), g(v)), f"({_text(a)} {name} {_text(b)})", nodes)
   return method
+
+
+def _maker(x: float) -> Callable[[Callable[[UOp], int]], float]: return x.make if isinstance(x, Derived) else lambda value: x
+def _text(x: float) -> str: return x.text if isinstance(x, Derived) else x.hex()
 
 
 for _name, _fn in (("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("truediv", operator.truediv),
@@ -182,4 +205,4 @@ class Variable:
   def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"
 
 
-__all__ = ["Bound", "Derived", "Variable"]
+__all__ = ["Bound", "Derived", "Variable", "real"]

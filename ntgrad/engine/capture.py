@@ -25,7 +25,7 @@ from ntgrad.variable import Bound
 from . import asserts, graphs, memory, realize as engine, report
 from .buffer import LARGE, Buffer, Storage, watchers
 from .device import get_device
-from .sized_capture import At, Outline, Sized, at, outline
+from .sized_capture import At, Outline, Sized, at, outline, plain
 
 FORMS = 16   # sets of programs that a replay for all sizes keeps ready
 
@@ -159,8 +159,8 @@ class Recorder(Watch):
 
   def at(self, outputs: Sequence[Output], rng: Sequence[Buffer]) -> At:
     """The numbers of what was recorded, as they are."""
-    numbers = outline(self.launches, self.sizes, lambda k: k, outputs, self.counts(rng), ()).numbers
-    return at(self.launches, self.sizes, outputs, tuple(map(int, numbers)), False)
+    numbers = outline(self.launches, self.sizes, lambda k: None, outputs, self.counts(rng), ()).numbers
+    return at(self.launches, self.sizes, outputs, plain(numbers), False)
 
   def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
@@ -295,8 +295,9 @@ class Output:
   def first(self) -> Any:
     """The tensor that the recording itself gives; the memory is its own from now on."""
     assert self.buffer is not None
-    node, self.buffer = self.buffer.node, None
-    return self.kind._from_node(onto(node, self.movement))
+    b, self.buffer = self.buffer, None
+    if any([type(n) is Bound for n in b.shape]): b = Buffer(b.device, plain(b.shape), b.dtype, b.storage)
+    return self.kind._from_node(onto(b.node, plain(self.movement)))
 
 
 class Form:

@@ -540,7 +540,7 @@ def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[i
 def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
   """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
   the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
-  if u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON:
+  if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
     return ("number", u.dtype), u.dtype, u.arg
   if u.op is Ops.SHRINK:
     part = slice_of(u)

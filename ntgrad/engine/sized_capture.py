@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import UOp
+from ntgrad.variable import Bound
 
 from .tracing import Trace, Values
 
@@ -72,7 +72,8 @@ def outline(launches: Sequence[Any], sizes: dict[int, Any], label: Callable[[int
   for x in launches: numbers += [*x.offsets, *x.asked]
   for k, (device, nbytes, _) in sizes.items():
     structure.append(("memory", name(k), device))
-    numbers.append(nbytes)
+    known = label(k)   # an argument's is what a call gives
+    numbers.append(nbytes if known is None else 0 if known[0] == "argument" else int(nbytes))
   for o in outputs:
     structure.append(("result", o.kind, name(o.serial), _flat(o.movement, numbers), len(o.shape)))
     numbers += o.shape
@@ -88,6 +89,12 @@ def _flat(value: Any, numbers: list[int]) -> Any:
     numbers.append(value)
     return int
   return value
+
+
+def plain(value: Any) -> Any:
+  """Nested tuples with ints that remember nothing."""
+  if isinstance(value, tuple): return tuple([plain(v) for v in value])
+  return int(value) if type(value) is Bound else value
 
 
 def _filled(value: Any, numbers: Iterator[int]) -> Any:
@@ -166,10 +173,10 @@ class Sized:
     why = first.differs(mine)
     if why: return why
     if not all(self._holds(values)):
-      return f"it must hold that {next(text_of(g) for g, ok in zip(self.guards, self._holds(values)) if not ok)}"
+      return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(values)) if not ok)}"
     for got, want, e in zip(self.numbers_at(values), first.numbers, self.exprs):
-      if got != want: return f"a number that is {want} and then {text_of(e)} does not say what it is made of"
+      if got != want: return f"a number that is {want} and then {e if isinstance(e, int) else dim_text(e)} does not say what it is made of"
     return ""
 
 
-__all__ = ["At", "Outline", "Sized", "at", "outline"]
+__all__ = ["At", "Outline", "Sized", "at", "outline", "plain"]
