@@ -31,6 +31,7 @@ from .sized_capture import Outline, Sized
 from .tracing import Trace, Values, tracing
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
+BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
 TRIES = 2         # pairs of recordings that are compared before a function is captured for each shape
 
 _recording: list[Recorder] = []
@@ -74,7 +75,7 @@ class TinyJit:
   and dimensions that are others at a later call. In the function these sizes are ints that remember what they are. It is recorded
   at two values; where the two recordings differ by more than by numbers that are made of these sizes (with + - * // % and /), it is
   captured for each shape, and ``DEBUG=1`` says why. What Python code does with a size is what it did when it was recorded: a
-  comparison that comes out otherwise at a later value is noticed, and such a value captured by itself, but a loop over
+  comparison that comes out otherwise at a later value is noticed, and such values have another capture, but a loop over
   ``range(n // 100)`` is unrolled as it was. ``config.dynamic = "never"`` captures for each shape.
 
   Raises ArgumentError for what is no function, and CaptureError at the second call for what cannot be repeated (a value read,
@@ -184,6 +185,17 @@ class Sizes(NamedTuple):
   others: tuple[int, ...]
 
 
+class First(NamedTuple):
+  """The first of two recordings, and the values that it was made at."""
+  outline: Outline
+  values: Values
+  sized: Sized
+
+  def holds(self, values: Values) -> bool:
+    """Whether comparisons come out at other values as they did."""
+    return values == self.values or self.sized.holds(values)
+
+
 class _Met(NamedTuple):
   """Shapes of a call, and the dimensions that were others in another one."""
   shapes: list[tuple[int, ...]]
@@ -262,10 +274,12 @@ class Capture:
   With ``sizes`` it is for all values of them: recorded at two, and replayed at others where the two recordings agree.
   """
 
-  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...], sizes: Sizes = _NO_SIZES):
+  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...], sizes: Sizes = _NO_SIZES, depth: int = BRANCHES):
     self.fn, self.name, self.key, self.sizes, self.dims = fn, name, key, sizes.sizes, sizes.dims
+    self._all, self._depth = sizes, depth
+    self._next: Capture | None = None           # for values at which comparisons come out otherwise
     self.used = self                            # what did the last call
-    self._first: tuple[Outline, Values] | None = None   # the first recording of two
+    self._first: First | None = None            # the first recording of two
     self._tries = TRIES
     self._each: Recent[Values, Capture] = Recent(RECORDINGS)   # for values that need recordings of their own
     self.calls = self._late = 0
@@ -280,8 +294,8 @@ class Capture:
   def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
     """The function's result for arguments of the signature, ``values`` being those of its sizes."""
     if self.sizes and (one := self._other(values)) is not None:
-      self.used = one
-      return one.call(args, kwargs, pieces)
+      try: return one.call(args, kwargs, pieces, values)
+      finally: self.used = one.used
     self.used = self
     if self.replay is not None and not (self.sizes and self._second(values)):
       inputs = self._inputs(pieces)
@@ -293,16 +307,22 @@ class Capture:
     return self._capture(args, kwargs, pieces, values)
 
   def _other(self, values: Values) -> Capture | None:
-    """The capture for these values alone, where there has to be one."""
-    if not self._tries or (self.replay is not None and self.replay.sized is not None and not self.replay.move(values)):
-      found = self._each[values]
-      if found is None: found = self._each[values] = Capture(self.fn, self.name, self.key)
-      return found
-    return None
+    """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
+    recordings did not agree."""
+    if self._tries:
+      if self.replay is not None and self.replay.sized is not None:
+        if self.replay.move(values): return None
+      elif self._first is None or self._first.holds(values): return None
+      if self._depth:
+        if self._next is None: self._next = Capture(self.fn, self.name, self.key, self._all, self._depth - 1)
+        return self._next
+    found = self._each[values]
+    if found is None: found = self._each[values] = Capture(self.fn, self.name, self.key)
+    return found
 
   def _second(self, values: Values) -> bool:
     """Whether what was recorded at one value is to be recorded at another."""
-    return self._first is not None and self._first[1] != values
+    return self._first is not None and self._first.values != values
 
   def _alone(self) -> Capture:
     """What was recorded last, for its values alone."""
@@ -335,15 +355,15 @@ class Capture:
       elif any([g.kind != "read" for i, g in enumerate(self._given) if i in [t for t, _ in self.dims]]):
         why = "an argument of such a size is written"
     if not why and self._first is None:
-      self._first = mine, trace.values
+      self._first = First(mine, trace.values, sized)
       return None
-    if not why and self._first is not None: why = sized.refuses(self._first[0], self._first[1], mine)
+    if not why and self._first is not None: why = sized.refuses(self._first.outline, self._first.values, mine)
     if not why:
       self._first = None
       report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
       return sized
     self._tries -= 1
-    self._first = mine, trace.values
+    self._first = First(mine, trace.values, sized)
     if trace.lost: self._tries = 0
     if not self._tries: report.note(f"{self.name} is captured for each shape ({names}): {why}")
     return None
@@ -451,7 +471,7 @@ class Capture:
       if a.memory is None: _make_own(a)
     recorder = Recorder(name)
     trace = Trace(self.sizes, values) if self.sizes else None
-    before, before_values = (self._alone(), self._first[1]) if self._first is not None else (None, ())
+    before, before_values = (self._alone(), self._first.values) if self._first is not None else (None, ())
     stand_ins, read, written = self._stand_ins(pieces, trace)
     # values not computed, or in another's memory
     elsewhere = [ref(a) for a in live_aliases if a.memory is None]

@@ -140,7 +140,6 @@ class Sized:
     self._evaluate = evaluator(different, trace.sizes)
     self.guards = trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
-    self._bounds = [(s.lower or 0, s.upper) for s in trace.sizes]
     self.first = at(*self._recorded, self._numbers, False)
     self._found: Recent[Values, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
@@ -148,11 +147,14 @@ class Sized:
     todo = iter(self.exprs)
     self.places = {(i, j) for i, x in enumerate(launches)
                    for j, e in enumerate([next(todo) for _ in (*x.offsets, *x.asked)]) if isinstance(e, UOp) and j < len(x.offsets)}
-    names = {s: i for i, s in enumerate(trace.sizes)}
     def value(node: UOp, values: Values) -> int: return evaluator((node,), trace.sizes)(values)[0]
     def number(device: str, dtype: Any, made: Any) -> Callable[[Values], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: value(node, values)))
-    self.numbers = {k: number(*n) for k, n in trace.numbers.items()} if names else {}
+    self.numbers = {k: number(*n) for k, n in trace.numbers.items()}
+
+  def holds(self, values: Values) -> bool:
+    """Whether all that has to hold of values does."""
+    return all(self._holds(values))
 
   def numbers_at(self, values: Values) -> tuple[int, ...]:
     """All numbers for other values."""
@@ -164,7 +166,7 @@ class Sized:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
     found = self._found[values]
     if found is None:
-      if not all(self._holds(values)): return None
+      if not self.holds(values): return None
       found = self._found[values] = at(*self._recorded, self.numbers_at(values), True)
     return found
 
@@ -172,7 +174,7 @@ class Sized:
     """Why another recording, at other values, is not the same with other numbers; "" where it is."""
     why = first.differs(mine)
     if why: return why
-    if not all(self._holds(values)):
+    if not self.holds(values):
       return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(values)) if not ok)}"
     for got, want, e in zip(self.numbers_at(values), first.numbers, self.exprs):
       if got != want: return f"a number that is {want} and then {e if isinstance(e, int) else dim_text(e)} does not say what it is made of"
