@@ -31,6 +31,7 @@ from .sized_capture import Outline, Sized
 from .tracing import Trace, Values, tracing
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
+ROUTES = 1024     # signatures of which it is known what capture they have
 BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
 TRIES = 2         # pairs of recordings that are compared before a function is captured for each shape
 
@@ -95,6 +96,9 @@ class TinyJit:
     self._captures: Recent[Any, Capture] = Recent(RECORDINGS)
     self._last: Capture | None = None                    # of the last call
     self._of: dict[int, tuple[ref[Any], TinyJit]] = {}   # methods: one jit an object
+    self._last_key: Any = None
+    self._values: Values = ()                            # of its sizes
+    self._routes: Recent[Any, tuple[Capture, Values]] = Recent(ROUTES)
     self._met: Recent[Any, _Met] = Recent(RECORDINGS)    # by the signature without sizes
 
   def __get__(self, owner: Any, kind: Any = None) -> Any:
@@ -135,6 +139,7 @@ class TinyJit:
     """Forget all captures: the next call runs plainly, the one after it captures."""
     self._captures.clear()
     self._met.clear()
+    self._routes.clear()
     self._last, self._of = None, {}
 
   # ---- calling
@@ -146,14 +151,21 @@ class TinyJit:
     if _recording: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
     pieces = _pieces(args, kwargs)
-    key, found, sizes = signature(pieces), self._last, _NO_SIZES
-    if found is None or found.key != key or found.sizes:
-      if config.dynamic != "never": key, sizes = self._sized(key, pieces)
-      if found is None or found.key != key:
-        found = self._captures[key]
-        if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes)
-        self._last = found
-    return found.call(args, kwargs, pieces, sizes.values)
+    key, found = signature(pieces), self._last
+    if found is None or self._last_key != key:
+      route = self._routes[key]
+      if route is None: route = self._routes[key] = self._route(key, pieces)
+      self._last, self._values = found, _ = route
+      self._last_key = key
+    return found.call(args, kwargs, pieces, self._values)
+
+  def _route(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, Values]:
+    """The capture for calls of a signature, and the values of its sizes in them."""
+    sizes = _NO_SIZES
+    if config.dynamic != "never": key, sizes = self._sized(key, pieces)
+    found = self._captures[key]
+    if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes)
+    return found, sizes.values
 
   def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:
     """The signature without what may change in it, and the sizes that do. Where neither a Variable nor ``dynamic`` says so, those
@@ -171,7 +183,9 @@ class TinyJit:
       return key, _NO_SIZES
     differ = {(i, d) for i, (a, b) in enumerate(zip(met.shapes, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m}
     dims = met.dims | differ
-    if dims != met.dims: self._met[general] = _Met(shapes, dims)
+    if dims != met.dims:
+      self._met[general] = _Met(shapes, dims)
+      self._routes.clear()
     sizes = sizes_in(pieces, dims)
     return _without(key, sizes), sizes
 
@@ -334,14 +348,15 @@ class Capture:
              pieces: Pieces) -> Sized | None:
     """The numbers of a recording for all values, if it is the second and agrees with the first; else None."""
     labels: dict[int, Any] = {k: ("argument", i) for i, k in enumerate(inputs)}
+    there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
+    labels.update({k: ("number", engine.constants[s]) for k, s in there.items() if s in engine.constants})
     labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
     data = {b.storage.serial: digest for b, digest in recorder.host}
     labels.update({k: ("data", "" if b.rng_count else data[k]) for b, _ in recorder.host if (k := b.storage.serial) not in labels})
-    alive = {k for k, r in recorder.storages.items() if r() is not None}
     made = {o.serial for o in outputs}
     def label(k: int) -> Any:
       if k in labels: return labels[k]
-      return ("state", k) if k < recorder.start or k in alive and k not in made and engine.is_number(recorder.storages[k]()) else None
+      return ("state", k) if k < recorder.start else None
     kinds = [(g.kind, g.view, g.shape, g.group) for g in self._given]
     more = [tuple(kinds), tuple([constant(v) for v in take(self._result, "", Pieces()).others])]
     mine = recorder.outline(outputs, rng, label, more)
@@ -349,7 +364,7 @@ class Capture:
     names = ", ".join([f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values)])
     why = trace.lost
     if not why:
-      kept = [k for k, e in zip(recorder.sizes, sized.exprs_of_memory) if k in alive and k not in made and k not in labels
+      kept = [k for k, e in zip(recorder.sizes, sized.exprs_of_memory) if k in there and k not in made and k not in labels
               and not isinstance(e, int)]
       if kept: why = "it keeps a tensor of such a size"
       elif any([g.kind != "read" for i, g in enumerate(self._given) if i in [t for t, _ in self.dims]]):

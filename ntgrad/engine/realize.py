@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Callable, Collection, Hashable, Iterable, Sequence
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -571,24 +571,20 @@ def slice_of(u: UOp) -> Buffer | None:
   return out if out.size else None
 
 
-def is_number(storage: Storage | None) -> bool:
-  """Whether memory is that of a number."""
-  return storage is not None and storage in constants
-
-
 class _Nobody:
   """The owner of memory that no tensor may write."""
 
 
 _nobody = _Nobody()
-constants: WeakSet[Storage] = WeakSet()   # memory of numbers, which no tensor has and nobody writes
+# memory of numbers, which no tensor has and nobody writes, and the numbers in words
+constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
 
 @lru_cache(maxsize=4096)
 def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
   """A number as a buffer of shape (), or (1,)."""
   made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
-  constants.add(made.storage)
+  constants[made.storage] = f"{dtype.name} {value!r}"
   made.storage.writer = ref(_nobody)
   return made
 
