@@ -39,7 +39,9 @@ def _ours(depth: int, frame: Callable[[int], FrameType] = sys._getframe, here: s
 
 def _hash(self: Bound, ours: Callable[[int], bool] = _ours, plain: Callable[[int], int] = int.__hash__,
           both: Callable[[Any], int] = hash) -> int:
-  return both((plain(self), self.node)) if ours(1) else plain(self)
+  if ours(1): return both((plain(self), self.node))
+  if looks: looks[-1][Looked(ix.eq, self.node, ix.const(plain(self)), True)] = None   # who looks it up may not find another value
+  return plain(self)
 
 
 class Bound(int):

@@ -27,6 +27,7 @@ from .buffer import LARGE, Buffer, Storage, watchers
 from .device import get_device
 from .sized_capture import At, Outline, Sized, at, outline, plain
 
+AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
 FORMS = 16   # sets of programs that a replay for all sizes keeps ready
 
 
@@ -366,6 +367,11 @@ class Replay:
     """What is launched."""
     return self.form.steps
 
+  @property
+  def calls(self) -> list[Callable[[], None]] | None:
+    """What launches all steps; None before the first replay."""
+    return self.form.calls
+
   def _form(self, at: At) -> Form:
     """The launches with the programs that some sizes need."""
     sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
@@ -486,11 +492,13 @@ class Replay:
 
   def _arrange(self, at: At) -> None:
     """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
-    ``memory.ALIGN``). Of sizes that vary there is room for the greatest so far and, from the second time on, for half as much
-    again."""
+    ``memory.ALIGN``). Of sizes that vary there is room for the greatest that Variables have, where that is little; else for the
+    greatest so far and, from the second time on, for half as much again."""
     sizes, again = self.sizes, bool(self._room)
+    greatest = {} if again or self.sized is None else self.sized.greatest()
+    if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
     for k in self._life:
-      n, room = at.nbytes[k], self._room.get(k, 0)
+      n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
       if n > room: self._room[k] = n + n // 2 if again else n
     self._places: dict[int, tuple[Storage, int, int]] = {}
     self.arenas: list[Storage] = []

@@ -174,13 +174,11 @@ class TinyJit:
     asked = {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())}
     sizes = sizes_in(pieces, asked)
     if sizes.dims or sizes.others: return _without(key, sizes), sizes
-    if key in self._captures: return key, _NO_SIZES
     general = (marks, tuple([(tuple([n if n < 2 else -1 for n in shape]), *more) for shape, *more in tensors]), others, *rest)
     shapes = [shape for shape, *_ in tensors]
-    met = self._met[general]
-    if met is None:
-      self._met[general] = _Met(shapes, frozenset())
-      return key, _NO_SIZES
+    met, static = self._met[general], self._captures[key]
+    if met is None: self._met[general] = met = _Met(shapes, frozenset())
+    if met.shapes == shapes and not met.dims or static is not None and static.replay is not None: return key, _NO_SIZES
     differ = {(i, d) for i, (a, b) in enumerate(zip(met.shapes, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m}
     dims = met.dims | differ
     if dims != met.dims:
@@ -298,6 +296,7 @@ class Capture:
     self._each: Recent[Values, Capture] = Recent(RECORDINGS)   # for values that need recordings of their own
     self.calls = self._late = 0
     self._host: list[tuple[Any, ...]] = []
+    self._host_values: Values = ()              # of the sizes then
     self._writes: list[ref[Alias]] = []         # what the first call wrote and left
     self._written: list[bool] = []              # which arguments were among it
     self._shared: list[int] = []                # which arguments shared memory then
@@ -314,10 +313,11 @@ class Capture:
     if self.replay is not None and not (self.sizes and self._second(values)):
       inputs = self._inputs(pieces)
       # memory may be shared otherwise than when it was captured
-      if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces)
+      if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
       from ntgrad.random import next_state
       return put(self._result, _giver(self.replay.run(inputs, next_state)))
-    if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared): return self._plainly(args, kwargs, pieces)
+    if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared):
+      return self._plainly(args, kwargs, pieces, values)
     return self._capture(args, kwargs, pieces, values)
 
   def _other(self, values: Values) -> Capture | None:
@@ -383,7 +383,7 @@ class Capture:
     if not self._tries: report.note(f"{self.name} is captured for each shape ({names}): {why}")
     return None
 
-  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
+  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values) -> Any:
     """Run the function itself, and see what it writes."""
     self.replay = self._result = self._first = None
     watch = Watch()
@@ -391,7 +391,7 @@ class Capture:
       try:
         with watch: result = self.fn(*args, **kwargs)
       finally: watch.leave()
-      self._host, self.calls = watch.data, 1
+      self._host, self._host_values, self.calls = watch.data, values, 1
       found = take(result, "the result", Pieces())
       own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
       changed = watch.changed
@@ -520,7 +520,12 @@ class Capture:
       raise CaptureError(
         f"jit {name}: the function sets the random seed (manual_seed), which a replay cannot repeat; do it before the call"
       )
-    if len(recorder.data) == len(self._host) and recorder.data != self._host:
+    other_data = len(recorder.data) == len(self._host) and recorder.data != self._host
+    if other_data and self.sizes and values != self._host_values:   # it may be the same at each call of these sizes
+      self._tries, self._first = 0, None
+      report.note(f"{name} is captured for each shape: it makes a tensor from host data that is not the same at each size")
+      return put(result, _giver([o.first() for o in outputs]))
+    if other_data:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
       raise CaptureError(
         f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each "

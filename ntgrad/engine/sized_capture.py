@@ -138,7 +138,7 @@ class Sized:
     self._numbers = [int(n) for n in outlined.numbers]
     self._varying = [(i, which[e]) for i, e in enumerate(self.exprs) if isinstance(e, UOp)]
     self._evaluate = evaluator(different, trace.sizes)
-    self.guards = trace.guards
+    self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
     self.first = at(*self._recorded, self._numbers, False)
     self._found: Recent[Values, At] = Recent(KNOWN)
@@ -161,6 +161,12 @@ class Sized:
     out, found = list(self._numbers), self._evaluate(values)
     for i, e in self._varying: out[i] = found[e]
     return tuple(out)
+
+  def greatest(self) -> dict[int, int]:
+    """The bytes of memory, by serial, for the greatest values that the variables have; empty where there are none."""
+    most = tuple([s.upper for s in self._sizes if s.upper is not None])
+    if len(most) < len(self._sizes): return {}
+    return at(*self._recorded, self.numbers_at(most), False).nbytes
 
   def at(self, values: Values) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
