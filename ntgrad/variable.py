@@ -1,8 +1,8 @@
 """Variables: sizes that a person says will have other values. ``n = Variable("n", 1, 4096); cache[:, :n.bind(17)]``.
 
-A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an int
-is a size in tensor code, kernels are made for all its values from the first time on. An int that has forgotten it (a float came
-between, another library) is a size like any other: it is one from the second value on.
+A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an
+int is a size in tensor code, kernels are made for all its values from the first time on. An int that has forgotten it (a float
+came between, another library) is a size like any other: it is one from the second value on.
 """
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Bound(int):
   In tables of ntgrad's own, ints that stand for different expressions are different keys.
   """
   node: UOp
-  __hash__ = _hash  # type: ignore[assignment]
+  __hash__ = _hash
 
   @staticmethod
   def of(value: int, node: UOp) -> int:
@@ -73,6 +73,8 @@ class Bound(int):
   def rounded(self, dtype: DType) -> Any:
     """The number that an element of a dtype of floats holds."""
     return cast(Derived, real(self)).rounded(dtype)
+  def __neg__(self) -> int: return self * -1
+  def __pos__(self) -> int: return self
   def __reduce__(self) -> Any: return int, (int(self),)
   def __copy__(self) -> int: return self
   def __deepcopy__(self, memo: Any) -> int: return self
@@ -81,7 +83,9 @@ class Bound(int):
 
 def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
   def method(self: Bound, other: Any) -> Any:
-    if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul): return fn(other, real(self)) if swapped else fn(real(self), other)
+    if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul):
+      mine: Any = real(self)
+      return fn(other, mine) if swapped else fn(mine, other)  # type: ignore[arg-type]
     if not isinstance(other, int) or isinstance(other, bool): return NotImplemented
     a, b = (other, self) if swapped else (self, other)
     value = fn(int(a), int(b))
@@ -97,8 +101,6 @@ for _name, _fn, _made in (("add", operator.add, ix.add), ("sub", operator.sub, i
                           ("floordiv", operator.floordiv, ix.fdiv), ("mod", operator.mod, ix.mod)):
   setattr(Bound, f"__{_name}__", _method(_fn, _made, False))
   setattr(Bound, f"__r{_name}__", _method(_fn, _made, True))
-Bound.__neg__ = lambda self: Bound.of(-int(self), ix.mul(self.node, -1))
-Bound.__pos__ = lambda self: self
 
 
 def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) -> Callable[[Bound, Any], Any]:
@@ -112,15 +114,18 @@ def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) ->
   return method
 
 
-for _name, _made in (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq)):
+def _gt(a: UOp, b: UOp) -> UOp: return ix.lt(b, a)
+def _le(a: UOp, b: UOp) -> UOp: return ix.ge(b, a)
+
+
+_comparisons: tuple[tuple[str, Any], ...] = (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", _gt), ("le", _le))
+for _name, _made in _comparisons:
   setattr(Bound, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
-setattr(Bound, "__gt__", _compared(int.__gt__, lambda a, b: ix.lt(b, a)))
-setattr(Bound, "__le__", _compared(int.__le__, lambda a, b: ix.ge(b, a)))
 
 
 class Derived(float):
-  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given what tells the value of an
-  expression; ``nodes`` are the expressions, and ``text`` tells one way of making from another."""
+  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given what tells the value of
+  an expression; ``nodes`` are the expressions, and ``text`` tells one way of making from another."""
   make: Callable[[Callable[[UOp], int]], float]
   text: str
   nodes: tuple[UOp, ...]
@@ -185,8 +190,8 @@ for _name, _fn in (("add", operator.add), ("sub", operator.sub), ("mul", operato
 class Variable:
   """A size with a name whose value may change from run to run: ``Variable("n", 1, 4096)`` is from 1 to 4096, both included.
 
-  ``bind(value)`` gives it a value. Variables of one name are one: they have one value in an expression. Raises ArgumentError for a
-  name that is none and for bounds without a value between them.
+  ``bind(value)`` gives it a value. Variables of one name are one: they have one value in an expression. Raises ArgumentError for
+  a name that is none and for bounds without a value between them.
   """
 
   def __init__(self, name: str, lower: int, upper: int):

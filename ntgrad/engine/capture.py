@@ -143,7 +143,8 @@ class Recorder(Watch):
       if s.serial not in self.storages:
         nbytes = b.nbytes
         self.storages[s.serial] = ref(s)
-        self.sizes[s.serial] = s.device, nbytes if type(nbytes) is Bound and nbytes == s.nbytes else s.nbytes, f"{b.shape} {b.dtype}"
+        if type(nbytes) is not Bound or nbytes != s.nbytes: nbytes = s.nbytes
+        self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
     offsets = tuple([b.offset + n for b, n in zip(buffers, step.offsets)])
@@ -154,7 +155,8 @@ class Recorder(Watch):
     """How many random numbers are drawn for each place of them."""
     return [b.rng_count for b in rng]
 
-  def outline(self, outputs: Sequence[Output], rng: Sequence[Buffer], label: Callable[[int], Any], more: Sequence[Any]) -> Outline:
+  def outline(self, outputs: Sequence[Output], rng: Sequence[Buffer], label: Callable[[int], Any],
+              more: Sequence[Any]) -> Outline:
     """What was recorded, for comparing with another recording."""
     return outline(self.launches, self.sizes, label, outputs, self.counts(rng), more)
 

@@ -74,8 +74,8 @@ class TinyJit:
   Sizes that change have one capture for all their values (2 and more; 0 and 1 have their own): the values of Variables among the
   arguments (``step(x, n.bind(17))``), the dimensions of ``dynamic={"x": (0,)}`` (a parameter's name or position, its dimensions),
   and dimensions that are others at a later call. In the function these sizes are ints that remember what they are. It is recorded
-  at two values; where the two recordings differ by more than by numbers that are made of these sizes (with + - * // % and /), it is
-  captured for each shape, and ``DEBUG=1`` says why. What Python code does with a size is what it did when it was recorded: a
+  at two values; where the two recordings differ by more than by numbers that are made of these sizes (with + - * // % and /), it
+  is captured for each shape, and ``DEBUG=1`` says why. What Python code does with a size is what it did when it was recorded: a
   comparison that comes out otherwise at a later value is noticed, and such values have another capture, but a loop over
   ``range(n // 100)`` is unrolled as it was. ``config.dynamic = "never"`` captures for each shape.
 
@@ -98,7 +98,7 @@ class TinyJit:
     self._of: dict[int, tuple[ref[Any], TinyJit]] = {}   # methods: one jit an object
     self._last_key: Any = None
     self._values: Values = ()                            # of its sizes
-    self._routes: Recent[Any, tuple[Capture, Values]] = Recent(ROUTES)
+    self._routes: Recent[Any, tuple[Any, Sizes]] = Recent(ROUTES)   # signatures → those without sizes, and the sizes
     self._met: Recent[Any, _Met] = Recent(RECORDINGS)    # by the signature without sizes
 
   def __get__(self, owner: Any, kind: Any = None) -> Any:
@@ -153,16 +153,19 @@ class TinyJit:
     pieces = _pieces(args, kwargs)
     key, found = signature(pieces), self._last
     if found is None or self._last_key != key:
-      route = self._routes[key]
-      if route is None: route = self._routes[key] = self._route(key, pieces)
-      self._last, self._values = found, _ = route
-      self._last_key = key
+      found, self._values = self._find(key, pieces)
+      self._last, self._last_key = found, key
     return found.call(args, kwargs, pieces, self._values)
 
-  def _route(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, Values]:
+  def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, Values]:
     """The capture for calls of a signature, and the values of its sizes in them."""
-    sizes = _NO_SIZES
-    if config.dynamic != "never": key, sizes = self._sized(key, pieces)
+    found = self._captures[key]
+    if found is not None and found.replay is not None: return found, ()
+    route = self._routes[key]
+    if route is None:
+      route = self._sized(key, pieces) if config.dynamic != "never" else (key, _NO_SIZES)
+      if route[1].sizes: self._routes[key] = route
+    key, sizes = route
     found = self._captures[key]
     if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes)
     return found, sizes.values
@@ -240,7 +243,7 @@ def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
   """A signature that says only which sizes change."""
   marks, tensors, others, *rest = key
   shapes = [list(shape) for shape, *_ in tensors]
-  for i, d in sizes.dims: shapes[i][d] = None  # type: ignore[call-overload]
+  for i, d in sizes.dims: shapes[i][d] = None
   names = {sizes.sizes[len(sizes.dims) + k]: i for k, i in enumerate(sizes.others)}
   left = [(Bound, o[1].node) if o[0] is Bound and o[1].node.arg in names else o for o in others]
   return marks, tuple([(tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)]), tuple(left), *rest
@@ -266,7 +269,8 @@ def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str,
       raise ArgumentError(f"jit: dynamic has dimensions of {parameter!r} as ints from 0 on, got {shown(axes)}")
     if isinstance(parameter, str) and names and parameter not in names:
       raise ArgumentError(f"jit: dynamic names {parameter!r}; the function's parameters are {', '.join(names) or 'none'}")
-    if not isinstance(parameter, (int, str)): raise ArgumentError(f"jit: dynamic has parameters' names or positions, got {shown(parameter)}")
+    if not isinstance(parameter, (int, str)):
+      raise ArgumentError(f"jit: dynamic has parameters' names or positions, got {shown(parameter)}")
     out[parameter] = tuple(given)
     if isinstance(parameter, str) and parameter in names: out[names.index(parameter)] = tuple(given)
     if isinstance(parameter, int) and 0 <= parameter < len(names): out[names[parameter]] = tuple(given)
@@ -351,8 +355,7 @@ class Capture:
     there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
     labels.update({k: ("number", engine.constants[s]) for k, s in there.items() if s in engine.constants})
     labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
-    data = {b.storage.serial: digest for b, digest in recorder.host}
-    labels.update({k: ("data", "" if b.rng_count else data[k]) for b, _ in recorder.host if (k := b.storage.serial) not in labels})
+    for b, digest in recorder.host: labels.setdefault(b.storage.serial, ("data", "" if b.rng_count else digest))
     made = {o.serial for o in outputs}
     def label(k: int) -> Any:
       if k in labels: return labels[k]

@@ -85,7 +85,7 @@ class SizedPlan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
     remember that."""
     numbers = self.numbers(values)
-    if table is not None: numbers = tuple([n if isinstance(e, int) else Bound.of(n, of) for n, e, of in zip(numbers, self.exprs, made_of(self.exprs, table))])
+    if table is not None: numbers = tuple([Bound.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
     todo = iter(numbers)
     made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
     steps = []
@@ -473,12 +473,13 @@ def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
   trace = traces[-1]
   table = {}
   for size, place in zip(t.sizes, t.places):
-    n = table[UOp(Ops.SIZE, ix.INT, (), size)] = ix.node(trace.expr(s.sizes[place]))
-    if size.lower is not None: trace.holds(ix.ge(n, size.lower))
+    now = table[UOp(Ops.SIZE, ix.INT, (), size)] = ix.node(trace.expr(s.sizes[place]))
+    if size.lower is not None: trace.holds(ix.ge(now, size.lower))
   for guessed, n in zip(made_of(t.exprs, table), s.sizes):
     own = ix.node(trace.expr(n))
     if guessed is own: continue
-    if own.op is Ops.CONST: trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
+    if own.op is Ops.CONST:
+      trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
     else: trace.holds(ix.eq(guessed, own))
   for c in made_of(t.conditions, table): trace.holds(c)
   return table

@@ -58,8 +58,8 @@ def _name(program: Any) -> str:
 
 def outline(launches: Sequence[Any], sizes: dict[int, Any], label: Callable[[int], Any], outputs: Sequence[Any],
             counts: Sequence[int], more: Sequence[Any]) -> Outline:
-  """The outline of recorded ``launches`` on memory of ``sizes`` (by serial: device, bytes). ``label`` tells what memory is that is
-  not made by the launches, None for such; ``more`` is what else must be the same."""
+  """The outline of recorded ``launches`` on memory of ``sizes`` (by serial: device, bytes). ``label`` tells what memory is that
+  is not made by the launches, None for such; ``more`` is what else must be the same."""
   names: dict[int, Any] = {}
   def name(k: int) -> Any:
     if k not in names: names[k] = label(k) or ("new", len(names))
@@ -145,8 +145,10 @@ class Sized:
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
     todo = iter(self.exprs)
-    self.places = {(i, j) for i, x in enumerate(launches)
-                   for j, e in enumerate([next(todo) for _ in (*x.offsets, *x.asked)]) if isinstance(e, UOp) and j < len(x.offsets)}
+    self.places: set[tuple[int, int]] = set()
+    for i, x in enumerate(launches):
+      self.places.update([(i, j) for j, e in enumerate([next(todo) for _ in x.offsets]) if isinstance(e, UOp)])
+      for _ in x.asked: next(todo)
     def value(node: UOp, values: Values) -> int: return evaluator((node,), trace.sizes)(values)[0]
     def number(device: str, dtype: Any, made: Any) -> Callable[[Values], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: value(node, values)))
@@ -183,7 +185,7 @@ class Sized:
     if not self.holds(values):
       return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(values)) if not ok)}"
     for got, want, e in zip(self.numbers_at(values), first.numbers, self.exprs):
-      if got != want: return f"a number that is {want} and then {e if isinstance(e, int) else dim_text(e)} does not say what it is made of"
+      if got != want: return f"a number that is {want} and then {dim_text(e)} does not say what it is made of"
     return ""
 
 

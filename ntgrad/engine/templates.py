@@ -108,7 +108,8 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
 
 # ---- a guess
 
-def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool], declared: bool = False) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
+def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool],
+          declared: bool = False) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
   """An expression for each size of several graphs, and the run-time sizes with the places where they are found. Of one graph
   all sizes are run-time sizes, unless some are ``declared`` to be."""
   known: dict[tuple[int, ...], UOp] = {}
