@@ -50,8 +50,8 @@ class ProgramSpec:
   local: tuple[int, ...]                 # LOCAL sizes
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
-  flops: int = 0
-  bytes: int = 0                         # least traffic: each param once
+  flops: int | UOp = 0                   # of a launch; over SIZEs as the grid is
+  bytes: int | UOp = 0                   # least traffic: each param once
   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
   options: tuple[tuple[str, int], ...] = ()
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``

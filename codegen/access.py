@@ -15,6 +15,7 @@ from .arrangement import Arrangement
 from .errors import NtgradError
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from .printing import Printer
+from .size_text import text_of
 from .uop import BinaryOps, Ops, UOp, prod
 from .view import Shape, windows
 
@@ -51,7 +52,7 @@ class Access:
     name, printer = f"data{self.param.slot}", Printer(lambda text: "…")
     if self.arrangement is not None: text, conditions = self.arrangement.text(name), self.where
     else:
-      text = f"{Arrangement.of(self.param.shape).text(name)}.at({', '.join(printer.text(i) for i in self.index.src)})"
+      text = f"{name}({', '.join(map(text_of, self.param.shape))}).at({', '.join(printer.text(i) for i in self.index.src)})"
       conditions = ix.conjuncts(self.gate)
     return text + (f".where({printer.condition(ix.both(*conditions))})" if conditions else "")
 
@@ -74,6 +75,7 @@ def accesses(kernel: Kernel) -> list[Access]:
 
 def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) -> Access:
   """The arrangement behind one index."""
+  if kernel.sizes: return Access(param, stored, index, gate)
   try:
     d = _Derivation(kernel, param.shape, index.src)
     d.run()
@@ -99,7 +101,7 @@ class _Derivation:
     self.names: list[str] = []
     self.axes: list[tuple[Axis, ...]] = []
     for name, kinds in LEVELS:
-      every = tuple(a for a in kernel.of_kind(*kinds) if a.size > 1)
+      every = tuple(a for a in kernel.of_kind(*kinds) if a.count > 1)
       mine = every if name == "GRID" else tuple(a for a in every if a.id in used)   # the grid is the same for every parameter
       if mine:
         self.names.append(name)

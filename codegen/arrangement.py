@@ -14,12 +14,15 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from . import index as ix
+from .assume import below, greater, lesser, same
 from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from .uop import BinaryOps, Ops, UOp, prod, toposort
-from .view import Pulled, Regrouped, Shape, View, windows
+from .size_text import shape_text, text_of
+from .sizes import Dim, numbers
+from .uop import BinaryOps, Ops, UOp, toposort
+from .view import Pulled, Regrouped, Shape, View, rest, windows
 
 Ints = int | Sequence[int]
-Key = int | slice | EllipsisType | None
+Key = Dim | slice | EllipsisType | None
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 T = TypeVar("T")
 
@@ -36,11 +39,11 @@ _NUMPY: dict[BinaryOps, np.ufunc] = {
 }
 
 
-def _ints(name: str, values: Ints, n: int, what: str) -> Shape:
-  """``values`` as ``n`` ints."""
-  got = (values,) * n if isinstance(values, int) else tuple(values)
-  if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {got}")
-  if not all(isinstance(v, int) for v in got): raise ArgumentError(f"{name}: each {what} is an int, got {got}")
+def _sizes(name: str, values: Dim | Sequence[Dim], n: int, what: str) -> Shape:
+  """``values`` as ``n`` sizes."""
+  got = (values,) * n if isinstance(values, (int, UOp)) else tuple(values)
+  if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {shape_text(got)}")
+  if not all(isinstance(v, (int, UOp)) for v in got): raise ArgumentError(f"{name}: each {what} is an int, got {got}")
   return got
 
 
@@ -96,7 +99,7 @@ class Arrangement:
 
   def text(self, name: str = "source") -> str:
     """The meta-operations, as written: ``data1(64, 32).tile((8, 32))``."""
-    return f"{name}({', '.join(map(str, self.source))})" + "".join(self.chain)
+    return f"{name}({', '.join(map(text_of, self.source))})" + "".join(self.chain)
 
   def __str__(self) -> str: return self.text()
 
@@ -117,6 +120,8 @@ class Arrangement:
       if op is Ops.EXPAND and before != after: return False
       if op is not Ops.TILE: continue
       for (size, stride, gap, *shifted), count in zip(arg, after):
+        if stride is size and gap == 1 and not shifted: continue   # one beside another
+        if not all(isinstance(n, int) for n in (size, stride, gap, count)): return False
         common = math.gcd(stride, gap)   # windows i and i + n share one where n * stride is a multiple of gap below size * gap
         if shifted or (gap // common < count and stride // common < size): return False
     return True
@@ -129,16 +134,16 @@ class Arrangement:
     at, valid = self._points()
     index: Any = np.zeros((), np.int64)
     for i, size in zip(at, self.source): index = index * size + i
-    return np.broadcast_to(np.where(valid, index, -1), self.view.shape).copy()
+    return np.broadcast_to(np.where(valid, index, -1), numbers(self.view.shape)).copy()
 
   def offsets(self) -> tuple[Numbers, ...]:
     """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a
     dimension."""
-    return tuple(np.broadcast_to(i, self.view.shape).copy() for i in self._points()[0])
+    return tuple(np.broadcast_to(i, numbers(self.view.shape)).copy() for i in self._points()[0])
 
   def _points(self) -> tuple[list[Any], Any]:
     """Source indices and validity of all elements: numbers, or arrays with one dimension for each of the view."""
-    shape = self.view.shape
+    shape = numbers(self.view.shape)
     if 0 in shape: return [np.zeros(shape, np.int64) for _ in self.source], np.zeros(shape, bool)
     ranges = [ix.rng(d, n) for d, n in enumerate(shape)]
     at, valid = self.view.pull(ranges)
@@ -155,7 +160,7 @@ class Arrangement:
     if not 0 <= level < len(self.levels): raise AxisError(f"{name}: level {level}; {self} has levels 0 to {len(self.levels) - 1}")
     return self.levels[level]
 
-  def _axes(self, name: str, axes: Ints, n: int) -> Shape:
+  def _axes(self, name: str, axes: Ints, n: int) -> tuple[int, ...]:
     """Axis numbers of a level with ``n`` dimensions, negative ones from the end."""
     got = (axes,) if isinstance(axes, int) else tuple(axes)
     for a in got:
@@ -168,7 +173,7 @@ class Arrangement:
     """Where the level's dimensions begin in the view."""
     return sum(map(len, self.levels[:level]))
 
-  def _whole(self, level: int, part: Sequence[T], other: Callable[[int], T]) -> tuple[T, ...]:
+  def _whole(self, level: int, part: Sequence[T], other: Callable[[Dim], T]) -> tuple[T, ...]:
     """A transform's arg, with ``part`` for the level's dimensions and ``other(size)`` for those of the other levels."""
     n = self._start(level)
     shape = self.view.shape
@@ -176,7 +181,7 @@ class Arrangement:
 
   def _step(self, view: View, level: int, shapes: Sequence[Shape], name: str, *args: object, joined: int = 1) -> Arrangement:
     """The next arrangement, ``name(*args)``: ``shapes`` instead of ``level`` (and of the ``joined - 1`` levels after it)."""
-    text = ", ".join(map(str, (*args, f"level={level}") if level else args))
+    text = ", ".join(map(_arg_text, (*args, f"level={level}") if level else args))
     return Arrangement(view, (*self.levels[:level], *shapes, *self.levels[level + joined:]), (*self.chain, f".{name}({text})"))
 
   def _regrouped(self, level: int, groups: Sequence[tuple[int, Shape]], name: str, *args: object) -> Arrangement:
@@ -186,7 +191,8 @@ class Arrangement:
 
   # ---- meta-operations
 
-  def tile(self, shape: Ints, strides: Ints | None = None, dilation: Ints | None = None, floor_mode: bool = False,
+  def tile(self, shape: Dim | Sequence[Dim], strides: Dim | Sequence[Dim] | None = None,
+           dilation: Dim | Sequence[Dim] | None = None, floor_mode: bool = False,
            shift_inwards: bool = False, level: int = 0) -> Arrangement:
     """(d, …) -> (tiles, …) and within it (shape, …): a new level of windows.
 
@@ -197,26 +203,31 @@ class Arrangement:
     """
     dims = self._dims("tile", level)
     n = len(dims)
-    sizes = tuple(d if s == -1 else s for s, d in zip(_ints("tile", shape, n, "tile size"), dims))
-    steps = tuple(z if s == -1 else s for s, z in zip(_ints("tile", -1 if strides is None else strides, n, "stride"), sizes))
-    gaps = _ints("tile", 1 if dilation is None else dilation, n, "dilation")
-    if any(v < 1 for v in (*sizes, *steps, *gaps)):
-      raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {sizes}, {steps}, {gaps}")
+    sizes = tuple(d if s == -1 else s for s, d in zip(_sizes("tile", shape, n, "tile size"), dims))
+    steps = tuple(z if s == -1 else s for s, z in zip(_sizes("tile", -1 if strides is None else strides, n, "stride"), sizes))
+    gaps = _sizes("tile", 1 if dilation is None else dilation, n, "dilation")
+    if any(below(v, 1) for v in (*sizes, *steps, *gaps)):
+      got = ", ".join(map(shape_text, (sizes, steps, gaps)))
+      raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {got}")
     if floor_mode and shift_inwards:
       raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (shift_inwards), not both")
-    counts, pads, specs = [], [], []
+    counts, pads, specs, padded = [], [], [], []
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
-      rest = d - (size - 1) * gap - 1
-      count = windows(d, size, stride, gap) if floor_mode else max(windows(d, size, stride, gap, True), 1) if d else 0
-      if floor_mode and count < 1 or shift_inwards and rest < 0:
-        raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
-      over = max((count - 1) * stride - rest, 0)
+      behind = rest(d, size, gap)
+      count = windows(d, size, stride, gap) if floor_mode else greater(windows(d, size, stride, gap, True), 1) if d else 0
+      if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
+        raise ShapeError(f"tile: no window of {text_of(size)} (dilation {text_of(gap)}) lies inside a dimension of {text_of(d)}")
+      over = greater(ix.minus(ix.times(ix.minus(count, 1), stride), behind), 0)
       counts.append(count)
       pads.append((0, 0 if shift_inwards else over))
+      reach = ix.plus(ix.times(ix.minus(count, 1), stride), ix.plus(ix.times(ix.minus(size, 1), gap), 1))
+      padded.append(d if shift_inwards or over == 0 else reach)
       specs.append((size, stride, gap, True) if shift_inwards and over else (size, stride, gap))
     view, first = self.view, self._start(level)
-    if any(p != (0, 0) for p in pads): view = view.then(Ops.PAD, self._whole(level, pads, lambda _: (0, 0)))
-    view = view.then(Ops.TILE, self._whole(level, specs, lambda _: (1, 1, 1)))
+    if any(p != (0, 0) for p in pads):
+      view = view.then(Ops.PAD, self._whole(level, pads, lambda _: (0, 0)), self._whole(level, padded, lambda n: n))
+    inner = self._whole(level, sizes, lambda _: 1)
+    view = view.then(Ops.TILE, self._whole(level, specs, lambda _: (1, 1, 1)), (*self._whole(level, counts, lambda n: n), *inner))
     rank = len(self.view.shape)
     if rank > n:  # the new level stands after its outer part, and dimensions of other levels have no inner one
       order = (*range(first + n), *range(rank + first, rank + first + n), *range(first + n, rank))
@@ -227,20 +238,21 @@ class Arrangement:
     options = [f"{name}={value}" for name, value in given.items() if value != usual[name]]
     return self._step(view, level, [tuple(counts), sizes], "tile", sizes, *options)
 
-  def expand(self, shape: Sequence[int], level: int = 0) -> Arrangement:
+  def expand(self, shape: Sequence[Dim], level: int = 0) -> Arrangement:
     """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
     dims = self._dims("expand", level)
-    want = tuple(d if s == -1 else s for s, d in zip(_ints("expand", tuple(shape), len(dims), "size"), dims))
-    if any(d not in (1, w) for d, w in zip(dims, want)):
-      raise ShapeError(f"expand: only dimensions of 1 become others, {dims} cannot become {want}")
+    given = _sizes("expand", tuple(shape), len(dims), "size")
+    want = tuple(d if s == -1 or d != 1 and same(d, s) else s for s, d in zip(given, dims))
+    if any(d is not w and d != w and not same(d, 1) for d, w in zip(dims, want)):
+      raise ShapeError(f"expand: only dimensions of 1 become others, {shape_text(dims)} cannot become {shape_text(want)}")
     return self._step(self.view.then(Ops.EXPAND, self._whole(level, want, lambda n: n)), level, [want], "expand", want)
 
   def squeeze(self, axes: Ints, level: int = 0) -> Arrangement:
     """(1, n) -> (n): dimensions of 1 are removed."""
     dims = self._dims("squeeze", level)
     dropped = self._axes("squeeze", axes, len(dims))
-    if any(dims[a] != 1 for a in dropped):
-      raise ShapeError(f"squeeze: axes {dropped} of a level {dims}; only a dimension of 1 can go")
+    if not all(same(dims[a], 1) for a in dropped):
+      raise ShapeError(f"squeeze: axes {dropped} of a level {shape_text(dims)}; only a dimension of 1 can go")
     groups = [(1, () if a in dropped else (d,)) for a, d in enumerate(dims)]
     return self._regrouped(level, groups, "squeeze", dropped[0] if len(dropped) == 1 else dropped)
 
@@ -264,21 +276,23 @@ class Arrangement:
     if not dims: raise AxisError("flatten: the level has no dimensions")
     (first,), (last,) = (self._axes("flatten", axis, len(dims)) for axis in (start_axis, end_axis))
     if first > last: raise AxisError(f"flatten: axis {start_axis} stands behind axis {end_axis}")
-    groups = [*_alone(dims[:first]), (last + 1 - first, (prod(dims[first:last + 1]),)), *_alone(dims[last + 1:])]
+    groups = [*_alone(dims[:first]), (last + 1 - first, (ix.product(dims[first:last + 1]),)), *_alone(dims[last + 1:])]
     return self._regrouped(level, groups, "flatten", *(() if level == 0 and len(groups) == 1 else (first, last)))
 
-  def unflatten(self, axis: int, sizes: Sequence[int], level: int = 0) -> Arrangement:
+  def unflatten(self, axis: int, sizes: Sequence[Dim], level: int = 0) -> Arrangement:
     """(a*b, c) -> (a, b, c): one dimension becomes several; a size of -1 is what is left for it."""
     dims = self._dims("unflatten", level)
     at, = self._axes("unflatten", axis, len(dims))
     got = tuple(sizes)
-    if not all(isinstance(v, int) for v in got): raise ArgumentError(f"unflatten: sizes are ints, got {got}")
-    if got.count(-1) > 1 or any(v < -1 for v in got):
-      raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {got}")
-    rest = prod(v for v in got if v != -1)
-    if rest and dims[at] % rest == 0: got = tuple(dims[at] // rest if v == -1 else v for v in got)
-    if -1 in got or prod(got) != dims[at]:
-      raise ShapeError(f"unflatten: dimension {at} of {dims} has {dims[at]} elements, which is no {got}")
+    if not all(isinstance(v, (int, UOp)) for v in got): raise ArgumentError(f"unflatten: sizes are ints, got {got}")
+    if got.count(-1) > 1 or any(below(v, -1) for v in got):
+      raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {shape_text(got)}")
+    known = ix.product(v for v in got if v != -1)
+    if known: got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
+    if -1 in got or not same(ix.product(got), dims[at]):
+      raise ShapeError(
+        f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}"
+      )
     return self._regrouped(level, [*_alone(dims[:at]), (1, got), *_alone(dims[at + 1:])], "unflatten", at, got)
 
   def ravel(self, levels: int | None = None, level: int = 0) -> Arrangement:
@@ -290,23 +304,24 @@ class Arrangement:
     shape = tuple(d for dims in self.levels[level:level + n] for d in dims)
     return self._step(self.view, level, [shape], "ravel", *([f"levels={n}"] if n < most else []), joined=n)
 
-  def pad(self, amounts: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
+  def pad(self, amounts: Sequence[tuple[Dim, Dim]], level: int = 0) -> Arrangement:
     """(n) -> (lo + n + hi): elements before and behind that are not valid."""
     dims = self._dims("pad", level)
-    pairs = tuple((int(lo), int(hi)) for lo, hi in amounts)
+    pairs = tuple((lo, hi) for lo, hi in amounts)
     if len(pairs) != len(dims): raise ShapeError(f"pad: a pair for each of {len(dims)} dimensions, got {pairs}")
-    if any(v < 0 for p in pairs for v in p): raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
+    if any(below(v, 0) for p in pairs for v in p):
+      raise ArgumentError(f"pad: amounts are 0 or more, got {pairs}; shrink cuts off")
     view = self.view.then(Ops.PAD, self._whole(level, pairs, lambda _: (0, 0)))
-    return self._step(view, level, [tuple(lo + d + hi for d, (lo, hi) in zip(dims, pairs))], "pad", pairs)
+    return self._step(view, level, [tuple(ix.plus(ix.plus(d, lo), hi) for d, (lo, hi) in zip(dims, pairs))], "pad", pairs)
 
-  def shrink(self, ranges: Sequence[tuple[int, int]], level: int = 0) -> Arrangement:
+  def shrink(self, ranges: Sequence[tuple[Dim, Dim]], level: int = 0) -> Arrangement:
     """(n) -> (end - begin): what lies outside [begin, end) is cut off."""
     dims = self._dims("shrink", level)
-    pairs = tuple((int(b), int(e)) for b, e in ranges)
-    if len(pairs) != len(dims) or not all(0 <= b <= e <= d for d, (b, e) in zip(dims, pairs)):
+    pairs = tuple((b, e) for b, e in ranges)
+    if len(pairs) != len(dims) or any(below(b, 0) or below(e, b) or below(d, e) for d, (b, e) in zip(dims, pairs)):
       raise ShapeError(f"shrink: a pair 0 <= begin <= end <= size for each dimension of {dims}, got {pairs}")
     view = self.view.then(Ops.SHRINK, self._whole(level, pairs, lambda n: (0, n)))
-    return self._step(view, level, [tuple(e - b for b, e in pairs)], "shrink", pairs)
+    return self._step(view, level, [tuple(ix.minus(e, b) for b, e in pairs)], "shrink", pairs)
 
   def flip(self, axes: Ints, level: int = 0) -> Arrangement:
     """(n) -> (n), last element first."""
@@ -323,9 +338,9 @@ class Arrangement:
     dims = self._dims("index", level)
     keys = full_key(key, len(dims))
     parts = [p for k in keys for p in ((k.start, k.stop, k.step) if isinstance(k, slice) else (k,))]
-    if any(p is not None and (isinstance(p, bool) or not isinstance(p, int)) for p in parts):
+    if any(p is not None and (isinstance(p, bool) or not isinstance(p, (int, UOp))) for p in parts):
       raise ArgumentError(f"index: ints, slices of ints, None and ..., got {keys}")
-    ranges: list[tuple[int, int]] = []
+    ranges: list[tuple[Dim, Dim]] = []
     steps: list[int] = []
     groups: list[tuple[int, Shape]] = []
     for k in keys:
@@ -335,13 +350,15 @@ class Arrangement:
       n = dims[len(ranges)]
       if isinstance(k, slice):
         if k.step == 0: raise ArgumentError("index: a step of 0")
-        at = range(n)[k]
-        ranges.append((min(at[0], at[-1]), max(at[0], at[-1]) + 1) if at else (0, 0))
-        steps.append(at.step if at else 1)
-        groups.append((1, (len(at),)))
+        first, last, step, count = _sliced(n, k)
+        ranges.append((first, last))
+        steps.append(step)
+        groups.append((1, (count,)))
       else:
-        if not -n <= k < n: raise IndexOutOfRangeError(f"index: {k} is outside dimension {len(ranges)} of {dims}")
-        ranges.append((k % n, k % n + 1))
+        if below(k, ix.minus(0, n)) or not below(k, n):
+          raise IndexOutOfRangeError(f"index: {text_of(k)} is outside dimension {len(ranges)} of {shape_text(dims)}")
+        if below(k, 0): k = ix.plus(k, n)
+        ranges.append((k, ix.plus(k, 1)))
         steps.append(1)
         groups.append((1, ()))
     a = self.shrink(ranges, level).flip([d for d, s in enumerate(steps) if s < 0], level)
@@ -352,6 +369,34 @@ class Arrangement:
     return replace(a._regrouped(level, groups, ""), chain=(*self.chain, link))
 
   def __getitem__(self, key: Key | tuple[Key, ...]) -> Arrangement: return self.index(key)
+
+
+def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
+  """The elements of a dimension that a slice takes: from where to where, the step between them, and how many there are."""
+  if isinstance(n, int) and not any(isinstance(p, UOp) for p in (k.start, k.stop)):
+    at = range(n)[k]
+    return (min(at[0], at[-1]), max(at[0], at[-1]) + 1, at.step, len(at)) if at else (0, 0, 1, 0)
+  step = 1 if k.step is None else k.step
+  def bound(v: Dim | None, low: int, else_: Dim) -> Dim:
+    """An end as Python has it: counted from the dimension's end where it is negative, and no further out than ``low`` or n."""
+    if v is None: return else_
+    if below(v, 0): v = ix.plus(v, n)
+    return lesser(greater(v, low), n if low == 0 else ix.minus(n, 1))
+  start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
+    bound(k.start, -1, ix.minus(n, 1)), bound(k.stop, -1, -1))
+  span = ix.minus(stop, start) if step > 0 else ix.minus(start, stop)
+  if not below(0, span): return 0, 0, 1, 0
+  count = ix.rounds(span, abs(step))
+  last = ix.plus(start, ix.times(ix.minus(count, 1), step))
+  first, last = (start, last) if step > 0 else (last, start)
+  return first, ix.plus(last, 1), step, count
+
+
+def _arg_text(x: object) -> str:
+  """An argument of a meta-operation as written."""
+  if isinstance(x, UOp): return text_of(x)
+  if isinstance(x, tuple): return f"({', '.join(map(_arg_text, x))}{',' * (len(x) == 1)})"
+  return str(x)
 
 
 def _alone(dims: Shape) -> list[tuple[int, Shape]]:

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import itertools
 
+from . import index as ix
 from .costs import MemoryAccess, profile
 from .kernel import Kernel
 from .opts import Fuse, Split
+from .opts.axes import split
 from .uop import BinaryOps, Ops
 
 
@@ -13,9 +15,10 @@ def split_axes(kernel: Kernel) -> Kernel:
   """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient)."""
   axes = {a.rng: a for a in kernel.axes}
   for u in kernel.nodes:
-    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and u.src[1].op is Ops.CONST:
-      a, n = axes[u.src[0]], u.src[1].arg
-      if 1 < n < a.size and a.size % n == 0: return split_axes(Split(a.id, n).apply(kernel))
+    if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and ix.of_sizes(u.src[1]):
+      a, n = axes[u.src[0]], ix.number(u.src[1])
+      if n in (1, a.size) or ix.mod(ix.node(a.size), n) is not ix.ZERO: continue
+      return split_axes(Split(a.id, n).apply(kernel) if isinstance(n, int) else split(kernel, a, n, a.kind))
   return kernel
 
 
@@ -33,13 +36,13 @@ def merge_axes(kernel: Kernel) -> Kernel:
       if {a.id, b.id} & kernel.sequential: continue   # gone through in order
       if a.kind is not b.kind or (a.id in kernel.bound) != (b.id in kernel.bound) or a.id in others or b.id in others: continue
       if any((a.id in bound) != (b.id in bound) for _, bound in info.reduces): continue
-      if all(_as_one(x, a.id, b.id, b.size) for x in info.accesses):
+      if all(_as_one(x, a.id, b.id, b.count) for x in info.accesses):
         kernel = Fuse(a.id, b.id).apply(kernel)
         done = False
         break
   return kernel
 
 
-def _as_one(x: MemoryAccess, a: int, b: int, size: int) -> bool:
+def _as_one(x: MemoryAccess, a: int, b: int, size: ix.Dim) -> bool:
   sa, sb = x.steps.get(a, 0), x.steps.get(b, 0)
-  return sa is not None and sb is not None and sa == sb * size
+  return sa is not None and sb is not None and isinstance(size, int) and sa == sb * size

@@ -198,7 +198,7 @@ def axis_order(uops: Sequence[UOp]) -> list[int]:
   for kind in (Ops.STORE, Ops.LOAD):
     for u in uops:
       if u.op is not kind: continue
-      steps = sorted(((abs(k), x.arg[0]) for x, k in terms(u.src[1])[0].items() if x.op is Ops.RANGE), key=lambda t: -t[0])
+      steps = sorted([found for x, k in terms(u.src[1])[0].items() if (found := step(x, k)) is not None], key=lambda t: -t[0])
       for (s, a), (t, b) in combinations(steps, 2):
         if s == t or a == b or a in later[b]: continue
         for i, after in later.items():
@@ -208,6 +208,17 @@ def axis_order(uops: Sequence[UOp]) -> list[int]:
     out.append(next(i for i in later if not any(i in after for after in later.values())))
     del later[out[-1]]
   return out
+
+
+def step(x: UOp, k: int) -> tuple[int, int] | None:
+  """About how far a term of an index moves through memory with a TILE axis, and the axis: r5 * N * 8 -> 8 N's hint, 5. None for a
+  term of none, or of several."""
+  axes, others = [], abs(k)
+  for f in ix.factors(x):
+    while f.op is Ops.CAST: f = f.src[0]
+    if f.op is Ops.RANGE: axes.append(f.arg[0])
+    else: others *= max(ix.hint(f), 1)
+  return (others, axes[0]) if len(axes) == 1 else None
 
 
 def terms(index: UOp) -> tuple[dict[UOp, int], int]:

@@ -20,7 +20,10 @@ from .uop import Ops
 def choose(parts: Parts, target: Target | None) -> Parts:
   """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
   if not parts.kernel.plain: return choose_statements(parts, target)
-  return parts if config.noopt or target is None else Parts.of(as_twin(parts.kernel, lambda k: optimize(k, target)))
+  if config.noopt or target is None: return parts
+  kernel = parts.kernel
+  if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
+  return Parts.of(as_twin(kernel, lambda k: optimize(k, target)))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
@@ -44,6 +47,6 @@ def whole_axis(kernel: Kernel) -> Kernel:
   """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
   a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
   accesses = profile(kernel).accesses
-  def fits(a: Axis) -> bool: return 1 < a.size <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
-  best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.size, default=None)
+  def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
+  best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)
   return kernel if best is None else Vectorize(best.id).apply(kernel)

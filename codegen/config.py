@@ -18,11 +18,13 @@ from .errors import ConfigError
 Value = int | str
 
 
-def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[int] = ()) -> Any:
+def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[Value] = ()) -> Any:
   """A dataclass field, which stands for its value: an environment variable's, or the default."""
-  about = {"env": env, "help": help, "key": key, "kind": type(default), "values": values}
+  kind: Any = type(default)
+  if values and type(values[-1]) is not kind: kind = (kind, int)   # a word, or numbers
+  about = {"env": env, "help": help, "key": key, "kind": kind, "values": values}
   value: Value = os.environ.get(env, default)
-  if type(default) is int:
+  if kind is not str:
     try: value = int(value)
     except ValueError: pass   # refused below
   value = _checked(f"environment variable {env}", value, about)
@@ -36,7 +38,7 @@ def _checked(what: str, value: Value, about: Mapping[str, Any]) -> Value:
   raise ConfigError(f"{what} is {value!r}, expected {_either(values) if values else 'a string'} ({about['help']})")
 
 
-def _either(values: Sequence[int]) -> str:
+def _either(values: Sequence[Value]) -> str:
   if isinstance(values, range): return f"a whole number from {values[0]} to {values[-1]}"
   return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
 
@@ -65,7 +67,9 @@ class Config:
   dynamic: str = _setting(
     "DYNAMIC",
     "auto",
-    "when a size becomes one that kernels take at the launch: auto where a structure is met with another number, never, always",
+    "when a size becomes one that kernels take at the launch: auto, where a structure is met with another number; never; always",
+    key=True,
+    values=("auto", "never", "always"),
   )
   dev: str = _setting("DEV", "", "default device: CPU (OpenCL/PoCL), CL, NUMPY, ...")
   tune: int = _setting("TUNE", 1, "0 takes the model's block sizes for tile kernels instead of measuring some", values=(0, 1))
@@ -105,6 +109,18 @@ class Config:
   cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True, values=range(1025))
   workers: int = _setting(
     "WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core", values=range(1025)
+  )
+  checks: str = _setting(
+    "CHECKS",
+    "entry",
+    "what tile kernels check: none; entry, their sizes and tl.device_assert; all, run-time indices on the device too",
+    values=("none", "entry", "all"),
+  )
+  check_indices: Value = _setting(
+    "CHECK_INDICES",
+    "auto",
+    "1 checks index tensors and classes on the device, 0 does not; auto does on CPU and NUMPY",
+    values=("auto", 0, 1),
   )
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 

@@ -50,7 +50,7 @@ def gate_of(u: UOp) -> UOp:
   return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
 
 
-def flat_index(shape: tuple[int, ...], index: Iterable[UOp]) -> UOp:
+def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
   """The one row-major index of an element from one a dimension."""
   out = ix.const(0)
   for i, stride in zip(index, strides_of(shape)): out = ix.add(out, ix.mul(i, stride))

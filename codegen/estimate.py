@@ -11,11 +11,11 @@ STAGES = 3             # of a pipeline, all in shared memory at once
 def estimate(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
   memory."""
-  sizes = {a.rng: a.size for a in kernel.axes}
+  sizes = {a.rng: a.count for a in kernel.axes}
   tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
-  spread = {a.rng: a.size for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
+  spread = {a.rng: a.count for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
   programs = prod(spread.values())
-  rounds = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
+  rounds = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
   cores = max(target.cores, 1)
   traffic = live = read = 0.0
   for u in kernel.nodes:

@@ -32,11 +32,11 @@ class Expander:
   """Expands the statements of one kernel."""
 
   def __init__(self, kernel: Kernel):
-    self.copied = [a for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.UNROLL) and a.size > 1]
-    lanes = [a for a in kernel.axes if a.kind is AxisKind.LANE and a.size > 1]
+    self.copied = [a for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.UNROLL) and a.known > 1]
+    lanes = [a for a in kernel.axes if a.kind is AxisKind.LANE and a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
-    self.width = lanes[0].size if lanes else 1
+    self.width = lanes[0].known if lanes else 1
     self.shapes = {p.uop: p.shape for p in kernel.params}
     self.memo: dict[Copy, UOp] = {}
     self.filled: dict[Copy, UOp] = {}   # the same of indices and conditions
@@ -45,7 +45,7 @@ class Expander:
 
   def envs(self, over: Iterable[Axis]) -> list[Env]:
     """Every combination of numbers of some axes, in order."""
-    return list(itertools.product(*[[(a.rng, ix.const(n)) for n in range(a.size)] for a in over]))
+    return list(itertools.product(*[[(a.rng, ix.const(n)) for n in range(a.known)] for a in over]))
 
   def scalar(self, *us: UOp) -> bool:
     """Whether no node varies along the lane axis."""
@@ -179,7 +179,7 @@ class Expander:
   def cache_read(self, u: UOp, env: Env) -> UOp:
     """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
     load, axes = u.src[0], [self.by_id[i] for i in u.arg]
-    shape = tuple([a.most or a.size for a in axes])
+    shape = tuple([a.most or a.known for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
     first: Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
     def position(at: Env) -> UOp:

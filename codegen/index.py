@@ -7,48 +7,37 @@ they divide by is 1 or more. Build indices only with these functions.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
-from hashlib import blake2b
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Union
+from typing import Callable, Iterable, Mapping
 
+from .atoms import (  # handed on: what indices are made of is found here too
+  FALSE as FALSE,
+  FAR as FAR,
+  INT as INT,
+  ONE as ONE,
+  TRUE as TRUE,
+  ZERO as ZERO,
+  Dim as Dim,
+  Linear as Linear,
+  Size as Size,
+  between,
+  const as const,
+  count as count,
+  factors as factors,
+  has_sizes as has_sizes,
+  hint as hint,
+  key_of,
+  linear as linear,
+  node as node,
+  number as number,
+  of_launch as of_launch,
+  of_sizes as of_sizes,
+  rng as rng,
+  wide as wide,
+)
 from .dtype import dtypes
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
-
-Linear = tuple[tuple[tuple[UOp, int], ...], int]
-INT = dtypes.index
-TRUE, FALSE = UOp.const(dtypes.bool, True), UOp.const(dtypes.bool, False)
-ZERO, ONE = UOp.const(INT, 0), UOp.const(INT, 1)
-
-
-FAR = 1 << 63   # a bound that stands for: none is known
-UNKNOWN = 1024  # of a size of which nothing is known
-
-
-class Size(NamedTuple):
-  """The ``arg`` of a SIZE and of a DEFINE_VAR, an integer that gets its value at the launch. Bounds are included, None where
-  there is none."""
-  name: str
-  lower: int | None = None
-  upper: int | None = None
-  constexpr: bool = False      # its value is part of the kernel
-  meta: bool = False           # the tuner chooses it
-  power_of_two: bool = False
-  unit: int = 1                # the node is the size divided by this: N that 16 divides is 16 * SIZE(N, unit=16)
-  hint: int | None = None      # a value that it may well have, which heuristics go by
-  wide: bool = False           # what is computed from it may not fit 32 bits
-
-
-Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
-
-
-def const(n: int) -> UOp: return UOp.const(INT, n)
-
-
-def node(n: Dim) -> UOp:
-  """A size as a node."""
-  return n if isinstance(n, UOp) else const(n)
 
 
 # sizes that are numbers stay numbers
@@ -57,7 +46,11 @@ def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstan
 def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
 def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
 def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
-def product(ns: Iterable[Dim]) -> Dim: return functools.reduce(times, ns, 1)
+def product(ns: Iterable[Dim]) -> Dim:
+  """The product of sizes."""
+  out: Dim = 1
+  for n in ns: out = times(out, n)
+  return out
 
 
 def elements(shape: Iterable[Dim]) -> int:
@@ -70,21 +63,16 @@ def may_equal(a: Dim, b: Dim) -> bool:
   return a == b or not (isinstance(a, int) and isinstance(b, int)) and eq(sub(node(a), b), 0) is not FALSE
 
 
-def divides(n: int, size: Dim) -> bool:
+def total(ns: Iterable[Dim]) -> Dim:
+  """The sum of sizes."""
+  out: Dim = 0
+  for n in ns: out = plus(out, n)
+  return out
+
+
+def divides(n: Dim, size: Dim) -> bool:
   """Whether ``n`` is known to divide a size."""
-  return size % n == 0 if isinstance(size, int) else mod(size, n) is ZERO
-
-
-def rng(axis: int, size: int | UOp) -> UOp:
-  """The value of axis number ``axis``, 0 <= value < size, a number or an expression of sizes; an axis of one element is 0."""
-  if isinstance(size, UOp): size = number(size)
-  if isinstance(size, UOp): return UOp(Ops.RANGE, INT, (size,), (axis, size))
-  return const(0) if size == 1 else UOp(Ops.RANGE, INT, (), (axis, size))
-
-
-def number(u: UOp) -> int | UOp:
-  """An index, or the int that it is."""
-  return int(u.arg) if u.op is Ops.CONST else u
+  return size % n == 0 if isinstance(size, int) and isinstance(n, int) else mod(node(size), n) is ZERO
 
 
 def vmin(u: UOp) -> int: return bounds(u)[0]
@@ -123,69 +111,12 @@ def _interval(u: UOp) -> tuple[int, int]:
     a, b = bounds(u.src[1]), bounds(u.src[2])
     return (min(a[0], b[0]), max(a[1], b[1]))
   if not isinstance(u.arg, BinaryOps): return top
-  out = _between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
+  out = between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
   if out is None: return top
   if d is INT: return max(out[0], -FAR), min(out[1], FAR)
-  return out if top[0] <= out[0] and out[1] <= top[1] else top
-
-
-def _between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, int] | None:
-  """The bounds of a function of two values, the first in al..ah and the second in bl..bh; None where that says nothing."""
-  if fn is BinaryOps.ADD: return (al + bl, ah + bh)
-  if fn is BinaryOps.SUB: return (al - bh, ah - bl)
-  if fn is BinaryOps.MAX: return (max(al, bl), max(ah, bh))
-  if fn is BinaryOps.MIN: return (min(al, bl), min(ah, bh))
-  if fn is BinaryOps.AND and al >= 0 and bl >= 0: return (0, min(ah, bh))
-  if fn is BinaryOps.SHR and bl == bh and al >= 0: return (al >> bl, ah >> bl)
-  if fn is BinaryOps.POW and al >= 1 and bl >= 0: return (al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR)
-  if fn is BinaryOps.MOD and bl > 0:
-    if bl == bh and al // bl == ah // bl: return (al % bl, ah % bl)
-    return (al, ah) if al >= 0 and ah < bl else (0, bh - 1)
-  if fn is BinaryOps.MUL: corners = (al * bl, al * bh, ah * bl, ah * bh)
-  elif fn is BinaryOps.IDIV and bl > 0: corners = (al // bl, al // bh, ah // bl, ah // bh)
-  else: return None
-  return min(corners), max(corners)
-
-
-@memoized
-def of_sizes(u: UOp) -> bool:
-  """Whether an index is made of run-time sizes and numbers alone: known to the host at the launch."""
-  return u.op in (Ops.SIZE, Ops.CONST) or u.op is Ops.ALU and all(map(of_sizes, u.src))
-
-
-@memoized
-def hint(u: UOp) -> int:
-  """About what an expression of sizes is: heuristics go by it. Axes count as 0."""
-  if u.op is Ops.CONST: return int(u.arg)
-  if u.op is Ops.SIZE:
-    size: Size = u.arg
-    if size.hint is not None: return size.hint
-    low = 1 if size.lower is None else size.lower
-    return max(low, UNKNOWN if size.upper is None else min(size.upper, UNKNOWN))
-  if u.op is not Ops.ALU or u.dtype is not INT: return 0
-  lo, hi = _between(u.arg, *[hint(s) for s in u.src for _ in (0, 1)]) or (0, 0)
-  return lo
-
-
-def count(n: int | UOp) -> int:
-  """A number, or about what an expression of sizes is."""
-  return n if isinstance(n, int) else max(hint(n), 0)
-
-
-@memoized
-def has_sizes(u: UOp) -> bool:
-  """Whether run-time sizes stand in a node: as values, or as the ends of axes."""
-  if u.op is Ops.SIZE: return True
-  if u.op is Ops.RANGE or u.op is Ops.SPECIAL: return not isinstance(u.arg[-1], int)
-  return any(map(has_sizes, u.src))
-
-
-@memoized
-def wide(u: UOp) -> bool:
-  """Whether what is computed from the sizes in a node may not fit 32 bits."""
-  if u.op is Ops.SIZE: return bool(u.arg.wide)
-  if u.op is Ops.SPECIAL and isinstance(u.arg[-1], UOp): return wide(u.arg[-1])
-  return any(map(wide, u.src))
+  if top[0] <= out[0] and out[1] <= top[1]: return out
+  # what is made of the launch's numbers fits its dtype: see widths.py
+  return (max(out[0], top[0]), min(out[1], top[1])) if of_launch(u) else top
 
 
 def _end(u: UOp, upper: bool) -> UOp | None:
@@ -227,7 +158,8 @@ def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> U
 
 
 def _polynomial(u: UOp) -> tuple[int, int]:
-  """Bounds of an expression of sizes: with N = 1 + N' for a size of 1 or more, a sum without negative terms is least at N' = 0."""
+  """Bounds of an expression of sizes: with N = 1 + N' for a size of 1 or more, a sum without negative terms is least where N' is
+  0."""
   lo, hi = _interval(u)
   terms, c = linear(u)
   moved: dict[UOp, UOp] = {}
@@ -248,49 +180,13 @@ def _polynomial(u: UOp) -> tuple[int, int]:
 
 # ---- the canonical form
 
-def linear(u: UOp) -> Linear:
-  """An index as its terms (atom, factor) and constant."""
-  found = _sum(u)
-  return (((u, 1),), 0) if found is None else found
-
-
-@memoized
-def _sum(u: UOp) -> Linear | None:
-  """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a
-  collector."""
-  if u.op is Ops.CONST: return ((), u.arg)
-  if u.op is not Ops.ALU: return None
-  a, b = u.src[0], u.src[-1]
-  if u.arg is BinaryOps.ADD:
-    (ta, ca), (tb, cb) = linear(a), linear(b)
-    return (ta + tb, ca + cb)
-  if u.arg is BinaryOps.MUL and b.op is Ops.CONST:
-    terms, c = linear(a)
-    return (tuple([(t, k * b.arg) for t, k in terms]), c * b.arg)
-  return None
-
-
-_LEVELS = 6   # of a node's sources that its place in an order is seen by; what lies deeper counts by a digest
-
-
-@memoized
-def _keys(u: UOp) -> list[Any]:
-  """Sort keys of a node, the first a digest, each of the others with one more level of its sources spelled out."""
-  text, below = str(u.arg), [_keys(s) for s in u.src]
-  digest = blake2b(repr((u.op.value, text, *(keys[0] for keys in below))).encode(), digest_size=16).hexdigest()
-  return [digest, *((u.op.value, text, tuple([keys[i] for keys in below])) for i in range(_LEVELS))]
-
-
-def _key(u: UOp) -> Any: return _keys(u)[-1]
-
-
 def _build(terms: Mapping[UOp, int], c: int) -> UOp:
   terms = {t: k for t, k in terms.items() if k}
   if len(terms) > 1:
     for t in terms:
       if t.op is Ops.ALU and t.arg in _DIVISIONS and (joined := _joined(terms, c, t)) is not None: return joined
   out: UOp | None = None
-  for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), _key(tk[0]))):
+  for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), key_of(tk[0]))):
     term = t if k == 1 else UOp(Ops.ALU, INT, (t, const(k)), BinaryOps.MUL)
     out = term if out is None else UOp(Ops.ALU, INT, (out, term), BinaryOps.ADD)
   if out is None: return const(c)
@@ -364,20 +260,11 @@ _MOST_FACTORS = 16
 
 # ---- products
 
-def factors(t: UOp | None) -> tuple[UOp, ...]:
-  """The atoms that a term without its number is a product of; None is the constant's."""
-  out: list[UOp] = []
-  while t is not None and t.op is Ops.ALU and t.arg is BinaryOps.MUL:
-    t, last = t.src
-    out.append(last)
-  return () if t is None else (t, *reversed(out))
-
-
 def _monomial(atoms: tuple[UOp, ...], k: int = 1) -> UOp:
   """The product of atoms, in a fixed order, and a number."""
   if not atoms: return const(k)
   out: UOp | None = None
-  for f in sorted(atoms, key=_key): out = f if out is None else UOp(Ops.ALU, INT, (out, f), BinaryOps.MUL)
+  for f in sorted(atoms, key=key_of): out = f if out is None else UOp(Ops.ALU, INT, (out, f), BinaryOps.MUL)
   assert out is not None
   return out if k == 1 else _build({out: k}, 0)
 
@@ -387,7 +274,7 @@ def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
   terms, c = linear(u)
   if not terms: return (), c
   found = ((factors(t), k) for t, k in terms)
-  return max(found, key=lambda fk: (len(fk[0]), [_key(f) for f in fk[0]]))
+  return max(found, key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
 
 
 def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
@@ -470,7 +357,7 @@ def fdiv(a: UOp, by: UOp | int) -> UOp:
 def _leads_down(rest: Mapping[UOp, int]) -> bool:
   """Whether the first term is negative: -a // d is written -((a + d - 1) // d), and -a % d is d - 1 - (a - 1) % d."""
   if all(k > 0 for k in rest.values()): return False
-  return min(rest.items(), key=lambda tk: (-abs(tk[1]), _key(tk[0])))[1] < 0
+  return min(rest.items(), key=lambda tk: (-abs(tk[1]), key_of(tk[0])))[1] < 0
 
 
 def _shared(a: UOp, d: UOp) -> tuple[UOp, UOp, UOp]:
@@ -550,7 +437,7 @@ def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
   if isinstance(b, int): b = const(b)
   lo, hi = bounds(a if b is ZERO else sub(a, b))
   if lo >= 0 or hi <= 0: return a if (lo >= 0) == (fn is BinaryOps.MAX) else b
-  return UOp(Ops.ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is Ops.CONST, _key(u)))), fn)
+  return UOp(Ops.ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is Ops.CONST, key_of(u)))), fn)
 
 
 # ---- conditions
@@ -568,7 +455,8 @@ def lt(a: UOp, b: int | UOp) -> UOp:
 
 
 def _lt_sizes(a: UOp, b: int) -> UOp | None:
-  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i. None for any other."""
+  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i. None for any
+  other."""
   terms, c = linear(a)
   known, open_ = {t: k for t, k in terms if of_sizes(t)}, {t: k for t, k in terms if not of_sizes(t)}
   if not known or not open_: return None
@@ -576,7 +464,8 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
   if hi < b: return TRUE
   if lo >= b: return FALSE
   down = _leads_down(open_) and all(k < 0 for k in open_.values())
-  rest, end = _build({t: -k if down else k for t, k in open_.items()}, 0), _build({t: k if down else -k for t, k in known.items()}, 0)
+  rest = _build({t: -k if down else k for t, k in open_.items()}, 0)
+  end = _build({t: k if down else -k for t, k in known.items()}, 0)
   sides = (add(end, c - b), rest) if down else (rest, add(end, b - c))
   return UOp(Ops.ALU, dtypes.bool, sides, BinaryOps.CMPLT)
 
@@ -618,7 +507,7 @@ def both(*cs: UOp | None) -> UOp:
   parts = {p: None for c in cs for p in conjuncts(c)}
   if FALSE in parts: return FALSE
   out: UOp | None = None
-  for p in sorted(parts, key=_key):
+  for p in sorted(parts, key=key_of):
     out = p if out is None else UOp(Ops.ALU, dtypes.bool, (out, p), BinaryOps.AND)
   return TRUE if out is None else out
 

@@ -14,7 +14,7 @@ from . import index as ix
 from .dtype import DType
 from .size_text import text_of
 from .sizes import Dim, sizes_of
-from .uop import BinaryOps, Ops, UOp, prod, toposort
+from .uop import BinaryOps, Ops, UOp, toposort
 
 Shape = tuple[Dim, ...]
 
@@ -41,7 +41,8 @@ class Axis:
 
   ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
   them. ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
-  ``most``: of a run-time size, how large it is at most, for local memory along it.
+  ``most``: of a run-time size, how large it is at most, for local memory along it. ``rest_of``: of what ``Peel`` left over, the
+  axis that it was a part of; to go through one of the parts needs nothing of the other.
   """
   id: int
   size: Dim
@@ -49,9 +50,19 @@ class Axis:
   programs: int = 0
   again: int = 0
   most: int = 0
+  rest_of: int | None = None
 
   @property
   def rng(self) -> UOp: return ix.rng(self.id, self.size)
+  @property
+  def varies(self) -> bool:
+    """Whether the size is another one for other values of the axes around it."""
+    return isinstance(self.size, UOp) and not ix.of_sizes(self.size)
+  @property
+  def known(self) -> int:
+    """The size of an axis of which it is a number: of all but GRID and LOOP axes."""
+    assert isinstance(self.size, int), f"the size of {self} is no number"
+    return self.size
   @property
   def count(self) -> int:
     """The size, or about what it is where that is known at the launch only."""
@@ -174,14 +185,22 @@ class Kernel:
     plain.
     """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
-    done: set[UOp] = set()
-    for s in self.body:
+    peeled = any(a.rest_of is not None for a in self.axes)
+    before: set[UOp] = set()
+    for n, s in enumerate(self.body):
       if s.is_unique:
+        done = {e.src[0] for e in self.body[:n] if not self.apart(e, s)} if peeled else before
         if s.src[0] in done: return False   # perhaps the same elements again
         for u in s.toposort():
           if u.op is Ops.LOAD and (u.src[0] in done or u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False
-      done.add(s.src[0])
+      before.add(s.src[0])
     return True
+
+  def apart(self, a: UOp, b: UOp) -> bool:
+    """Whether two statements go through different parts of one axis."""
+    whole = {x.id: x.id if x.rest_of is None else x.rest_of for x in self.axes}
+    parts = {whole[r.arg[0]]: r for r in a.ranges if r.arg[0] in whole}
+    return any(parts.get(whole[r.arg[0]], r) is not r for r in b.ranges if r.arg[0] in whole)
 
   @cached_property
   def reduces(self) -> list[UOp]: return [u for u in self.nodes if u.op is Ops.REDUCE]
@@ -206,36 +225,32 @@ class Kernel:
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
 
   @cached_property
-  def flops(self) -> int:
+  def flops(self) -> Dim:
     """Arithmetic operations of one launch, as a person would count them."""
-    size = {a.rng: a.count for a in self.axes}
-    def count(over: frozenset[UOp]) -> int:
-      n = 1
-      for r in over: n *= size.get(r, 1)
-      return n
-    def each(u: UOp, around: frozenset[UOp]) -> int:
+    size = {a.rng: a.count if a.varies else a.size for a in self.axes}
+    def count(over: frozenset[UOp]) -> Dim: return ix.product(size.get(r, 1) for r in over)
+    def each(u: UOp, around: frozenset[UOp]) -> Dim:
       if u.op is Ops.ALU and u.dtype.kind == "f": return count(u.ranges | around)
       if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD: return count(u.src[0].ranges | around)
       return 0
-    if self.plain: return sum(each(u, frozenset()) for u in self.nodes)
+    if self.plain: return ix.total(each(u, frozenset()) for u in self.nodes)
     grid = frozenset(a.rng for a in self.of_kind(AxisKind.GRID))
-    n = 0
+    n: Dim = 0
     for s, fors in walk(self.body):
       around = grid.union([self.axis(i).rng for i in fors])
-      n += sum([each(u, around) for u in toposort(s.src if s.op in EFFECTS else s.src[:1])])
+      n = ix.plus(n, ix.total(each(u, around) for u in toposort(s.src if s.op in EFFECTS else s.src[:1])))
     return n
 
   @cached_property
-  def bytes(self) -> int:
+  def bytes(self) -> Dim:
     """Least traffic of one launch: what is read and written of each parameter, once."""
-    total = 0
+    size = {a.rng: a.count if a.varies else a.size for a in self.axes}
+    out: Dim = 0
     for p in self.params:
-      n = prod(map(ix.count, p.shape))
+      n = ix.product(p.shape)
       reads = {u.src[1] for u in self.nodes if u.op in (Ops.LOAD, *EFFECTS) and u.src[0] is p.uop}
-      touched = 0
-      for i in reads:
-        t = 1
-        for r in i.ranges: t *= ix.count(r.arg[1])
-        touched += t
-      total += min(n, max(touched, 1)) * p.dtype.itemsize
-    return total
+      touched = ix.total(ix.product(size.get(r, 1) for r in i.ranges) for i in reads)
+      if isinstance(n, int) and isinstance(touched, int): n = min(n, max(touched, 1))
+      else: n = ix.number(ix.least(ix.node(n), ix.node(touched)))
+      out = ix.plus(out, ix.times(n, p.dtype.itemsize))
+    return out

@@ -44,6 +44,7 @@ class LoopNest:
     self.axes = {a.id: a for a in kernel.axes}
     self.order: dict[UOp, tuple[int, int, int]] = {}            # loop -> place in the nesting
     self.loops: dict[tuple[int, Phase, Loops], UOp] = {}        # (axis, phase, surrounding loops) -> LOOP
+    self.part: dict[UOp, tuple[Phase, int, int]] = {}           # loop -> phase, the axis that its own is a part of, its own
     self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
     self.varies: dict[UOp, Loops] = {}                          # the loops that its value varies with
     self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
@@ -51,7 +52,7 @@ class LoopNest:
     self.phase: dict[UOp, int] = {}
     for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
     self.special = positions(kernel)
-    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.size > 1]
+    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]
     self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
     self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
     self.final = 1 + max(self.phase[s] for s in roots)
@@ -68,15 +69,21 @@ class LoopNest:
       axis = self.axes[id]
       start, step = ix.const(0), axis.programs
       if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
-      elif items is not None: start, step = self.special[items.id], items.size
+      elif items is not None: start, step = self.special[items.id], items.known
       end = ix.node(axis.size)
       if end.ranges: end = self.lower(end, env)
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
       found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
+      self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
       # surrounding loops come first
       self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
     return found
+
+  def apart(self, a: UOp, b: UOp) -> bool:
+    """Whether two nodes stand in loops over different parts of one axis, in one phase: neither has to come before the other."""
+    parts = {self.part[l][:2]: self.part[l][2] for l in self.inside[a]}
+    return any(parts.get(self.part[l][:2], self.part[l][2]) != self.part[l][2] for l in self.inside[b])
 
   def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
     """The loops that the sources of a node stand in: the LOOP of each axis, those of its own, and the ones around these.
@@ -162,7 +169,7 @@ class LoopNest:
     there = ids_of(value)
     over = tuple(i for i in tiles if i in there)
     if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
-    return self._track(repeated(fn, value, prod(self.axes[i].size for i in tiles if i not in there)))
+    return self._track(repeated(fn, value, prod(self.axes[i].known for i in tiles if i not in there)))
 
   def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
     """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""

@@ -9,6 +9,7 @@ import itertools
 import math
 from typing import Iterator
 
+from . import index as ix
 from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .kernel import AxisKind, Kernel
@@ -68,8 +69,8 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
-  amount = max(d for d in range(1, target.work_items + 1) if axis.size % d == 0)
-  if amount < SHORT <= axis.size:
+  amount = max(d for d in range(1, target.work_items + 1) if axis.count % d == 0)
+  if amount < SHORT <= axis.count:
     amount = PADDED
     kernel = Pad(axis.id, amount).apply(kernel)
   return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
@@ -78,7 +79,7 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
 def stream(kernel: Kernel, target: Target) -> Kernel:
   """Stores of large outputs are nontemporal (past the cache): what they would evict is worth more."""
   for p in kernel.params:
-    if p.written and not kernel.in_place and prod(p.shape) * p.dtype.itemsize >= target.stream:
+    if p.written and not kernel.in_place and prod(map(ix.count, p.shape)) * p.dtype.itemsize >= target.stream:
       kernel = NonTemporal(p.slot).apply(kernel)
   return kernel
 
@@ -89,7 +90,7 @@ class Search:
   def __init__(self, kernel: Kernel, target: Target):
     self.kernel, self.target = kernel, target
     self.info: Profile = profile(kernel)
-    self.sizes = {a.id: a.size for a in kernel.axes}
+    self.sizes = {a.id: a.count for a in kernel.axes}
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
@@ -214,19 +215,19 @@ def spread(kernel: Kernel, target: Target) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
   if (panels := copy_for_rows(kernel, target)) is not None: return panels
   grid = kernel.of_kind(AxisKind.GRID)
-  programs = prod(a.size for a in grid)
-  each = {a.id: 1 if a.kind is AxisKind.LANE else a.size for a in kernel.axes}
+  programs = prod(a.count for a in grid)
+  each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
   most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1
   want = min(most, PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
-    rest = programs // a.size
+    rest = programs // a.count
     if rest >= want:
       kernel = Serial(a.id).apply(kernel)
       programs = rest
       continue
-    parts = next((p for p in range(-(-want // rest), a.size + 1) if a.size % p == 0), a.size)
-    if parts < a.size: kernel = Serial(a.id, a.size // parts).apply(kernel)
+    parts = next((p for p in range(-(-want // rest), a.count + 1) if a.count % p == 0), a.count)
+    if parts < a.count: kernel = Serial(a.id, a.count // parts).apply(kernel)
     break
   return kernel

@@ -39,8 +39,8 @@ def panels(kernel: Kernel, target: Target, limits: Limits) -> Iterator[tuple[Mem
   for x in profile(kernel).accesses:
     if x.write or x.slot < 0 or lane not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
     if x.steps.get(lane) == 1 and (x.steps.get(inner) or 0) * x.itemsize < limits.step: continue
-    size = x.itemsize * prod(a.size for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
-    again = prod(a.size for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
+    size = x.itemsize * prod(a.count for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
+    again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
     if again >= limits.uses and size <= target.core_cache // limits.part and not x.overlaps: yield x, size
 
 
@@ -66,21 +66,21 @@ def copy_for_rows(kernel: Kernel, target: Target) -> Kernel | None:
   columns = [a for a in grid if a.id in x.axes]
   if columns:  # several panels a program, as long as they fit and enough programs are left
     c = columns[-1]
-    most = min(MOST_PANELS, room(target) // size, prod(a.size for a in grid) // PANEL_PROGRAMS)
-    several = max((p for p in range(1, most + 1) if c.size % p == 0), default=1)
+    most = min(MOST_PANELS, room(target) // size, prod(a.count for a in grid) // PANEL_PROGRAMS)
+    several = max((p for p in range(1, most + 1) if c.count % p == 0), default=1)
     if several > 1: kernel = Serial(c.id, several).apply(kernel)
-  programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes)
+  programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes)
   want = max(PANEL_PROGRAMS * target.cores // programs, 1)
   rows = [a for a in grid if a.id not in x.axes]
   for r in rows[::-1]:   # loops, with only as many programs along the first as the cores need
-    split = next((p for p in range(want, r.size + 1) if r.size % p == 0), r.size) if r is rows[0] else 1
-    if split < r.size: kernel = Serial(r.id, r.size // split if split > 1 else None).apply(kernel)
+    split = next((p for p in range(want, r.count + 1) if r.count % p == 0), r.count) if r is rows[0] else 1
+    if split < r.count: kernel = Serial(r.id, r.count // split if split > 1 else None).apply(kernel)
   kernel = CacheRead(x.slot, lane.id).apply(kernel)
   for y in profile(kernel).accesses:   # the other factor, where each step goes to another line: pack the rows of one iteration
     if y.write or y.slot == x.slot or lane.id in y.axes or not y.axes & kernel.bound: continue
-    again = prod(a.size for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
+    again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
     rows = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-    size = y.itemsize * prod(a.size for a in rows)
+    size = y.itemsize * prod(a.count for a in rows)
     if again >= 2 and size <= PACKED and (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR:
       kernel = CacheRead(y.slot, inner.id, each_round=True).apply(kernel)
   return kernel

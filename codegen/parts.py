@@ -61,7 +61,7 @@ class Parts:
   @property
   def needs(self) -> tuple[UOp, ...]:
     """The conditions on run-time sizes under which it may be launched."""
-    return tuple(dict.fromkeys([c for p in (self, *self.all()) for c in p.kernel.needs]))
+    return tuple(dict.fromkeys([c for k in (self.kernel, *[p.kernel for p in self.all()]) for c in k.needs]))
 
   @property
   def opts(self) -> tuple[Opts, ...]:

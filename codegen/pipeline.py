@@ -25,7 +25,7 @@ from .printing import form_text
 from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
-from .tiles import lower_tiles
+from .tiles import cover_tiles, lower_tiles
 from .uop import UOpList
 from .widths import lower_index
 
@@ -41,7 +41,8 @@ class Pass:
 
 
 def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
-  return lower_tiles(kernel) if kernel.plain and not (target and target.blocks) else kernel
+  if target and target.blocks: return cover_tiles(kernel)
+  return lower_tiles(kernel) if kernel.plain else kernel
 
 
 def _additions(parts: Parts, target: Target | None) -> Parts:
@@ -61,7 +62,7 @@ PASSES = (
   Pass("additions", "parts", "parts", _additions, limit_additions),
   Pass("expand", "parts", "expanded", _expand, expand),
   Pass("place", "expanded", "ordered", place, place),
-  Pass("widths", "ordered", "linear", lambda uops, target: lower_index(uops), lower_index),
+  Pass("widths", "ordered", "linear", lower_index, lower_index),
   # where blocks are written
   Pass("floats", "linear", "linear", lambda uops, target: widen_floats(uops), widen_floats),
   Pass("dots", "linear", "linear", _dots, find_dots),

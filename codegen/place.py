@@ -18,7 +18,8 @@ from .target import Target
 from .uop import Ops, UOp, UOpList, prod, toposort
 
 # what stands first in a list, in this order
-FIRST = {op: n for n, op in enumerate((Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST), -6)}
+_FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
+FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
 def in_order(nest: LoopNest) -> UOpList:
@@ -28,7 +29,8 @@ def in_order(nest: LoopNest) -> UOpList:
   for u in nodes:
     if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
   for u in nodes:   # what is read of a parameter that the part also writes is the old contents
-    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads: nest.after[u] = tuple(loads[u.src[0]])
+    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads:
+      nest.after[u] = tuple([x for x in loads[u.src[0]] if not nest.apart(u, x)])
 
   # the tree of loops: a loop stands in all that some node stands in together with it, and that come before it in the nesting
   loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=nest.order.__getitem__)

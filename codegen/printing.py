@@ -67,7 +67,7 @@ class Printer:
     if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
     if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
     if u.op is Ops.RANGE: return (_axes(fn[:1]), _CALL)
-    if u.op is Ops.SIZE: return (text_of(u), _CALL if fn.unit == 1 else _INFIX[BinaryOps.IDIV][1])
+    if u.dtype is dtypes.index and ix.of_sizes(u): return _size_text(u)
     if u.op is Ops.LOAD: return (self.place(u), _CALL)
     if u.op is Ops.CAST and u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
     if fn is TernaryOps.WHERE:
@@ -79,7 +79,7 @@ class Printer:
       if fn is BinaryOps.ADD and u.dtype is dtypes.index:
         # c*(-1) + d and a + -1 read better as differences
         if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, precedence)} - {-right.arg}", precedence)
-        if _negative(left) and right.op is Ops.CONST: left, right = right, left
+        if _negative(left) and ix.of_sizes(right): left, right = right, left
         if _negative(right): sign, right = "-", ix.mul(right, -1)
       return (f"{self.text(left, precedence)} {sign} {self.text(right, precedence + 1)}", precedence)
     if u.op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if u.op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
@@ -101,7 +101,7 @@ class Printer:
 
 def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
-  if u.op in (Ops.CONST, Ops.RANGE): return ()
+  if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
   if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
 
@@ -109,6 +109,13 @@ def _operands(u: UOp) -> Sequence[UOp]:
 def _gate(access: UOp) -> UOp | None:
   """The condition under which a LOAD, STORE or ATOMIC is done; None for always."""
   return (*access.src[3 if access.op in EFFECTS else 2:], None)[0]
+
+
+def _size_text(u: UOp) -> tuple[str, int]:
+  """An expression of run-time sizes, as shapes have it, and its precedence."""
+  text, (terms, c) = text_of(u), ix.linear(u)
+  if text.isidentifier(): return text, _CALL
+  return text, _INFIX[BinaryOps.ADD if len(terms) > 1 or c else BinaryOps.MUL][1]
 
 
 def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)

@@ -1,6 +1,7 @@
 """How an expression over sizes is written: ``cdiv(M, BLOCK) * 2 - 1``."""
 from __future__ import annotations
 
+import math
 from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
 
 from . import index as ix
@@ -119,7 +120,8 @@ def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
   parts: list[tuple[bool, Text]] = []   # whether it is taken away, and what
   terms, c = _terms(u)
   for k, atoms, up in terms:
-    each = _powers([texts[f] for f in atoms]) if up is None else [(f"cdiv({texts[up][0]}, {texts[atoms[0].src[1]][0]})", 5)]
+    k, factors = _units(k, atoms, texts) if up is None else (k, [])
+    each = _powers(factors) if up is None else [(f"cdiv({texts[up][0]}, {texts[atoms[0].src[1]][0]})", 5)]
     if abs(k) > 1: each = [(str(abs(k)), 5), *each]
     parts.append((k < 0, each[0] if len(each) == 1 else (" * ".join(t if s > 2 else f"({t})" for t, s in each), 3)))
   if c: parts.append((c < 0, (str(abs(c)), 5)))
@@ -127,6 +129,18 @@ def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
   (negative, (text, strength)), *rest = parts
   if negative: text, strength = f"-{text}" if strength > 2 else f"-({text})", 1
   return text + "".join(f" {'-' if minus else '+'} {t}" for minus, (t, _) in rest), 1 if rest else strength
+
+
+def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int, list[Text]]:
+  """The factors of a term as they are written: 16 * (N // 16) is N where 16 divides N, and 32 * (N // 16) is 2 * N."""
+  out: list[Text] = []
+  for f in atoms:
+    text = texts[f]
+    if f.op is Ops.SIZE and (g := math.gcd(k, f.arg.unit)) > 1:
+      k //= g
+      text = (f.arg.name, 5) if g == f.arg.unit else (f"{f.arg.name} // {f.arg.unit // g}", 2)
+    out.append(text)
+  return k, out
 
 
 def _powers(texts: list[Text]) -> list[Text]:

@@ -19,12 +19,22 @@ from .opts.base import PREFIX, Sized
 from .rewrite import substitute
 from .uop import Ops, UOp
 
+MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
 SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
 
 
+def about(size: UOp) -> int:
+  """The number that a twin has for a size: its hint, of longer ones the next multiple. No Opt of a kernel with run-time sizes
+  needs that something divides them, so heuristics may have what they like: 1000 -> 1024."""
+  unit = size.arg.unit
+  n = max(ix.hint(size), 1) * unit
+  step = next((s for least, s in MULTIPLES if n >= least and s % unit == 0), unit)
+  return -(-n // step) * step // unit
+
+
 def with_numbers(kernel: Kernel) -> Kernel:
-  """The twin of a kernel: each run-time size about what it is, its ``hint``."""
-  table = {UOp(Ops.SIZE, ix.INT, (), s): ix.const(max(ix.hint(UOp(Ops.SIZE, ix.INT, (), s)), 1)) for s in kernel.sizes}
+  """The twin of a kernel: each run-time size about what it is."""
+  table = {u: ix.const(about(u)) for u in [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
   axes = tuple([a if isinstance(a.size, int) else replace(a, size=max(ix.count(known(a.size)), 2)) for a in kernel.axes])
@@ -77,7 +87,7 @@ class _Replay:
 
   def steps(self, opt: Opt, sizes: dict[int, int], twins: Opt, later: list[Opt]) -> Iterator[Opt]:
     """What an Opt of the twin, whose axes had these sizes before it, is for the kernel."""
-    if not isinstance(opt, Sized):
+    if not isinstance(opt, Sized) or not isinstance(twins, Sized):
       yield opt
       return
     axis = self.kernel.axis(opt.axis)
@@ -85,6 +95,7 @@ class _Replay:
     n = opt.n or size
     if type(opt) is Serial and opt.n is None and axis.kind is AxisKind.GRID and isinstance(axis.size, UOp):
       yield replace(opt, n=1 << (max(size, SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
+    elif type(opt) is Split and axis.kind is AxisKind.GRID and not ix.divides(n, axis.size): return
     elif isinstance(axis.size, int) or type(opt) in (Serial, Split) or opt.n is not None and ix.divides(n, axis.size):
       yield opt
     elif isinstance(opt, Block):
@@ -96,7 +107,7 @@ class _Replay:
       yield Pad(axis.id, n)
       yield replace(opt, n=n)
 
-  def copies(self, opt: Sized, axis: Axis, n: int, twins: Opt, later: list[Opt]) -> Iterator[Opt]:
+  def copies(self, opt: Sized, axis: Axis, n: int, twins: Sized, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
     if axis.id in self.kernel.bound and axis.kind is AxisKind.LOOP:

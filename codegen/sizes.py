@@ -25,6 +25,13 @@ def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
 
 
+def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
+  """A shape of numbers. Raises ArgumentError where a size is known at the launch only."""
+  out = tuple(shape)
+  if all(isinstance(n, int) for n in out): return out  # type: ignore[return-value]
+  raise ArgumentError(f"({', '.join(map(dim_text, out))}): sizes are numbers here")
+
+
 def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
   return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
 

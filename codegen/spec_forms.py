@@ -71,7 +71,7 @@ def verify_part(part: Part, name: str) -> None:
         f"{MOST_ADDITIONS:,} at most"
       )
   copied = {i for u in nodes if u.op is Ops.CACHE_READ for i in u.arg}   # loops over these may fill it
-  expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.size > 1 and a.id not in copied}
+  expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.known > 1 and a.id not in copied}
   fills = {s for u in nodes if u.op is Ops.CACHE_READ for s in u.src}
   read = {s for u in nodes for s in u.src if s.op in EFFECTS} - fills
   def finished(u: UOp) -> str | None:

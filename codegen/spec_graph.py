@@ -107,7 +107,7 @@ def _assigns(u: UOp) -> str | None:
 
 
 def _updates(u: UOp) -> str | None:
-  part = u.src[0].shape
+  part: Shape = u.src[0].shape
   for op, arg in u.arg:
     if op not in MOVEMENT or op in (Ops.PAD, Ops.EXPAND, Ops.UNTILE):
       return f"UPDATE by {op}; it takes movement that shows no element twice"

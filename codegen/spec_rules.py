@@ -172,7 +172,7 @@ def gep_rule(u: UOp) -> str | None:
 
 def _range(u: UOp) -> str | None:
   size = u.arg[1]
-  if isinstance(size, int): return no_sources(u) if size >= 1 else f"a RANGE of {size} values"
+  if isinstance(size, int): return no_sources(u) if size >= 1 else f"the arg of RANGE is (axis id, size >= 1), got {u.arg!r}"
   return None if u.src == (size,) else "a RANGE whose size is no number has it as its source"
 
 

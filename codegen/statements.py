@@ -9,6 +9,7 @@ may hang over an edge there is a version without masks for those that do not.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Callable, Iterable, Sequence, Union
 
 from . import index as ix
@@ -19,6 +20,7 @@ from .errors import OptError
 from .functions import identity
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Variable, inner, is_variable
 from .loops import positions
+from .opts.axes import seen_by
 from .parts import Item, Mark, Part, Parts
 from .rewrite import substitute
 from .target import Target
@@ -55,7 +57,7 @@ class _Statements:
     self.chooses = chooses(target)
     self.axes = {a.id: a for a in kernel.axes}
     position = positions(kernel)
-    self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size > 1}
+    self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size != 1}
     self.names: set[str] = {v.arg[0] for v in kernel.variables}
     self.items: list[Item] = []
 
@@ -83,7 +85,7 @@ class _Statements:
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
     self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
     outside = self.scalars
-    if axis.size > 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
+    if axis.size != 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
     def end_loop() -> None:
       self.scalars = outside
       self.mark(Ops.ENDLOOP)
@@ -148,7 +150,7 @@ class _Statements:
     """What reads a new variable that has an element for each value of some axes."""
     name = next(n for i in itertools.count() if (n := f"t{i}") not in self.names)
     self.names.add(name)
-    v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.size for a in axes]), "private"))
+    v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.known for a in axes]), "private"))
     return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, dtypes.index, tuple([a.rng for a in axes]))))
 
   def scan(self, s: UOp, axis: Axis) -> None:
@@ -156,14 +158,14 @@ class _Statements:
     fn, _, reverse = s.src[2].arg
     value = s.src[2].src[0]
     if has_reduce(value) or reads_elsewhere(s, (value,)): value = self.materialize(substitute((value,), self.scalars)[0])
-    back = {axis.rng: ix.sub(ix.const(axis.size - 1), axis.rng)} if reverse else {}
+    back = {axis.rng: ix.sub(ix.node(ix.minus(axis.size, 1)), axis.rng)} if reverse else {}
     value, at, *gate = substitute((value, s.src[1], *s.src[3:]), back)
     run = self.variable(
       value.dtype, [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
     )
     self.effect(stored(run, UOp.const(value.dtype, identity(fn, value.dtype))))
     out = UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, run, *gate))
-    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.const(axis.size), stored(run, UOp.alu(fn, run, value)), out), axis.id)])
+    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.node(axis.size), stored(run, UOp.alu(fn, run, value)), out), axis.id)])
 
   def sort(self, s: UOp, axis: Axis) -> None:
     """Each element goes to its rank: how many stand before it."""
@@ -195,9 +197,9 @@ class _Statements:
     """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
-    axes = tuple(
-      a if self.keeps_blocks or a.kind in COPIED else Axis(i, a.size, AxisKind.LOOP) for i, a in self.axes.items() if i in ids
-    )
+    axes = seen_by(tuple([
+      a if self.keeps_blocks or a.kind in COPIED else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
+    ]), self.scalars)
     variables = [Variable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,)))
 
@@ -210,7 +212,8 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
-    for t, k in terms: greatest = ix.add(greatest, ix.const(max(k, 0) * ix.vmax(t)) if t.op is Ops.RANGE else ix.mul(t, k))
+    for t, k in terms:
+      greatest = ix.add(greatest, ix.mul(ix.sub(ix.node(t.arg[1]), 1), max(k, 0)) if t.op is Ops.RANGE else ix.mul(t, k))
     always = ix.lt(greatest, 0)
     if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
   return out

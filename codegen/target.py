@@ -24,6 +24,7 @@ class Target:
   # ---- vectors, in a CPU's registers
   lanes: int = 1                         # 32-bit elements of the widest vector register worth using; 1: no LANE axes
   registers: int = 16                    # vector registers
+  long_index: bool = False               # what is computed from run-time sizes has 64 bits: it costs nothing there
   # ---- work-items, where blocks are not made by the compiler
   locals: bool = False                   # LOCAL axes (work-items of a group) are worth using
   work_items: int = 256                  # of a group, at most

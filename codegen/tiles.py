@@ -5,14 +5,18 @@ see more of a tile than that, its axis becomes one more GRID (or, where reductio
 """
 from __future__ import annotations
 
+import functools
 import itertools
 
 from . import index as ix
+from .assume import greater, lesser
 from .costs import gate_of
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Fuse
+from .opts import Cover, Fuse
+from .opts.axes import LEAST_COVER
 from .rewrite import rewrite, substitute
+from .sizes import Dim
 from .uop import BinaryOps, Ops, UOp, toposort
 
 
@@ -23,11 +27,19 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   kinds = {i: AxisKind.LOOP if i in kernel.bound else AxisKind.GRID for i in tiles}
   kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
   def joined() -> Kernel | None:
-    pairs = [(a, b) for a, b in itertools.permutations(kernel.axes, 2) if b.id in tiles and a.kind is b.kind and a.size > 1]
+    pairs = [(a, b) for a, b in itertools.permutations(kernel.axes, 2) if b.id in tiles and a.kind is b.kind and a.size != 1]
     return next((merged for a, b in pairs if (merged := join(kernel, a, b)) is not None), None)
   while (merged := joined()) is not None: kernel = merged
   for a in kernel.axes: kernel = trim(kernel, a)
-  return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size > 1), applied=()))
+  return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
+
+
+def cover_tiles(kernel: Kernel) -> Kernel:
+  """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a block of the next power of two,
+  and what lies outside is masked. a1:N TILE, N about 1000 -> a1:1024 TILE, for N from 513 to 1024."""
+  for a in kernel.of_kind(AxisKind.TILE):
+    if not isinstance(a.size, int): kernel = Cover(a.id, max(1 << max(a.count - 1, 0).bit_length(), LEAST_COVER)).apply(kernel)
+  return kernel.with_(applied=())
 
 
 def numbered(kernel: Kernel) -> Kernel:
@@ -37,7 +49,7 @@ def numbered(kernel: Kernel) -> Kernel:
     over = tuple([ids[i] for i in old.arg[1] if i in ids])
     return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
   # equal STOREs are one here, so that equal kernels are equal
-  rules = {Ops.RANGE: lambda old, new: new.replace((), arg=(ids[old.arg[0]], old.arg[1])), Ops.REDUCE: reduced,
+  rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
            Ops.STORE: lambda old, new: UOp(Ops.STORE, new.dtype, new.src, new.arg)}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
@@ -46,7 +58,7 @@ def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
   try: merged = Fuse(a.id, b.id).apply(kernel)
   except OptError: return None
-  apart = merged.axis(a.id).rng, ix.const(b.size)
+  apart = merged.axis(a.id).rng, ix.node(b.size)
   return None if any(u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src == apart for u in merged.nodes) else merged
 
 
@@ -55,8 +67,10 @@ def trim(kernel: Kernel, axis: Axis) -> Kernel:
   if axis.id in kernel.bound:
     limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   else: limits = [upper(gate_of(s), axis) for s in kernel.body if axis.rng in s.ranges]
-  size = max([axis.size if n is None else n for n in limits], default=0)
-  if not 0 < size < axis.size: return kernel
+  ends = {axis.size if n is None else n for n in limits}
+  if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
+  size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
+  if size == axis.size or size == 0: return kernel
   short = Axis(axis.id, size, axis.kind)
   body = without_true_gates(substitute(kernel.body, {axis.rng: short.rng}))
   return kernel.with_(axes=tuple(short if a is axis else a for a in kernel.axes), body=body)
@@ -69,23 +83,25 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
   return rewrite(body, {Ops.LOAD: ungated, Ops.STORE: ungated})
 
 
-def upper(gate: UOp, axis: Axis) -> int | None:
+def upper(gate: UOp, axis: Axis) -> Dim | None:
   """The n of a condition ``axis < n`` among those of a gate."""
   for c in ix.conjuncts(gate):
-    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and c.src[1].op is Ops.CONST:
-      return int(c.src[1].arg)
+    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1]): return ix.number(c.src[1])
   return None
 
 
-def summed(u: UOp, axis: Axis) -> int | None:
+def summed(u: UOp, axis: Axis) -> Dim | None:
   """From where on a summand is 0, because it is a product with a load that is gated there."""
-  found: dict[UOp, int | None] = {}
+  found: dict[UOp, Dim | None] = {}
   for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):
     if n.op is Ops.CAST and n.src[0].dtype.kind == n.dtype.kind: found[n] = found[n.src[0]]
     elif n.op is Ops.LOAD: found[n] = upper(gate_of(n), axis)
     elif n.op is Ops.ALU and n.arg is BinaryOps.MUL:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]
-      found[n] = max((e for e in ends if e is not None), default=None) if None not in ends else None
+      several = {e for e in ends if e is not None}
+      if None in ends or not several: found[n] = None
+      elif len(several) == 1: found[n] = several.pop()
+      else: found[n] = functools.reduce(greater, several)
     else: found[n] = None
   return found[u]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Iterable
 
+from . import index as ix
 from .axes import merge_axes, split_axes
 from .config import config
 from .costs import MemoryAccess, ids_of, profile
@@ -43,12 +44,12 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int,
   sides = [stored(s) for s in found[1:]] if found is not None else []
   wide = any(s.dtype.itemsize > 2 for s in sides)   # as they are multiplied
   if wide and not config.allow_tf32: return target.exact_dot
-  rows, columns = kernel.axis(m).size, kernel.axis(n).size
+  rows, columns = kernel.axis(m).count, kernel.axis(n).count
   read = max((u.dtype.itemsize for u in toposort(sides) if u.op is Ops.LOAD and u.dtype.kind == "f"), default=2)
   depth = target.row_bytes // max(read, 2)
   # bound by memory: long pieces of the large matrix
   if min(rows, columns) <= FEW and not wide: return *target.dots[-1], LONG * depth
-  others = prod(a.size for a in free(kernel) if a.id not in (m, n))
+  others = prod(a.count for a in free(kernel) if a.id not in (m, n))
   for bm, bn in target.dots[:1] if wide else target.dots:
     if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= FULL * target.cores: return bm, bn, depth
   return *target.dots[-1], depth
@@ -61,11 +62,11 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   Not where a wave is all there is, or the cache holds most of the factors anyway.
   """
   grid = kernel.of_kind(AxisKind.GRID)
-  if len(grid) < 2 or prod(a.size for a in grid) <= target.cores or kernel.bytes <= target.cache // 2 or not is_product(kernel):
-    return kernel
+  if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or not is_product(kernel): return kernel
+  if ix.count(kernel.bytes) <= target.cache // 2: return kernel
   rows = grid[-2]
-  high = max(d for d in range(1, target.group + 1) if rows.size % d == 0)
-  return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].size > 1 else kernel
+  high = max(d for d in range(1, target.group + 1) if rows.count % d == 0)
+  return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].count > 1 else kernel
 
 
 def persistent(kernel: Kernel, target: Target) -> Kernel:
@@ -75,7 +76,7 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip
   cooler.
   """
-  programs = prod(a.size for a in kernel.of_kind(AxisKind.GRID))
+  programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
   if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
   kernel = Persistent(even(programs, target.cores)).apply(kernel)
@@ -86,14 +87,14 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
 def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
   """``axis`` in blocks of at most ``size``, a power of two: a0:100 GRID by 64 -> a0:2 GRID, a1:64 TILE; a shorter axis is one
   block."""
-  return Block(axis.id, min(size, axis.size)).apply(kernel) if axis.size > 1 < size else kernel
+  return Block(axis.id, min(size, axis.count)).apply(kernel) if axis.count > 1 < size else kernel
 
 
 def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
   """The last of ``axes`` as blocks, as far as ``room`` elements go; gives the room that is left."""
   for a in reversed(list(axes)):
     kernel = tile_axis(kernel, a, room)
-    room //= min(room, 1 << (a.size - 1).bit_length())
+    room //= min(room, 1 << (a.count - 1).bit_length())
   return kernel, room
 
 
@@ -108,10 +109,10 @@ def reduction(kernel: Kernel, target: Target) -> Kernel:
   if rows and contiguous(rows[-1].id, reads) and not any(contiguous(a.id, reads) for a in bound):
     kernel, _ = fill(kernel, rows, target.columns)
     return fill(kernel, bound, target.block // target.columns)[0]
-  width = prod(1 << (a.size - 1).bit_length() for a in bound)
+  width = prod(1 << (a.count - 1).bit_length() for a in bound)
   kernel, room = fill(kernel, bound, target.row if target.block < width <= target.row else target.block)
   if width > target.block: return kernel
-  programs = prod(a.size for a in rows)
+  programs = prod(a.count for a in rows)
   while room > 1 and programs // room < target.cores: room //= 2
   return fill(kernel, rows, room)[0]
 
@@ -142,7 +143,7 @@ def roles(kernel: Kernel, among: Iterable[Axis]) -> tuple[list[int], list[int], 
 
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
-  return all(roles(kernel, [a for a in kernel.of_kind(AxisKind.TILE) if a.size >= LEAST_DOT]))
+  return all(roles(kernel, [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= LEAST_DOT]))
 
 
 def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
@@ -153,7 +154,7 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   """
   found = factors(kernel)
   axes = roles(kernel, [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound])
-  if found is None or any(prod(kernel.axis(i).size for i in ids) < LEAST_DOT for ids in axes): return kernel, None
+  if found is None or any(prod(kernel.axis(i).count for i in ids) < LEAST_DOT for ids in axes): return kernel, None
   accesses = [x for x in profile(kernel).accesses if not x.write]
   reads = [[x for x in accesses if x.node in s.toposort()] for s in found[1:]]
   k = inner(kernel, axes[2], reads)
@@ -175,15 +176,15 @@ def contiguous(i: int, accesses: list[MemoryAccess]) -> bool:
 def inner(kernel: Kernel, ids: list[int], sides: list[list[MemoryAccess]]) -> int:
   """The summed axis to make blocks of: a long one that the memory of both factors goes along, else the longest."""
   def rank(i: int) -> tuple[bool, int, int]:
-    size = kernel.axis(i).size
+    size = kernel.axis(i).count
     return size >= LEAST_DOT and all(contiguous(i, side) for side in sides), size, i
   return max(ids, key=rank)
 
 
 def outer(kernel: Kernel, ids: list[int], side: list[MemoryAccess], k: int) -> int:
   """A factor's own axis to make blocks of: the longest, if its memory goes along axis ``k``; else the one that it goes along."""
-  if kernel.axis(k).size >= LEAST_DOT and contiguous(k, side): return max(ids, key=lambda i: (kernel.axis(i).size, i))
-  return max(ids, key=lambda i: (kernel.axis(i).size >= 4 and contiguous(i, side), kernel.axis(i).size, i))
+  if kernel.axis(k).count >= LEAST_DOT and contiguous(k, side): return max(ids, key=lambda i: (kernel.axis(i).count, i))
+  return max(ids, key=lambda i: (kernel.axis(i).count >= 4 and contiguous(i, side), kernel.axis(i).count, i))
 
 
 def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[MemoryAccess]) -> tuple[Kernel, int]:
@@ -191,11 +192,11 @@ def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[MemoryAccess]
   its new number."""
   def distance(j: int) -> float: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=math.inf)
   near = sorted(ids, key=distance)
-  short = kernel.axis(i).size < LEAST_DOT and distance(i) != 1
+  short = kernel.axis(i).count < LEAST_DOT and distance(i) != 1
   if short: i = near[0]
   elif distance(i) != 1: return kernel, i   # nothing is gained by neighbours
   for j in near[near.index(i) + 1:]:
-    if kernel.axis(i).size >= (LEAST_DOT if short else WIDE): break
+    if kernel.axis(i).count >= (LEAST_DOT if short else WIDE): break
     kernel = Fuse(j, i).apply(kernel)
     i = j
   return kernel, i

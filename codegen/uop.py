@@ -205,9 +205,10 @@ class UOp:
   # ---- the tensor graph's shape and device
   @cached_property
   def shape(self) -> tuple[int, ...]:
-    """The shape of a tensor graph node, found once when the node is first asked."""
+    """The shape of a tensor graph node, found once when the node is first asked. Graphs that people make have numbers; those of
+    schedules may have expressions of run-time sizes (``index.Dim``)."""
     from .view import node_shape
-    return node_shape(self._after_sources("shape"))
+    return node_shape(self._after_sources("shape"))  # type: ignore[return-value]
 
   @cached_property
   def device(self) -> str | None:

@@ -28,7 +28,7 @@ def strides_of(shape: Shape) -> Shape:
   return tuple(reversed(out))
 
 
-class Regrouped(tuple[int, ...]):
+class Regrouped(tuple[Dim, ...]):
   """The shape after a reshape, with how many dimensions became how many, run by run.
 
   Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension.
@@ -88,17 +88,21 @@ def tile_shape(shape: Shape, arg: Any) -> Shape:
   return (*(windows(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
 
 
+def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
+  """What a dimension has behind its first window."""
+  return ix.minus(ix.minus(d, ix.times(ix.minus(size, 1), dilation)), 1)
+
+
 def windows(d: Dim, size: Dim, stride: Dim, dilation: Dim, partial: bool = False) -> Dim:
   """How many windows a dimension has; with ``partial`` one more for elements that are left over."""
-  rest = ix.minus(ix.minus(d, ix.times(ix.minus(size, 1), dilation)), 1)
-  return ix.plus((ix.rounds if partial else ix.over)(rest, stride), 1)
+  return ix.plus((ix.rounds if partial else ix.over)(rest(d, size, dilation), stride), 1)
 
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   n, out = len(shape), []
   for d, (size, stride, dilation, *shifted) in enumerate(arg):
     start = ix.mul(idx[d], stride)
-    if shifted: start = ix.least(start, ix.node(ix.minus(ix.minus(shape[d], ix.times(ix.minus(size, 1), dilation)), 1)))
+    if shifted: start = ix.least(start, rest(shape[d], size, dilation))
     out.append(ix.add(start, ix.mul(idx[n + d], dilation)))
   return tuple(out), ix.TRUE
 
@@ -183,10 +187,10 @@ class View:
   @property
   def shape(self) -> Shape: return self.shapes[-1]
 
-  def then(self, op: Ops, arg: Any) -> View:
-    """This view with one more transform."""
+  def then(self, op: Ops, arg: Any, shape: Shape | None = None) -> View:
+    """This view with one more transform; ``shape`` is what it gives, where there is a shorter expression for run-time sizes."""
     out = View(self.source)
-    out.steps, out.shapes = (*self.steps, (op, arg)), (*self.shapes, TRANSFORMS[op].shape(self.shape, arg))
+    out.steps, out.shapes = (*self.steps, (op, arg)), (*self.shapes, shape or TRANSFORMS[op].shape(self.shape, arg))
     return out
 
   def pull(self, idx: Sequence[UOp]) -> Pulled:

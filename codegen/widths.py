@@ -1,7 +1,8 @@
 """Pass: the dtype ``index`` of a list of UOps -> int32 where the ranges of its values prove that it is enough, else int64.
 
 Of a run-time size the host knows the value: where a kernel is launched in which they are not ``wide``, every param has fewer than
-2**31 elements, and what is computed from sizes fits.
+2**31 elements, and what is computed from sizes fits. A target may have them in 64 bits all the same (``Target.long_index``): no
+range shows a C compiler that a sum of them does not overflow, and in 64 bits it makes addresses of them as they are.
 """
 from __future__ import annotations
 
@@ -9,16 +10,19 @@ from typing import Iterable
 
 from . import index as ix
 from .dtype import DType, dtypes
+from .target import Target
 from .uop import Ops, UOp, UOpList
 
 
-def lower_index(uops: Iterable[UOp]) -> UOpList:
+def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
   """The dtype ``index`` -> int32 where the ranges of its values prove that it is enough, else int64."""
+  long = target is not None and target.long_index
   new: dict[UOp, UOp] = {}
   out = UOpList()
   seen: set[UOp] = set()
   ended: dict[UOp, UOp] = {}   # LOOP -> its ENDLOOP, in order
   after: dict[UOp, list[UOp]] = {}
+  must: set[UOp] = set()       # what does not fit 32 bits
   def is_index(u: UOp) -> bool: return u.dtype.scalar() is dtypes.index
   def widen(s: UOp, dtype: DType) -> UOp:
     n = new[s]
@@ -34,8 +38,10 @@ def lower_index(uops: Iterable[UOp]) -> UOpList:
     indices = [new[s] for s in u.src if is_index(s)]
     lo, hi = ix.bounds(u) if is_index(u) else (0, 0)
     far = lo < -(1 << 31) or hi >= 1 << 31
-    wide = any(n.dtype.itemsize > 4 for n in indices) or far and (not ix.has_sizes(u) or ix.wide(u))
-    width = dtypes.int64 if wide else dtypes.int32
+    if any(s in must for s in u.src if is_index(s)) or far and (not ix.has_sizes(u) or ix.wide(u)): must.add(u)
+    # numbers of a vector are not addresses
+    freely = long and u.dtype.count == 1 and (any(n.dtype.itemsize > 4 for n in indices) or is_index(u) and ix.has_sizes(u))
+    width = dtypes.int64 if u in must or freely else dtypes.int32
     dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
     together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
     src = tuple([widen(s, width) if together else new[s] for s in u.src])

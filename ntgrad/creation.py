@@ -7,6 +7,7 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.bounds import within
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
@@ -283,7 +284,9 @@ class Creation(Functional):
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
-    index = graph.expand(graph.reshape(graph.index_of(u, num_classes), (*u.shape, 1)), shape)
+    of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
+    inside = within(graph.index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
+    index = graph.expand(graph.reshape(inside, (*u.shape, 1)), shape)
     classes = graph.cast(self._index(len(u.shape), shape), index.dtype)
     out = self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)

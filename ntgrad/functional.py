@@ -10,6 +10,7 @@ from typing import Any, Callable, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.bounds import within
 from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
@@ -465,7 +466,8 @@ class Functional(Reduction):
     if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
-    return graph.index_of(u, max(n, abs(ignore or 0) + 1))
+    index = graph.index_of(u, max(n, abs(ignore or 0) + 1))
+    return within(index, 0, n, name, f"the {n} classes, which go from 0 to {n - 1}", self.lazydata.device, ignore)
 
   def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool) -> Self:
@@ -544,5 +546,5 @@ class Functional(Reduction):
       raise ShapeError(f"nll_loss: a weight of shape {weight.shape} for {u.shape[a]} classes; it must be ({u.shape[a]},)")
     rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)
     index: Any = self._from_node(self._classes("nll_loss", Y, Y.shape, u.shape[a], ignore_index))
-    w = weight[index] if ignore_index is None else (index != ignore_index).where(weight[index], 0.0)
+    w = weight[index] if ignore_index is None else (index != ignore_index).where(weight[index.clamp(0, u.shape[a] - 1)], 0.0)
     return (rows * w).sum() / w.sum() if reduction == "mean" else (rows * w)._reduced("nll_loss", reduction)

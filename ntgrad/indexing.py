@@ -11,6 +11,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
+from ntgrad.bounds import within
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError, shown
@@ -40,10 +41,12 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
 
 
-def normal_index(u: UOp, size: int) -> UOp:
-  """Negative indices counted from the end."""
-  if u.dtype.kind == "u" or u.op is Ops.IOTA: return u
-  u = graph.index_of(u, size)
+def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: str | None) -> UOp:
+  """An index of an axis with negative ones counted from the end; it is checked where ``config.check_indices`` says so."""
+  size = shape[axis]
+  of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
+  if u.dtype.kind == "u" or u.op is Ops.IOTA: return within(u, 0, size, name, of, device)
+  u = within(graph.index_of(u, size), -size, size, name, of, device)
   return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
 
 
@@ -138,7 +141,7 @@ class Indexing(Random):
                            "use where() or masked_fill(), or give integer indices")
         if item.dtype.kind not in "iu": raise DTypeError(f"{name}: an index tensor of {item.dtype.name}; indices are ints")
         common_device(name, self.lazydata, item.lazydata)
-        out.append(normal_index(item.lazydata, size))
+        out.append(normal_index(name, item.lazydata, axis, s, self.lazydata.device))
       elif isinstance(item, (list, tuple, np.ndarray, range)):
         array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
         out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
@@ -152,8 +155,9 @@ class Indexing(Random):
     """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together).
 
     Without integer tensors and lists a view, else a tensor of its own.
-    An index tensor's elements outside the dim give zeros; ints and lists outside raise IndexOutOfRangeError. Bool masks are
-    refused (DTypeError).
+    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
+    on CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. Bool masks are refused
+    (DTypeError).
     """
     items, ints = self._parse("getitem", index)
     seen = self._seen(*self._boxed(items), dims=None if self._names is None else range(self.ndim))
@@ -284,11 +288,11 @@ class Indexing(Random):
       raise ShapeError(f"{name}: an index of shape {text(index)} for shape {text(self)} on axis {d}; "
                        "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
-    u = normal_index(index.lazydata, s[d])
+    u = normal_index(name, index.lazydata, d, s, self.lazydata.device)
     return joined_index([u if k == d else self._index(k, index.shape) for k in range(len(s))], s), d
 
   def gather(self, dim: int | str, index: Any) -> Self:
-    """out[i][j] = self[index[i][j]][j] for dim 0, and so on; zeros where the index is out of range.
+    """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.
 
     Raises ShapeError, DTypeError, AxisError.
     """

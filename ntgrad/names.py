@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Iterable, Sequence
 
+from ntgrad.codegen.atoms import count
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import Ops
 from ntgrad.codegen.view import tile_shape
@@ -155,7 +156,7 @@ _MOVES: dict[Ops, Callable[[Shape, Any], tuple[Places, Shape]]] = {
   Ops.EXPAND: lambda s, arg: (range(len(s)), arg),
   Ops.SHRINK: lambda s, arg: (range(len(s)), tuple([e - b for b, e in arg])),
   Ops.FLIP: lambda s, arg: (range(len(s)), s),
-  Ops.TILE: lambda s, arg: ((*range(len(s)), *[None] * len(s)), tile_shape(s, arg)),
+  Ops.TILE: lambda s, arg: ((*range(len(s)), *[None] * len(s)), tuple(map(count, tile_shape(s, arg)))),
   Ops.DETACH: lambda s, arg: (range(len(s)), s),
 }
 

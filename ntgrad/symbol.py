@@ -13,6 +13,7 @@ from numbers import Integral
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import assumes, holds, negated
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.rewrite import rewrite
@@ -157,6 +158,13 @@ class Symbol:
     if lo > 0 or hi < 0: return True
     raise ArgumentError(f"{self}: whether it is 0 is not known before it has a value")
 
+  def __index__(self) -> int:
+    """While a kernel is made for sizes with hints: the number that it is then, which the kernel is for from there on."""
+    if not has_hints(self): raise TypeError(f"{self}: a Symbol has no value yet")
+    n = ix.hint(self.node)
+    if not holds(ix.eq(self.node, n)): raise TypeError(f"{self}: several values are assumed of it")
+    return n
+
   def _sympy_(self) -> Any: return to_sympy(self.node)
 
   # ---- arithmetic
@@ -197,7 +205,13 @@ class Condition:
 
   def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
 
+  @property
+  def node(self) -> UOp:
+    """It as an expression of sizes."""
+    return compared(self.op, _node(self.a), _node(self.b))
+
   def __bool__(self) -> bool:
+    if has_hints(self.a) and has_hints(self.b): return holds(self.node)
     if self.op in ("==", "!="): return self.op == "!="
     raise ArgumentError(f"{self}: not known before {_listed([s.name for s in names_of(self)])} has a value")
 
@@ -210,6 +224,16 @@ class Condition:
     """With ``mapping``'s values for names; a bool where that decides it."""
     known: bool | Condition = _compared(self.op, *(e if isinstance(e, int) else e.subs(mapping) for e in (self.a, self.b)))
     return known
+
+
+def compared(op: str, a: UOp, b: UOp) -> UOp:
+  """A comparison of sizes as a node."""
+  if op in ("==", "!="):
+    same = ix.eq(a, b)
+    if op == "==": return same
+    return UOp.const(same.dtype, not same.arg) if same.op is Ops.CONST else negated(same)
+  if op in (">", ">="): a, b = b, a
+  return ix.lt(a, b if op in ("<", ">") else ix.add(b, 1))
 
 
 def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Symbol:
@@ -355,7 +379,21 @@ def _compared(op: str, a: Any, b: Any) -> Any:
   return Condition(op, Symbol._of(x), Symbol._of(y))
 
 
+def has_hints(e: int | Symbol) -> bool:
+  """Whether what an expression is may be assumed: a kernel is being made for sizes of which a likely value is known."""
+  return assumes() and (not isinstance(e, Symbol) or all(s.arg.hint is not None for s in sizes_of(e.node)))
+
+
 def _listed(names: Sequence[str]) -> str: return ", ".join(sorted(names))
+
+
+def size_of(e: Any, values: Mapping[str, Any]) -> ix.Dim:
+  """``evaluate`` where values may be expressions of run-time sizes too; an int where nothing is left open."""
+  if e.__class__ is int or not isinstance(e, Symbol): return operator.index(e)
+  missing = _listed([s.arg.name for s in sizes_of(e.node) if s.arg.name not in values])
+  if missing: raise ArgumentError(f"{e}: no value for {missing}")
+  table = {s: ix.node(values[s.arg.name]) for s in sizes_of(e.node)}
+  return ix.number(rewrite((e.node,), {}, table)[0])
 
 
 def evaluate(e: Any, values: Mapping[str, int]) -> int:

@@ -103,7 +103,8 @@ def target_of(d: Any, vector_bits: int) -> Target:
   gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
   if not is_cpu(d): return gpu
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
-  return pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, local_memory=min(memory, _MOST_LOCAL)))
+  return pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, long_index=True,
+                           local_memory=min(memory, _MOST_LOCAL)))
 
 
 class Part(NamedTuple):

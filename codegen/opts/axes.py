@@ -30,12 +30,12 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
   return tuple([x for a in kernel.axes for x in (axes if a.id == axis.id else (a,))])
 
 
-def split(kernel: Kernel, axis: Axis, n: int, kind: AxisKind) -> Kernel:
+def split(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
   """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
   after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
-  outer = Axis(axis.id, ix.rounds(axis.size, n), axis.kind)
+  outer = replace(axis, size=ix.rounds(axis.size, n), most=-(-axis.most // n) if isinstance(n, int) else 0)
   last = n if ix.divides(n, axis.size) else ix.number(ix.least(ix.sub(ix.node(axis.size), ix.mul(outer.rng, n)), n))
-  inner = Axis(new_id(kernel), last, kind)
+  inner = Axis(new_id(kernel), last, kind, most=n if axis.most and isinstance(n, int) else 0)
   return expressed(kernel, axis, ix.add(ix.mul(outer.rng, n), inner.rng), (outer, inner))
 
 
@@ -90,16 +90,18 @@ class SplitOpt(Sized, abstract=True):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
     self.fits(kernel, axis)
-    if not isinstance(n, int) and self.kind not in (None, AxisKind.LOOP): raise OptError(f"{self}: the size of {axis} is no number")
-    if isinstance(n, int) and not ix.divides(n, axis.size) and (self.kind not in (None, AxisKind.LOOP) or isinstance(axis.size, int)):
+    uneven = (self.kind or axis.kind) is AxisKind.LOOP and isinstance(axis.size, UOp)   # the last loop may be shorter
+    if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
+    if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
     if n == axis.size: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
-    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)  # type: ignore[arg-type]
+    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
     """Raises OptError where the axis cannot get this kind."""
     self.plain(kernel, axis, self.kind in (None, AxisKind.LOOP))
     if self.kind is None: return
+    if self.kind is not AxisKind.LOOP: self.alone(kernel, axis)
     if self.reduced not in (None, axis.id in kernel.bound): raise OptError(f"{self}: {self.rule}")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     if self.kind is AxisKind.LANE and kernel.of_kind(AxisKind.LANE): raise OptError(f"{self}: the kernel has a LANE axis already")
@@ -150,8 +152,8 @@ class ShiftInwards(SplitOpt):
     assert self.kind is not None
     self.fits(kernel, axis)
     if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
+    self.steady(axis)
     if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
-    if isinstance(axis.size, UOp) and not ix.of_sizes(axis.size): raise OptError(f"{self}: the size of {axis} varies")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
     rounds = ix.rounds(axis.size, n)
     again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
@@ -183,7 +185,10 @@ class Peel(OnAxis):
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
-    main, tail = replace(axis, size=whole), Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP)
+    if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
+    whole_of = axis.id if axis.rest_of is None else axis.rest_of
+    main = replace(axis, size=whole)
+    tail = Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP, rest_of=whole_of)
     behind = ix.add(tail.rng, ix.node(whole))
 
     def tail_of(u: UOp) -> UOp:
@@ -193,8 +198,9 @@ class Peel(OnAxis):
     def reduced(old: UOp, new: UOp) -> UOp | None:
       fn, over = old.arg
       if axis.id not in over: return None
-      rest = tuple([tail.id if i == axis.id else i for i in over])
-      return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (tail_of(new.src[0]),), (fn, rest)))
+      rest = tuple([tail.id if i == axis.id else i for i in over if i != axis.id or tail.size != 1])
+      value = tail_of(new.src[0])
+      return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (value,), (fn, rest)) if rest else value)
     body: list[UOp] = []
     for s in rewrite(kernel.body, {Ops.REDUCE: reduced}, {axis.rng: main.rng}):
       body.append(s)
@@ -230,13 +236,18 @@ class Block(SplitOpt):
 
 @dataclass(frozen=True)
 class Cover(OnAxis):
-  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two."""
+  """``a0:N LOOP`` by 1024 → ``a0:1024 TILE``, for N from 513 to 1024: a run-time size as one block, the next power of two.
+
+  A TILE axis of such a size (a tile that spans a dimension) gets a number so."""
   n: int
+  blocks = True
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    self.plain(kernel, axis)
+    if axis.kind is not AxisKind.TILE: self.plain(kernel, axis)
     if isinstance(axis.size, int): raise OptError(f"{self}: the size of {axis} is a number; block takes it")
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
+    self.steady(axis)
+    self.alone(kernel, axis)
     size = axis.size
     whole = replace(axis, size=self.n, kind=AxisKind.TILE)
     kernel = kernel.needing(ix.both(ix.lt(size, self.n + 1), ix.ge(size, self.n // 2 + 1) if self.n > LEAST_COVER else ix.TRUE))
@@ -253,7 +264,10 @@ class Fuse(OnAxis):
     both = f"{self}: {axis} and {other}"
     if other is axis: raise OptError(f"{self}: another axis of the kernel is fused with {axis}")
     if axis.kind is not other.kind: raise OptError(f"{both} are not gone through alike")
-    for a in (axis, other): self.plain(kernel, a, a.kind is AxisKind.GRID)
+    for a in (axis, other):
+      self.plain(kernel, a, a.kind is AxisKind.GRID)
+      self.steady(a)
+      self.alone(kernel, a)
     if any((axis.id in r.arg[1]) != (other.id in r.arg[1]) for r in kernel.reduces):
       raise OptError(f"{both}: a reduction binds one of them only")
     if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
@@ -271,7 +285,7 @@ class Pad(OnAxis):
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n))
+    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n), most=-(-axis.most // self.n) * self.n)
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
     return gated(kernel, axis, wide, ix.lt(wide.rng, axis.size))
@@ -301,4 +315,9 @@ class Reorder(OnAxis):
     moved = (axis, *rest) if self.first else (*rest, axis)
     def ordered(axes: Iterable[Axis]) -> list[int]: return [a.id for a in axes if a.id in kernel.sequential]
     if ordered(moved) != ordered(kernel.axes): raise OptError(f"{self}: axes that are gone through in order would change it")
+    before: set[UOp] = set()
+    for a in moved:
+      before.add(a.rng)
+      if a.varies and not a.rng.ranges <= before:
+        raise OptError(f"{self}: {a} would stand before the axis that its size varies with")
     return kernel.with_(axes=moved)

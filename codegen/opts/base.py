@@ -123,6 +123,16 @@ class OnAxis(Opt, abstract=True):
       raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
 
 
+  def steady(self, axis: Axis) -> None:
+    """Raises OptError for an axis whose size varies with another, as that of a loop does whose last one is shorter."""
+    if axis.varies: raise OptError(f"{self}: the size of {axis} varies")
+
+  def alone(self, kernel: Kernel, axis: Axis) -> None:
+    """Raises OptError where the size of another axis varies with this one."""
+    other = next((a for a in kernel.axes if a.varies and a is not axis and axis.rng in a.rng.ranges), None)
+    if other is not None: raise OptError(f"{self}: the size of {other} varies with {axis}")
+
+
 @dataclass(frozen=True)
 class Sized(OnAxis, abstract=True):
   """A step on ``n`` values of an axis, all of them where ``n`` is None."""

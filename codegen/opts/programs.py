@@ -27,6 +27,7 @@ class Parallel(OnAxis):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     if axis.id in kernel.bound: raise OptError(f"{self}: a reduced axis cannot be spread over programs")
     self.plain(kernel, axis, axis.kind is AxisKind.GRID)
+    self.steady(axis)
     return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=AxisKind.GRID)))
 
 

@@ -116,6 +116,7 @@ class Buffer:
     "gone",
     "offset",
     "align",
+    "between",
     "__weakref__",
   )
 
@@ -130,6 +131,8 @@ class Buffer:
     self.node_ref: ref[UOp] | None = None
     self.known: list[ref[UOp]] = []     # the graph nodes whose value it is (their ``_realized``)
     self.gone = ""                      # what wrote over it
+    # of ints that came from the host: the version that these are, the least and the greatest
+    self.between: tuple[int, int, int] | None = None
 
   @property
   def stale(self) -> bool:
@@ -181,6 +184,7 @@ class Buffer:
     b = Buffer(device, tuple(array.shape), dtypes.of(array.dtype))
     if b.storage.nbytes >= LARGE: b.storage.place = f"the host's data at {caller()}"
     b.write(array)
+    if array.dtype.kind in "iu" and 0 < array.size <= LARGE: b.between = b.version, int(array.min()), int(array.max())
     return b
 
   def write(self, array: np.ndarray) -> None:
@@ -190,6 +194,7 @@ class Buffer:
 
   def put(self, array: np.ndarray) -> None:
     """``write`` that nobody is told of."""
+    self.between = None
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     if flat.nbytes:
       raw = self.raw

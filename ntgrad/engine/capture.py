@@ -352,6 +352,7 @@ class Replay:
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
     self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
     self._owners(alive)
+    self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
     self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
     self._moving = dict.fromkeys((*inputs, *made, *numbers, *moved))
@@ -590,4 +591,4 @@ class Replay:
   def _launch_and_tell(self) -> None:
     for s in self.steps:
       seconds = s.program(s.args, True, s.sizes)
-      if seconds is not None: report.ran(s.program.spec, max(seconds, 1e-9))
+      if seconds is not None: report.ran(s.program.spec, max(seconds, 1e-9), s.sizes)

@@ -10,7 +10,7 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.index import Dim, product
+from ntgrad.codegen.index import Dim, count, product
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
@@ -54,7 +54,7 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Se
       f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
     )
   source = device.renderer.render(name, uops, notes)
-  grid, local = extent(chosen.kernel, AxisKind.GRID), extent(chosen.kernel, AxisKind.LOCAL)
+  grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
   return ProgramSpec(
     name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel), kernel.sizes
   )
@@ -68,7 +68,7 @@ def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
 def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   """Launch sizes of the GRID or LOCAL axes: the last axis is dimension 0, all beyond the second share dimension 2."""
   sizes: list[Dim] = [a.size for a in kernel.of_kind(kind)[::-1]]
-  if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = stay
+  if kind is AxisKind.GRID and (stay := [a.programs for a in kernel.axes if a.programs]): sizes = [*stay]
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 

@@ -14,6 +14,7 @@ from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
 from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
 from ntgrad.backends.process import uninterrupted
+from ntgrad.bounds import look_through
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
@@ -32,7 +33,7 @@ from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 from ntgrad.variable import Bound, Derived
 
-from . import memory, plan_cache, report, templates
+from . import asserts, memory, plan_cache, report, templates
 from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
@@ -259,11 +260,12 @@ def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> No
 
 
 def _compute(wanted: _Wanted, started: float) -> None:
-  sinks = wanted.sinks
-  if not sinks: return
+  if not (sinks := wanted.sinks): return
+  checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
   while True:
     order = walk([n for s in sinks for n in s if n is not None])
     count = len(sinks)
+    for a in look_through(order, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
       there = set(order)
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
@@ -273,7 +275,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       for u in order:
         if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
           wanted.all_of(found)
-    written = {target for _, target in sinks if target is not None}
+    written = {t for _, t in sinks if t is not None and not asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
@@ -283,6 +285,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
     with uninterrupted(): _perform(plan, inputs, sinks)
   else: _perform(plan, inputs, sinks)
+  for c in checked.values(): asserts.watch(c)
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]]) -> None:
@@ -387,32 +390,34 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     config.key(),
     Device.DEFAULT,
   )
-  traced = bool(traces) and config.dynamic != "never" and _declared(order)
+  traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less
   plan = None if traced else _plans[full]
   hit = plan is not None
-  if plan is None and not traced and (numbers := _parameters(sinks, order)) and not _declared(order):
-    # the same structure with other numbers: from the second time on they are parameters of the kernels
+  numbers = {} if hit else _parameters(sinks, order)
+  general: Any = None
+  if numbers and not _declared(order):   # the structure without them: from the second time on they are parameters of the kernels
     general = (
       tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
       *full[1:],
     )
-    if general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES:
-      device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
-      stand_ins = {
-        order[i]: value.node if isinstance(value, Buffer)
-        else number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
-        for i, (_, dtype, value) in numbers.items()
-      }
-      inputs = [*inputs, *stand_ins.values()]
-      plan = _general.get(general)
-      hit = plan is not None
-      if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
-    else: _general[general] = None
-  if plan is None and config.dynamic != "never":
-    found = _plan_of_sizes(sinks, order, inputs, number, full[1:])
-    if found is not None:
-      plan, inputs, hit = found
-      if not traced and len(inputs) == sum([u.op is Ops.BUFFER for u in order]): _plans[full] = plan
+    plan = _general.get(general)
+    hit = plan is not None
+  sized = None if plan is not None or config.dynamic == "never" else _Sized(sinks, order, inputs, number, numbers, full[1:])
+  if sized is not None and (found := sized.known()) is not None: plan, hit, inputs = found, True, sized.given
+  elif general is not None and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
+    device = device_of(order)
+    stand_ins = {
+      order[i]: value.node if isinstance(value, Buffer)
+      else number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
+      for i, (_, dtype, value) in numbers.items()
+    }
+    inputs = [*inputs, *stand_ins.values()]
+    if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
+  elif plan is None:
+    if general is not None: _general[general] = None
+    if sized is not None and (made := sized.new()) is not None: plan, inputs = made, sized.given
+  if sized is not None and plan is not None and inputs is sized.given and len(inputs) == sized.buffers and not traced:
+    _plans[full] = plan
   if plan is None:
     name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
     plan = plan_cache.load(name) if name is not None else None
@@ -424,35 +429,45 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
   return plan, [u.arg for u in inputs]
 
 
-def _plan_of_sizes(
-  sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int], rest: tuple[Any, ...]
-) -> tuple[Plan, list[UOp], bool] | None:
-  """The plan of a graph whose structure was met before with other sizes, the buffers that it reads, and whether it was there
-  already. None where the structure is new."""
-  numbers: dict[int, templates.Number] = dict(_parameters(sinks, order))
-  for i, u in enumerate(order):
-    if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: numbers[i] = (("number", u.dtype), u.dtype, u.arg)
-  def source(s: UOp) -> UOp: return s.__dict__.get("_realized", s)
-  s = templates.skeleton(order, lambda u: tuple([number[source(x)] for x in u.src]), numbers)
-  if traces: s = s._replace(sizes=tuple(map(traces[-1].known, s.sizes)))
-  key = (s.key, *rest)
-  if s.declared: key += tuple([n.node if type(n) is Bound else None for n in s.sizes])
-  seen = _sized.get(key)
-  if seen is None:
-    seen = _sized[key] = _Seen([])
-    if config.dynamic != "always" and not s.declared:
-      seen.met.append((s.sizes, s.kept))
-      return None
-  if seen.refused:
-    if traces: traces[-1].lost = seen.refused
-    return None
-  values = None if seen.template is None else seen.template.values(s)
-  hit = values is not None
-  if values is None:
+def device_of(order: Iterable[UOp]) -> str:
+  """Where a graph is computed."""
+  return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
+
+
+class _Sized:
+  """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
+
+  def __init__(self, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
+               numbers: dict[int, templates.Number], rest: tuple[Any, ...]):
+    self.sinks, self.order, self.inputs, self.buffers = sinks, order, inputs, len(inputs)
+    # a write at a number is one at a size; whole numbers may come of sizes
+    self.numbers = {i: n for i, n in numbers.items() if order[i].op is not Ops.UPDATE}
+    for i, u in enumerate(order):
+      if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
+    self.skeleton = templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+    if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
+    key = (self.skeleton.key, *rest)
+    if self.skeleton.declared: key += tuple([n.node if type(n) is Bound else None for n in self.skeleton.sizes])
+    found = _sized.get(key)
+    if found is None: found = _sized[key] = _Seen([])
+    self.seen: _Seen = found
+    self.given = inputs   # what its plan takes
+
+  def known(self) -> Plan | None:
+    """The plan, where the template that there is has this graph."""
+    t = self.seen.template
+    values = None if t is None else t.values(self.skeleton)
+    return None if values is None else self.plan(values)
+
+  def new(self) -> Plan | None:
+    """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
+    seen, s = self.seen, self.skeleton
+    if seen.refused and traces: traces[-1].lost = seen.refused
+    if seen.refused: return None
     seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
-    if config.dynamic != "always" and not s.declared and len({sizes for sizes, _ in seen.met}) == 1:
-      return None   # it is not sizes that differ
-    try: _new_template(seen, sinks, order, inputs, numbers, source, s)
+    always = config.dynamic == "always" or s.declared
+    if not always and len({sizes for sizes, _ in seen.met}) == 1: return None   # the first, or it is not sizes that differ
+    try: self.guess()
     except Exception as e:   # what has no form with run-time sizes is compiled for each
       if config.verify: raise
       seen.refused = str(e) or type(e).__name__
@@ -461,10 +476,37 @@ def _plan_of_sizes(
       return None
     assert seen.template is not None
     values = seen.template.values(s)
-    assert values is not None
-  t, plan = seen.template, seen.plan
-  assert t is not None and plan is not None
-  return plan.at(values, _made_of(t, s) if traces else None), [*inputs, *_given_numbers(t, order, numbers)], hit
+    assert values is not None, f"{templates.about(seen.template)} does not have the sizes that it was made from"
+    return self.plan(values)
+
+  def guess(self) -> None:
+    """A new template, and its plan."""
+    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.skeleton.declared)
+    report.note(f"run-time sizes from now on: {templates.about(t)}")
+    buffers = {i: n for i, n in self.parameters(t)}
+    stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}
+    asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
+    plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins)
+    self.seen.template, self.seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
+
+  def plan(self, values: tuple[int, ...]) -> Plan:
+    """For numbers of the template's sizes; ``given`` is what it takes."""
+    assert self.seen.plan is not None and self.seen.template is not None
+    self.given = [*self.inputs, *(n for _, n in self.parameters(self.seen.template))]
+    if traces:
+      for i, n in self.parameters(self.seen.template):
+        _, dtype, value = self.numbers[i]
+        if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
+    return self.seen.plan.at(values, _made_of(self.seen.template, self.skeleton) if traces else None)
+
+  def parameters(self, t: templates.Template) -> list[tuple[int, UOp]]:
+    """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
+    them."""
+    device = device_of(self.order)
+    return [
+      (i, value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node)
+      for (i, (_, dtype, value)), stays in zip(sorted(self.numbers.items(), key=lambda n: n[0]), t.numbers) if stays is None
+    ]
 
 
 def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
@@ -486,44 +528,13 @@ def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
 
 
 def _declared(order: Sequence[UOp]) -> bool:
-  """Whether sizes or places in a graph are values of Variables."""
+  """Whether sizes, places or numbers in a graph are made of Variables."""
   for u in order:
     if any([type(n) is Bound for n in u.shape]): return True
     if u.op is Ops.SHRINK and any([type(b) is Bound or type(e) is Bound for b, e in u.arg]): return True
     if u.op is Ops.UPDATE and any([type(b) is Bound for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
     if u.op is Ops.CONST and type(u.arg) is Derived: return True
   return False
-
-
-def _new_template(
-  seen: _Seen, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], numbers: dict[int, templates.Number],
-  source: Callable[[UOp], UOp], s: templates.Skeleton,
-) -> None:
-  t = templates.template(order, source, numbers, seen.met, s.dims, s.declared)
-  report.note(f"run-time sizes from now on: {templates.about(t)}")
-  varying = _varying(t, order, numbers)
-  stand_ins = {
-    (u := t.new[order[i]]): u if u.op is Ops.BUFFER else n for i, n in zip(varying, _given_numbers(t, order, numbers))
-  }
-  asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in sinks]
-  plan = make_plan(asked, list(t.order), [*(t.new[u] for u in inputs), *stand_ins.values()], stand_ins)
-  seen.template, seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
-
-
-def _varying(t: templates.Template, order: list[UOp], numbers: dict[int, templates.Number]) -> list[int]:
-  """The places of the numbers that are parameters of a template's plan."""
-  places = [i for i in sorted(numbers) if order[i].op is not Ops.UPDATE]
-  return [i for i, stays in zip(places, t.numbers) if stays is None]
-
-
-def _given_numbers(t: templates.Template, order: list[UOp], numbers: dict[int, templates.Number]) -> list[UOp]:
-  """The BUFFERs that are given for them."""
-  device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
-  found = [numbers[i] for i in _varying(t, order, numbers)]
-  if traces:
-    for _, dtype, value in found:
-      if type(value) is Derived: traces[-1].numbers[number_buffer(device, dtype, value).storage.serial] = device, dtype, value
-  return [value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node for _, dtype, value in found]
 
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)
@@ -722,7 +733,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
-  if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9))  # type: ignore[attr-defined]
+  if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9), step.sizes)  # type: ignore[attr-defined]
 
 
 __all__ = ["realize", "Plan", "Step", "prod"]

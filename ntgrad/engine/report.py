@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
-from ntgrad.codegen.index import Dim
+from ntgrad.codegen.index import Dim, count
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
@@ -48,10 +50,31 @@ def scaled(value: float, unit: str) -> str:
   return f"{value * 1e9:5.1f} n{unit}"
 
 
+def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
+  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
+  be."""
+  if not spec.sizes: return spec
+  if not sizes: return replace(spec, flops=count(spec.flops), bytes=count(spec.bytes))
+  *grid, flops, traffic = evaluator((*spec.grid, spec.flops, spec.bytes), spec.sizes)(sizes)
+  return replace(spec, grid=tuple(grid), flops=flops, bytes=traffic)
+
+
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
   def sizes(dims: Sequence[Dim]) -> str: return "x".join(text_of(d) for d in dims[::-1] if d != 1) or "1"
   return sizes(spec.grid) + (f" of {sizes(spec.local)}" if sizes(spec.local) != "1" else "")
+
+
+def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
+  """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
+  if config.debug < 1: return
+  met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
+  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}), where {dim_text(form.condition)}", flush=True)
+
+
+def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
+  """With DEBUG=1: that a kernel is made for each size, and why."""
+  if config.debug >= 1: print(f"tile {kernel}: {', '.join(names)} stay numbers: {str(why).splitlines()[0]}", flush=True)
 
 
 def heading(text: str, name: str) -> str:
@@ -101,10 +124,11 @@ def table(steps: Sequence[Step]) -> list[str]:
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
     else:
-      spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
+      spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
       mark = "*" if (spec.name, spec.source) in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(spec.flops, "FLOP"), scaled(spec.bytes, "B"), flow)
+        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.flops), "FLOP"), scaled(count(spec.bytes), "B"),
+         flow)
       )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
@@ -158,11 +182,12 @@ def describe(kernel: Kernel) -> str:
   return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
 
 
-def ran(spec: ProgramSpec, seconds: float) -> None:
-  """Level 2: a line per kernel that ran. Level 6: its machine code, after the first time."""
+def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int] = ()) -> None:
+  """Level 2: a line per kernel that ran, with ``sizes``. Level 6: its machine code, after the first time."""
+  spec = launched(spec, sizes)
   _count[1] += 1
   name = color(f"{spec.name:36s}", "green")
-  speed = f"{spec.flops / seconds * 1e-9:9.2f} GFLOP/s {spec.bytes / seconds * 1e-9:8.2f} GB/s"
+  speed = f"{count(spec.flops) / seconds * 1e-9:9.2f} GFLOP/s {count(spec.bytes) / seconds * 1e-9:8.2f} GB/s"
   show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}")
   device = _unseen.pop((spec.name, spec.source), None) if config.debug >= 6 else None
   if device is not None:

@@ -1,24 +1,31 @@
 """Programs of kernels with run-time sizes: a few variants of one kernel, made when sizes come that need them.
 
-A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 elements or not (where that is worth it),
-and for what its Opts need of the sizes (a row that is one block of 1024). Which one is launched is found by the sizes.
+A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 bytes or not (where that is worth it),
+for what its Opts need of the sizes (a row that is one block of 1024), and for about so much work: what is good for a product of
+32 x 32 is a quarter as fast for one of 1024. Which one is launched is found by the sizes.
 """
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Callable, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts.axes import seen_by
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 
-UNIT = 16           # elements that strides are multiples of, for vectors and tensor descriptors
-WIDE = 1 << 31      # elements of a buffer from which on an index does not fit 32 bits
+ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks,
+UNIT = 16           # and elements for others
+PATTERNS = 4        # which sizes are multiples: so many combinations have variants of their own, the last for any
+# elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
+WIDE = (1 << 31) - (1 << 24)
+MORE = 16           # times the work that a variant was made for, from which on there is another
+LITTLE = 1 << 20    # values of all axes: work that any variant does
 Sizes = tuple[int, ...]
 
 
@@ -29,6 +36,7 @@ class Variant(NamedTuple):
   given: Callable[[Sequence[int]], tuple[int, ...]]
   units: tuple[int, ...]
   wide: bool
+  work: int            # of what it was made for
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
@@ -50,10 +58,17 @@ class SizedProgram(Program):
 
   def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
     self.kernel, self.make, self.sizes = kernel, make, kernel.sizes
-    nodes = [n for p in kernel.params for n in p.shape[1:]] if device.renderer.target.blocks else []
-    strides = sizes_of(nodes)
+    self.target = device.renderer.target
+    # where vectors are any place's, only those that are stored past the cache need to begin at multiples
+    strides = sizes_of([n for p in kernel.params if self.target.blocks or p.written for n in p.shape[1:]])
     self.strided = tuple([i for i, s in enumerate(self.sizes) if s in strides])   # those that make strides
-    self.elements = evaluator(tuple([ix.product(p.shape) for p in kernel.params]), self.sizes)
+    self.unit = max(ALIGNED // min([p.dtype.itemsize for p in kernel.params], default=1), 1) if self.target.blocks else UNIT
+    grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
+    extents = (*[ix.product(p.shape) for p in kernel.params], *[a.size for a in kernel.axes if not a.varies], ix.product(grid))
+    self.elements = evaluator(extents, self.sizes)
+    self.work = evaluator((ix.product(a.size for a in kernel.axes if not a.varies),), self.sizes)
+    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
+    self.stored = evaluator(tuple(stored), self.sizes)
     self.variants: list[Variant] = []
     self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
 
@@ -72,11 +87,14 @@ class SizedProgram(Program):
     """The program for sizes, and what it is launched with; compiled where no variant fits."""
     found = self.found[sizes]
     if found is not None: return found
-    wide = max(self.elements(sizes), default=0) >= WIDE
-    divided = bool(self.strided) and all(sizes[i] % UNIT == 0 for i in self.strided)
-    units = tuple([UNIT if divided and i in self.strided else 1 for i in range(len(sizes))])
-    v = next((v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))), None)
-    if v is None: v = self.new(sizes, units, wide)
+    wide = max(*self.elements(sizes), *sizes) >= WIDE
+    pays = self.target.blocks or max(self.stored(sizes), default=0) >= self.target.stream
+    units = tuple([self.unit if pays and i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)])
+    if units not in (patterns := {v.units for v in self.variants}) and len(patterns) >= PATTERNS - 1: units = (1,) * len(sizes)
+    work, = self.work(sizes)
+    fit = [v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))]
+    v = min(fit, key=lambda v: abs(math.log(max(work, 1) / v.work)), default=None)
+    if v is None or work > max(v.work * MORE, LITTLE): v = self.new(sizes, units, wide)
     found = self.found[sizes] = v.program, v.given(sizes)
     return found
 
@@ -84,13 +102,16 @@ class SizedProgram(Program):
     """Compile a variant, its Opts chosen for these sizes."""
     nodes = []
     for s, n, unit in zip(self.sizes, sizes, units):
-      lower, upper = (None if b is None else b // unit for b in (s.lower, s.upper))
-      if unit > 1: lower = max(lower or 0, 1)
-      nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)), unit))
+      lower, upper = (s.lower if unit == 1 else max((s.lower or 0) // unit, 1)), s.upper
+      if not wide: upper = WIDE if upper is None else min(upper, WIDE)   # shows that sums do not overflow
+      if upper is not None: upper //= unit
+      size = s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)
+      nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), size), unit))
     program, needs = self.make(with_sizes(self.kernel, nodes))
     own = tuple([next(f for t, _ in ix.linear(n)[0] for f in ix.factors(t)).arg for n in nodes])
     given = evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, units)]), self.sizes)
-    v = Variant(program, evaluator(needs, own), given, units, wide)
+    v = Variant(program, evaluator(needs, own), given, units, wide, max(*self.work(sizes), 1))
+    assert all(v.fits(given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
 

@@ -10,6 +10,7 @@ from typing import Iterable, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.view import Shape
 
 from .storage import Idx
 
@@ -21,7 +22,7 @@ class Part:
   """Consecutive elements of a buffer: the first one's number, ``shape``, and the least index in each dimension of the buffer, of
   which the first ``gone`` have but one index. ``align`` as a Param has it."""
   offset: int
-  shape: tuple[int, ...]
+  shape: Shape
   begin: Idx
   gone: int
   align: int

@@ -5,7 +5,9 @@ from typing import Any, Callable
 
 from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.sizes import numbers
 from ntgrad.device import default_device
 from ntgrad.engine.realize import realize
 from ntgrad.tensor import Tensor
@@ -35,7 +37,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   """
   taken = [describe(a) for a in arrays]
   parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(taken)]
-  tracer = Tracer(parameters, ())
+  tracer = Tracer(parameters, (), checks=config.checks)
   with tracer:
     got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
     results = got if isinstance(got, tuple) else (got,)
@@ -44,7 +46,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
       raise ApplicationError(f"{getattr(fn, '__name__', 'the function')} gives {got!r}; a block, or a tuple of blocks")
     blocks = [block(r) for r in results]
     for b in blocks:
-      p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), whole(b.shape), b.dtype)
+      p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), whole(numbers(b.dims)), b.dtype)
       parameters.append(p)
       Tile(p).store(b)
   device = next((a.device for a in arrays if isinstance(a, Tensor)), None) or default_device()
@@ -54,7 +56,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   realize([t for t in inputs if not in_memory(t)])
   s = Specialised("apply", tracer.kernel(), tuple(parameters), {}, asserts=tuple(tracer.asserts))
   more = parameters[len(arrays):]
-  made = [noted(s, device) if p.notes else new_tensor(device, p.arrangement.source, p.dtype) for p in more]
+  made = [noted(s, device) if p.notes else new_tensor(device, numbers(p.arrangement.source), p.dtype) for p in more]
   outputs = [t for p, t in zip(more, made) if not p.notes]
   tensors = [*inputs, *made]
   run(launcher_of(s, device), tensors, [t.lazydata for t in tensors])

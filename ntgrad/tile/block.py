@@ -7,18 +7,23 @@ transpose reorders them and costs nothing, and a sum binds one. Where an operati
 """
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import same
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS, refusal
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.symbol import Symbol
 
 if TYPE_CHECKING:
   from .trace import Tracer
 
 Number = Union[bool, int, float]
+Size = Union[int, Symbol]   # of a dimension, as applications see it
 Axis = Union[UOp, None]
 Renamed = tuple[UOp, frozenset[UOp]]   # a node, and which of its axes get other names
 _tracers: list[Tracer] = []
@@ -28,6 +33,26 @@ def tracer() -> Tracer:
   """The application that is being read. Raises ArgumentError outside of one."""
   if not _tracers: raise ArgumentError("the functions of ntgrad.tile.language work inside an application, which tile.make reads")
   return _tracers[-1]
+
+
+def seen(n: Dim) -> Size:
+  """A size as applications see it: an int, or a Symbol where it is known at the launch."""
+  return n if isinstance(n, int) else Symbol._of(n)
+
+
+def dim(n: Size | Dim) -> Dim:
+  """A size as kernels have it."""
+  return ix.number(n.node) if isinstance(n, Symbol) else n
+
+
+def one(n: Size | Dim) -> bool:
+  """Whether a dimension is known to have one element, which no axis is made for."""
+  return isinstance(n, int) and n == 1
+
+
+def axis_for(n: Size | Dim) -> UOp | None:
+  """A new axis for a dimension of a block; None for one of one element."""
+  return None if one(n) else tracer().axis(n)
 
 
 class Block:
@@ -44,8 +69,12 @@ class Block:
     self.value, self.axes, self.level = value, tuple(axes), len(_tracers[-1].outer) if _tracers else 0
 
   @property
-  def shape(self) -> tuple[int, ...]:
-    """One int a dimension."""
+  def shape(self) -> tuple[Size, ...]:
+    """One int a dimension; a Symbol for one that is known at the launch."""
+    return tuple([1 if a is None else seen(a.arg[1]) for a in self.axes])
+  @property
+  def dims(self) -> tuple[Dim, ...]:
+    """The shape as kernels have it."""
     return tuple([1 if a is None else a.arg[1] for a in self.axes])
   @property
   def ndim(self) -> int: return len(self.axes)
@@ -95,6 +124,7 @@ def block(x: Any) -> Block:
     return out
   if isinstance(x, bool): return Block(UOp.const(dtypes.bool, x))
   if isinstance(x, int): return Block(ix.const(x))
+  if isinstance(x, Symbol): return Block(x.node)
   # as written: ``plain`` rounds it to the dtype that it meets
   if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))
   if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
@@ -166,18 +196,18 @@ def rebind(u: UOp, ids: Mapping[int, int]) -> Any:
   return (u.arg[0], tuple([ids.get(i, i) for i in u.arg[1]]))
 
 
-def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_shapes(name: str, *shapes: tuple[Size, ...]) -> tuple[Size, ...]:
   """numpy's broadcasting. Raises ShapeError."""
   n = max(map(len, shapes))
   full = [(1,) * (n - len(s)) + s for s in shapes]
   out = []
   for sizes in zip(*full):
-    want = {s for s in sizes if s != 1}
-    if len(want) > 1:
+    want = [s for s in sizes if not one(s)] or [1]
+    if not all(same(dim(s), dim(want[0])) for s in want[1:]):
       raise ShapeError(
         f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1"
       )
-    out.append(want.pop() if want else 1)
+    out.append(want[0])
   return tuple(out)
 
 
@@ -207,11 +237,13 @@ def align(b: Block, own: Sequence[Axis], axes: Sequence[Axis]) -> UOp:
 
 def to_axes(name: str, b: Block, axes: Sequence[Axis]) -> UOp:
   """The value of a block as a function of given axes, to which it must broadcast."""
-  shape = tuple(1 if a is None else a.arg[1] for a in axes)
+  shape = tuple(1 if a is None else seen(a.arg[1]) for a in axes)
   extra = b.ndim - len(shape)
   b_axes, b_shape = b.axes, b.shape
-  if extra > 0 and all(s == 1 for s in b_shape[:extra]): b_axes, b_shape = b_axes[extra:], b_shape[extra:]
-  if len(b_shape) > len(shape) or any(s not in (1, t) for s, t in zip(b_shape[::-1], shape[::-1])):
+  if extra > 0 and all(map(one, b_shape[:extra])): b_axes, b_shape = b_axes[extra:], b_shape[extra:]
+  if len(b_shape) > len(shape) or any(
+    not one(s) and not same(dim(s), dim(t)) for s, t in zip(b_shape[::-1], shape[::-1])
+  ):
     raise ShapeError(f"{name}: a block of shape {b.shape} where one of {shape} is wanted; each dimension must be equal or 1")
   return align(b, (None,) * (len(shape) - len(b_axes)) + b_axes, axes)
 
@@ -238,15 +270,16 @@ def position(u: UOp) -> UOp:
 
 def weak(x: Any) -> bool:
   """Whether something is a Python number, which takes part by kind only."""
-  return isinstance(x, (bool, int, float)) and not hasattr(x, "dtype")
+  return isinstance(x, (bool, int, float, Symbol)) and not hasattr(x, "dtype")
 
 
 def common_dtype(*xs: Any) -> DType:
   """The dtype in which operands meet; Python numbers count by kind only."""
   strong = [block(x).dtype for x in xs if not weak(x)]
-  d = promote(*strong) if strong else promote(*(dtypes.of(type(x)) for x in xs))
+  d = promote(*strong) if strong else promote(*(dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x)) for x in xs))
   if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
-  if any(isinstance(x, int) and not isinstance(x, bool) for x in xs if weak(x)) and d.kind == "b": return dtypes.default_int
+  ints = any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x))
+  if ints and d.kind == "b": return dtypes.default_int
   return d
 
 
@@ -265,9 +298,9 @@ def floating(x: Any) -> DType:
 
 _INDEX: dict[Any, Callable[[UOp, UOp], UOp | None]] = {
   BinaryOps.ADD: lambda a, b: ix.add(a, b), BinaryOps.SUB: lambda a, b: ix.sub(a, b), BinaryOps.MUL: lambda a, b: ix.mul(a, b),
-  BinaryOps.IDIV: lambda a, b: ix.fdiv(a, b.arg) if b.op is Ops.CONST and b.arg > 0 else None,
-  BinaryOps.MOD: lambda a, b: ix.mod(a, b.arg) if b.op is Ops.CONST and b.arg > 0 else None,
-  BinaryOps.MIN: lambda a, b: ix.least(a, b.arg) if b.op is Ops.CONST else ix.least(b, a.arg) if a.op is Ops.CONST else None,
+  BinaryOps.IDIV: lambda a, b: ix.fdiv(a, b) if ix.of_sizes(b) and ix.vmin(b) > 0 else None,
+  BinaryOps.MOD: lambda a, b: ix.mod(a, b) if ix.of_sizes(b) and ix.vmin(b) > 0 else None,
+  BinaryOps.MIN: lambda a, b: ix.least(a, b) if ix.of_sizes(b) else ix.least(b, a) if ix.of_sizes(a) else None,
   BinaryOps.CMPLT: lambda a, b: _less(a, b, 0), BinaryOps.CMPLE: lambda a, b: _less(a, b, 1),
   BinaryOps.CMPEQ: lambda a, b: ix.eq(ix.sub(a, b), 0), BinaryOps.CMPNE: lambda a, b: _not(ix.eq(ix.sub(a, b), 0))}
 
@@ -350,17 +383,18 @@ def expand_dims(x: Any, axis: int) -> Block:
 def broadcast_to(x: Any, shape: Sequence[int]) -> Block:
   """Dimensions of 1 become any size."""
   b = block(x)
-  want = tuple(int(s) for s in shape)
-  if broadcast_shapes("broadcast_to", b.shape, want) != want:
+  want = tuple(s if isinstance(s, Symbol) else int(s) for s in shape)
+  if not all(same(dim(s), dim(w)) for s, w in zip(broadcast_shapes("broadcast_to", b.shape, want), want)) or b.ndim > len(want):
     raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
   own = (None,) * (len(want) - b.ndim) + b.axes
-  return Block(b.value, [a if a is not None else tracer().axis(n) for a, n in zip(own, want)])
+  return Block(b.value, [a if a is not None else axis_for(n) for a, n in zip(own, want)])
 
 
 def reshape(x: Any, shape: Sequence[int]) -> Block:
   """The same elements in row-major order; one size may be -1."""
   b = block(x)
-  want = [int(s) for s in shape]
+  if all(isinstance(n, int) for n in (*b.dims, *shape)): want = [int(s) for s in shape]
+  else: return reshape_sizes(b, shape)
   total = 1
   for s in b.shape: total *= s
   known = 1
@@ -376,7 +410,22 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
     return Block(b.value, [None if s == 1 else next(left) for s in want])
   from ntgrad.codegen.view import View
   axes = [tracer().axis(s) if s > 1 else None for s in want]
-  pulled, _ = View(b.shape).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
+  pulled, _ = View(b.dims).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
+  return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
+
+
+def reshape_sizes(b: Block, shape: Sequence[Any]) -> Block:
+  """``reshape`` where sizes are known at the launch."""
+  from ntgrad.codegen.view import Regrouped, View
+  want = [dim(s) for s in shape]
+  known, total = ix.product([s for s in want if s != -1]), ix.product(b.dims)
+  if want.count(-1) == 1: want[want.index(-1)] = ix.over(total, known)
+  if not same(ix.product(want), total):
+    raise ShapeError(f"reshape: a block {b.shape} has {seen(total)} elements, {tuple(shape)} has {seen(ix.product(want))}")
+  axes = [axis_for(s) for s in want]
+  groups = Regrouped(want)
+  groups.runs = ((b.ndim, len(want)),)
+  pulled, _ = View(b.dims).then(Ops.RESHAPE, groups).pull([ix.const(0) if a is None else a for a in axes])
   return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
 
 
@@ -384,7 +433,7 @@ def flip(x: Any, axis: int) -> Block:
   """The last element along an axis first."""
   b = block(x)
   a = b.axes[axis_number("flip", axis, b.ndim)]
-  return b if a is None else Block(rename(b.value, {a: ix.sub(ix.const(a.arg[1] - 1), a)}), b.axes)
+  return b if a is None else Block(rename(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
 def getitem(x: Any, index: Any) -> Block:
@@ -406,6 +455,9 @@ def getitem(x: Any, index: Any) -> Block:
       continue
     a, n = b.axes[d], b.shape[d]
     d += 1
+    if isinstance(p, slice) and p == slice(None):
+      axes.append(a)
+      continue
     if isinstance(p, slice):
       start, stop, step = p.indices(n)
       size = len(range(start, stop, step))
@@ -420,8 +472,8 @@ def getitem(x: Any, index: Any) -> Block:
     lo, hi = ix.bounds(i)
     if lo == hi:
       if not -n <= lo < n: raise AxisError(f"index {lo} in a dimension of {n} of a block {b.shape}")
-      i = ix.const(lo % n)
-    elif lo < 0 or hi >= n:
+      i = ix.const(lo) if lo >= 0 else ix.add(ix.node(dim(n)), lo)
+    elif lo < 0 or ix.lt(i, dim(n)) is not ix.TRUE:
       raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {b.shape}: it must be known to lie inside")
     if a is not None: table[a] = i
   return Block(rename(b.value, table), axes)
@@ -441,18 +493,19 @@ def reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: b
   if not bound: return Block(value, out)
   present = [a for a in bound if a in value.ranges]
   if len(present) < len(bound):   # along an axis that the value does not depend on
-    times = 1
+    times: Dim = 1
     for a in bound:
-      if a not in present: times *= a.arg[1]
+      if a not in present: times = ix.times(times, a.arg[1])
     value = repeat(fn, value, times)
   return Block(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.arg[0] for a in present]))) if present else value, out)
 
 
-def repeat(fn: BinaryOps, value: UOp, times: int) -> UOp:
+def repeat(fn: BinaryOps, value: UOp, times: Dim) -> UOp:
   """What ``times`` equal values combine to."""
   d = value.dtype
   if fn in (BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR): return value
-  if fn is BinaryOps.ADD: return UOp(Ops.ALU, d, (value, UOp.const(d, times)), BinaryOps.MUL)
+  if fn is BinaryOps.ADD: return UOp(Ops.ALU, d, (value, plain(ix.node(times), d)), BinaryOps.MUL)
+  times = operator.index(seen(times))
   if fn is BinaryOps.XOR: return value if times % 2 else UOp.const(d, 0)
   out = value
   for _ in range(times - 1): out = UOp(Ops.ALU, d, (out, value), fn)

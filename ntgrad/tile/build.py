@@ -10,6 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.checks import checked
+from ntgrad.codegen.config import config as settings
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
 from ntgrad.device import canonical, default_device
 from ntgrad.engine.compile import from_specs
@@ -58,7 +59,8 @@ def build(
     arrangement, application, tensors = made
     kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
     taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
-    s = kernel.specialise(*c.arguments, **c.values)
+    with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
+      s = kernel.specialise(*c.arguments, **c.values)
     if s.asserts:
       raise ArgumentError(f"build: {kernel.name} has a device_assert, which a library cannot say the line of; leave it out there")
     entry: dict[str, Any] = {
@@ -68,7 +70,6 @@ def build(
       "all_values": dict(s.values),
       "parameters": [p.name for p in s.parameters],
       "writes": list(s.writes),
-      "sharing": s.sharing,
     }
     clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
     if clash is not None:
@@ -167,7 +168,7 @@ class Library:
       Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device),
       tuple(k["writes"]),
       tuple(k["parameters"]),
-      tuple((w, i) for w, i in k["sharing"]),
+      (),   # arguments that are the same memory take a kernel of their own
     )
 
 

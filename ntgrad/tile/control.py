@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Callable, Sequence
 
 from ntgrad.codegen import index as ix
@@ -9,8 +10,9 @@ from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ApplicationError
 from ntgrad.codegen.nested import fold
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.symbol import Symbol, maximum, minimum
 
-from .block import Block, binary, block, broadcast_shapes, cast, is_value, position, where
+from .block import Block, Size, binary, block, broadcast_shapes, cast, is_value, one, position, where
 from .place import Source, Tile
 from .source import Closure
 from .trace import Variable, reads
@@ -26,14 +28,15 @@ class Range:
 
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
     """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
-    if not any(map(computed, (self.start, self.stop, self.step))):
+    if not any(map(computed, (self.start, self.stop, self.step))) and not any(map(is_symbol, (self.start, self.stop, self.step))):
       n = len(range(self.start, self.stop, self.step))
       return n, lambda k: simple(ix.add(ix.mul(k, self.step), self.start))
-    if computed(self.step) or self.step == 0:
+    if computed(self.step) or is_symbol(self.step) or self.step == 0:
       raise ApplicationError("range: the step is a number other than 0 that is known while reading")
     first, last = (position(scalar(x).value) for x in (self.start, self.stop))
     span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
     end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
+    if ix.of_sizes(end): end = ix.greatest(end, 0)
     if end.op is Ops.CONST: return int(end.arg), lambda k: Block(ix.add(ix.mul(k, self.step), first))
     return end, lambda k: Block(ix.add(ix.mul(k, self.step), first))
 
@@ -46,7 +49,17 @@ class Counted:
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
     if self.tile.ndim != 1:
       raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
-    return self.tile.shape[0], lambda k: self.tile[Block(k)]
+    n = self.tile.shape[0]
+    return n.node if isinstance(n, Symbol) else n, lambda k: self.tile[Block(k)]
+
+
+def most(end: UOp) -> int | UOp:
+  """How many rounds a loop has at most, where that depends on what the kernel computes."""
+  upper = ix._end(end, True) if ix.has_sizes(end) else None
+  return min(max(ix.vmax(end), 1), (1 << 31) - 1) if upper is None else ix.number(ix.greatest(upper, 1))
+
+
+def is_symbol(x: Any) -> bool: return isinstance(x, Symbol)
 
 
 def simple(u: UOp) -> Any:
@@ -57,14 +70,14 @@ def simple(u: UOp) -> Any:
 def scalar(x: Any) -> Block:
   """A block of one element. Raises ApplicationError for more."""
   b = block(x)
-  if any(n != 1 for n in b.shape): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
+  if not all(map(one, b.shape)): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
   return b
 
 
 def make_range(*args: Any) -> Any:
   """range, also of numbers that the kernel computes."""
   start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
-  if not any(map(computed, (start, stop, step))): return range(start, stop, step)
+  if not any(map(computed, (start, stop, step))) and not any(map(is_symbol, (start, stop, step))): return range(start, stop, step)
   return Range(start, stop, step)
 
 
@@ -72,7 +85,9 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
   """Python's min or max, also of blocks."""
   def call(*xs: Any) -> Any:
     items = xs if len(xs) > 1 else tuple(xs[0])
-    if not any(map(computed, items)): return native(items)
+    if not any(map(computed, items)):
+      if not any(map(is_symbol, items)): return native(items)
+      return reduce(minimum if fn is BinaryOps.MIN else maximum, items)
     out = items[0]
     for x in items[1:]: out = binary(fn, out, x)
     return out
@@ -81,10 +96,10 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
 
 def native_int(x: Any = 0) -> Any:
   """Python's int, also of blocks."""
-  return cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) else int(x)
+  return cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) or is_symbol(x) else int(x)
 def native_float(x: Any = 0.0) -> Any:
   """Python's float, also of blocks."""
-  return cast(x, dtypes.float32) if computed(x) else float(x)
+  return cast(x, dtypes.float32) if computed(x) or is_symbol(x) else float(x)
 def native_bool(x: Any = False) -> Any:
   """Python's bool, also of blocks."""
   return truth(x) if computed(x) else bool(x)
@@ -124,7 +139,7 @@ def computed(x: Any) -> bool:
 def number(x: Any) -> bool:
   """Whether something can be held by a variable."""
   if isinstance(x, Tile): return x.innermost
-  return is_value(x) or (isinstance(x, (bool, int, float)) and not isinstance(x, DType))
+  return is_value(x) or (isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType))
 
 
 def truth(x: Any) -> Block:
@@ -196,10 +211,10 @@ def select(condition: Block, a: Any, b: Any) -> Any:
   return each(a, b, choose)
 
 
-def together(*values: Any) -> tuple[DType, tuple[int, ...]]:
+def together(*values: Any) -> tuple[DType, tuple[Size, ...]]:
   """The dtype and shape of a variable that holds any of the values."""
   blocks = [block(v) for v in values]
-  found = [b.dtype if is_value(v) else dtypes.of(type(v)) for b, v in zip(blocks, values)]
+  found = [b.dtype if is_value(v) else dtypes.of(int if is_symbol(v) else type(v)) for b, v in zip(blocks, values)]
   strong = [d for d, v in zip(found, values) if is_value(v)]
   d = promote(*found) if len(strong) != 1 or promote(*found).kind != strong[0].kind else strong[0]
   return d, broadcast_shapes("value", *(b.shape for b in blocks))

@@ -6,10 +6,11 @@ import operator
 from typing import Any, Callable, Iterable, Sequence
 
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UnaryOps
-from ntgrad.symbol import Symbol, evaluate
+from ntgrad.symbol import Symbol, size_of
 
-from .block import unary
+from .block import block, seen, unary
 from .control import both, computed, either, select, truth
 from .place import Tile
 from .source import Closure, Code, Scope
@@ -45,10 +46,18 @@ _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 
 
+def exact(op: ast.operator, a: Any, b: Any) -> bool:
+  """Whether arithmetic on a size gives a size, which the host knows."""
+  return isinstance(op, _OF_SIZES) and isinstance(a, int | Symbol) and isinstance(b, int | Symbol)
+
+
+_OF_SIZES = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+
+
 class Expressions:
   """What an Interpreter makes of expressions. ``values`` has a number for each Symbol that has one."""
   tracer: Tracer
-  values: dict[str, int]
+  values: dict[str, Dim]
 
   def call(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What a function gives."""
@@ -79,7 +88,11 @@ class Expressions:
       case ast.Name():
         x = scope.find(e.id)
         return x.now() if isinstance(x, Tile) and x.level is None else self.with_number(x)
-      case ast.BinOp(): return _BINARY[type(e.op)](self.value(e.left, scope), self.value(e.right, scope))
+      case ast.BinOp():
+        left, right = self.value(e.left, scope), self.value(e.right, scope)
+        if (isinstance(left, Symbol) or isinstance(right, Symbol)) and not exact(e.op, left, right):
+          left, right = (block(x) if isinstance(x, Symbol) else x for x in (left, right))
+        return _BINARY[type(e.op)](left, right)
       case ast.UnaryOp():
         x = self.value(e.operand, scope)
         if isinstance(e.op, ast.Not): return unary(UnaryOps.NOT, truth(x)) if computed(x) else not x
@@ -143,7 +156,7 @@ class Expressions:
     """A Symbol that an application uses is the number it stands for here."""
     if not isinstance(x, Symbol): return x
     try:
-      return evaluate(x, self.values)
+      return seen(size_of(x, self.values))
     except ArgumentError:
       raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
 

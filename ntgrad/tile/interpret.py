@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import same as same_size
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ApplicationError, NtgradError
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import Ops, UOp
 
-from .block import Block, block, broadcast_shapes, is_value, plain, to_axes
+from .block import Block, block, broadcast_shapes, dim, is_value, one, plain, to_axes
 from .control import (
   NATIVE,
   Counted,
@@ -31,6 +33,7 @@ from .control import (
   computed,
   each,
   hashable,
+  most,
   number,
   ours,
   same,
@@ -70,7 +73,7 @@ class Returned:
 class Interpreter(Expressions):
   """Reads functions into a kernel that a Tracer builds."""
 
-  def __init__(self, tracer: Tracer, values: Mapping[str, int] | None = None):
+  def __init__(self, tracer: Tracer, values: Mapping[str, Dim] | None = None):
     self.tracer, self.values = tracer, dict(values or {})
     self.depth = 0
     self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
@@ -321,7 +324,7 @@ class Interpreter(Expressions):
     if not computed(got): return bool(got)
     b = truth(got)
     if b.value.op is Ops.CONST: return bool(b.value.arg)
-    if any(n != 1 for n in b.shape):
+    if not all(map(one, b.shape)):
       raise ApplicationError(
         f"`{what}` takes one condition a program, got a block of shape {b.shape}; tl.where chooses element by element"
       )
@@ -343,8 +346,8 @@ class Interpreter(Expressions):
       return None
     end, item = over.steps()
     if isinstance(end, int) and end <= 0: return None
-    size = end if isinstance(end, int) else min(max(ix.vmax(end), 1), (1 << 31) - 1)
-    k = t.new_axis(size, AxisKind.LOOP)
+    known = isinstance(end, int) or ix.of_sizes(end)
+    k = t.new_axis(end if known else most(end), AxisKind.LOOP)
     if isinstance(end, int) and end == 1:
       self.assign(s.target, item(ix.const(0)), scope)
       return self.body(s.body, scope)
@@ -356,19 +359,19 @@ class Interpreter(Expressions):
 
     self.no_jumps(s)
     carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [k.arg[0]], assigned(s.target))
-    if isinstance(end, int) and not statements and (totals := accumulations(carried, variables, initial, updates, k)) is not None:
+    if known and not statements and (totals := accumulations(carried, variables, initial, updates, k)) is not None:
       scope.names.update(totals)
     else:
-      known = self.known
+      kept = self.known
       self.settle(carried, variables, initial, scope)
       with t.region() as inner:
         inner.extend(statements)
-        t.known = known
+        t.known = kept
         t.inside.append(k.arg[0])
         t.update([(variables[n], updates[n]) for n in carried])
         t.inside.pop()
       t.statements.append(
-        UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.const(end) if isinstance(end, int) else end), *inner), k.arg[0])
+        UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.node(end)), *inner), k.arg[0])
       )
     for n in assigned(s.target):
       if not self.stores(n, scope): scope.names[n] = Unbound(f"it counts the loop at line {s.lineno}")
@@ -394,7 +397,7 @@ class Interpreter(Expressions):
     carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [], [])
     self.settle(carried, variables, initial, scope)
     c, stated = conditions[-1]
-    if any(n != 1 for n in c.shape):
+    if not all(map(one, c.shape)):
       raise ApplicationError(
         f"`while` takes one condition a program, got a block of shape {c.shape}; reduce it with tl.max or tl.sum"
       )
@@ -472,7 +475,7 @@ class Interpreter(Expressions):
         old_d, old_shape = kinds[n]
         if not is_value(scope.names[n]):
           new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
-        elif shape != old_shape:
+        elif len(shape) != len(old_shape) or not all(same_size(dim(m), dim(n)) for m, n in zip(shape, old_shape)):
           raise ApplicationError(
             f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; a loop keeps shapes"
           )

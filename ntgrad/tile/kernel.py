@@ -8,40 +8,43 @@ from __future__ import annotations
 import inspect
 import json
 import linecache
-import math
 import sys
 import types
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
-
-import numpy as np
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.checks import checked
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import assuming, below, same
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import UOpList
+from ntgrad.codegen.size_text import shape_text
+from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
-from ntgrad.engine.asserts import Checks, make_checks
+from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
-from ntgrad.symbol import Symbol, evaluate, solved
+from ntgrad.symbol import Symbol, evaluate, size_of, solved
 from ntgrad.tensor import Tensor as Lazy
 
 from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_grids
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
+from .sharing import Pair, as_one, may_share
+from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
@@ -59,14 +62,17 @@ def make(
   max_num_configs: int | None = None,
   output_dir: str | None = None,
   caller: str | None = None,
+  checks: str | None = None,
 ) -> TileKernel:
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
   takes as many parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner;
-  ``output_dir`` keeps the generated source there. Raises ShapeError, AxisError and ArgumentError, with the line of the
-  arrangement, for what does not fit.
+  ``output_dir`` keeps the generated source there. ``checks`` ("none", "entry", "all") is for this kernel what ``config.checks``
+  is for all. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
   """
+  if checks not in (None, "none", "entry", "all"):
+    raise ArgumentError(f"make: checks is {shown(checks)}; it takes 'none', 'entry' or 'all', or None for config.checks")
   names = parameter_names(application)
   if len(names) != len(tensors):
     raise ArgumentError(
@@ -92,6 +98,7 @@ def make(
     options(num_warps, num_stages, max_num_configs),
     output_dir,
     asked,
+    checks,
   )
 
 
@@ -157,7 +164,7 @@ class Specialised:
   lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
-  asserts: tuple[tuple[str, tuple[int, ...]], ...] = ()   # of each device_assert what to say, and the shape of its elements
+  asserts: tuple[Check, ...] = ()             # what it checks while it runs
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -165,28 +172,28 @@ class Specialised:
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
-    """The pairs (written parameter, another) that may be the same memory: each program reads only the elements that it writes."""
-    def own(p: Parameter) -> bool: return len(p.levels) == 1 and not p.anywhere and p.memory is None and p.arrangement.injective
-
-    return tuple(
-      (w, p.slot)
-      for w in self.writes
-      for p in self.parameters
-      if p.slot != w and own(p) and own(self.parameters[w]) and p.arrangement.text() == self.parameters[w].arrangement.text()
-    )
+    """The pairs (written parameter, another) that may be the same memory."""
+    return may_share(self.kernel, self.parameters)
 
   def checks(self, device: str) -> tuple[Checks, Lazy] | None:
     """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
     if not self.asserts: return None
     found: tuple[Checks, Lazy] | None = self.launchers.get(device)
     if found is None:
-      made, memory = make_checks(self.name, device, tuple(partial(failed_at, *a) for a in self.asserts))
-      found = self.launchers[device] = made, Lazy._from_node(memory.node)
+      made, memory = make_checks(self.name, device, self.asserts)
+      made.owner = Lazy._from_node(memory.node)
+      found = self.launchers[device] = made, made.owner
     return found
 
-  def spec(self, device: Device, aligns: Sequence[int] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``. With DEBUG=3 and more this is shown."""
-    kernel = self.kernel
+  def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
+    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
+    memory. With DEBUG=3 and more this is shown."""
+    return self.rendered(self.kernel, device, aligns, shared)[0]
+
+  def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
+               shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
+    """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
+    if shared: kernel = as_one(kernel, shared)
     if aligns:
       params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
       kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
@@ -195,7 +202,7 @@ class Specialised:
     spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
     report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
-    return spec
+    return spec, parts.needs
 
   def keep(self, spec: ProgramSpec, target: str) -> None:
     """Write the source into ``output_dir``."""
@@ -215,13 +222,6 @@ class Specialised:
     return "\n".join(p.arrangement.text(p.name) for p in self.parameters)
 
 
-def failed_at(said: str, shape: tuple[int, ...], element: int) -> str:
-  """The sentence of an assert that failed for an element: its program, then its place in the block."""
-  if math.prod(shape) >= 1 << 31: return said
-  at = [int(i) for i in np.unravel_index(element, shape)] if shape else []
-  return f"{said}; last for element {tuple(at)} of {shape}, the grid's dimensions first"
-
-
 class TileKernel:
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
 
@@ -234,9 +234,10 @@ class TileKernel:
     settings: dict[str, Any],
     output_dir: str | None,
     asked: Sequence[Assessment] = (),
+    checks: str | None = None,
   ):
     self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
-    self.settings, self.output_dir = settings, output_dir
+    self.settings, self.output_dir, self.checks = settings, output_dir, checks
     self.__name__, self.__doc__ = name, application.__doc__
     self.names = [t.name for t in tensors]
     self.given = [
@@ -244,18 +245,24 @@ class TileKernel:
     ]  # the positional arguments of a call
     self.assessed = [*same_grids(name, arranged), *asked]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
+    self.tuned = any(s.meta for s in self.symbols.values())
     self.identity = fingerprint(name, source_of(application))
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
     self._launchers: Recent[Any, Any] = Recent(1024)
+    self._families: Recent[Any, Family] = Recent(256)
+    self._sized: Recent[Any, Any] = Recent(256)   # of calls that differ in sizes only: what tells which kernel serves them
     self.last: Specialised | None = None
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
 
   # ---- shapes
   def assessments(self) -> str:
-    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, and which line asks for it."""
-    return "\n".join(map(str, self.assessed))
+    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, which line asks for it, and the
+    host's code that checks it."""
+    sizes = [(s, f"{t.name}.shape[{d}]") for t in reversed(self.tensors) for d, s in enumerate(t.shape)]
+    places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
+    return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in self.assessed)
 
   def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
@@ -317,16 +324,17 @@ class TileKernel:
 
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
-    """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name."""
-    found = self._specialise([describe(a) for a in arguments], arguments, given, device_of(arguments))
+    """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
+    found = self._specialise([describe(a) for a in arguments], arguments, given, device_of(arguments), numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
-    return found
+    return found[0]
 
   @alone
   def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
-                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None) -> Specialised | None:
-    """The kernel for arguments; None where there are no programs. ``device`` (default: the default one) is where it is to run,
-    ``buffers`` gives the tuner the arguments' memory."""
+                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
+                  numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
+    """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
+    (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     if len(taken) != len(self.given):
       names = [self.names[i] for i in self.given]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
@@ -338,9 +346,78 @@ class TileKernel:
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())))
+    if not numbers_only:
+      form = self.form(full, numbers, values, given, device or default_device())
+      if form is not None: return form.specialised, form.sizes(values), form
+    checks = self.checks or config.checks
+    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), checks)
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
+    return None if found is None else (found, (), None)
+
+  def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None) -> Form:
+    """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
+    is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
+    ``blocks``: for a target that computes with blocks. Raises ShapeError where arrangement or application must know a number."""
+    wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
+    if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
+    hints = {n: min(max(s.lower_bound or 1, ix.UNKNOWN), s.upper_bound or ix.UNKNOWN) for n, s in self.symbols.items()} | given
+    fixed: dict[str, Any] = dict(given)
+    full: list[Argument | None] = [None] * len(self.names)
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    for i, (shape, _) in zip(self.given, wanted):
+      t = self.tensors[i]
+      if len(shape) != len(t.shape):
+        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
+      fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
+    hints |= fixed
+    for i, (_, dtype) in zip(self.given, wanted):
+      t = self.tensors[i]
+      if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
+      found = tuple([evaluate(e, hints) for e in t.shape])
+      full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
+    values = self.bind(full, given)
+    left = [s for n, s in self.symbols.items() if n not in values]
+    values |= first_choice(free_symbols(left, self), blocks)
+    open_ = [n for n in names_in(self.tensors) if n not in fixed and not self.symbols[n].constexpr]
+    form = form_of(open_, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    pinned = [n for c in ix.conjuncts(form.condition) for n, to in equal_in(c) if n in open_ and isinstance(to, int)]
+    if pinned: raise ShapeError(f"{self.name}: {', '.join(pinned)} must be a number when the kernel is made")
+    return form
+
+  def sized(self, full: Sequence[Argument | None], numbers: Mapping[int, Any],
+            values: Mapping[str, Dim]) -> tuple[Specialised, list[UOp]]:
+    """The kernel for run-time sizes, and the conditions on them that it takes."""
+    with assuming() as conditions: s = self.build(full, numbers, values)
+    if s is None: raise ShapeError(f"{self.name}: there are no programs")
+    return s, list(conditions)
+
+  def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
+    """What is known of the calls that differ from one in sizes only."""
+    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
+    fixed = tuple(sorted(numbers.items())), tuple(sorted(given.items()))
+    key = (kinds, fixed, device, config.key(), self.checks or config.checks)
+    found = self._families[key]
+    if found is None: found = self._families[key] = Family()
+    return found
+
+  def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
+           device: str) -> Form | None:
+    """The kernel for many sizes that serves a call; None where the call has numbers."""
+    if any(a is not None and a.jagged is not None for a in full): return None
+    family = self.family(full, numbers, given, device)
+    names = family.open(self, values, given)
+    if not names: return None
+    found = next((f for f in family.forms if f.serves(values)), None)
+    if found is not None or len(family.forms) >= MOST_FORMS: return found
+    if any(a is not None and 0 in a.shape for a in full): return None
+    try: found = form_of(names, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    except NtgradError as e:
+      report.stays_static(self.name, names, e)
+      return None
+    if not found.specialised.kernel.sizes: return None
+    family.forms.append(found)
+    report.sized(self.name, sizes_text(found.specialised.kernel), family, found)
     return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
@@ -348,7 +425,9 @@ class TileKernel:
     """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first
     choice."""
     free = free_symbols(left, self)
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), device, config.key())
+    about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
+    rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))
+    key = (about, tuple(sorted(numbers.items())), rounded, device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     start = values | first_choice(free, opened.renderer.target.blocks)
@@ -365,8 +444,9 @@ class TileKernel:
     self._chosen[key] = found
     return values | found
 
-  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int]) -> Specialised | None:
-    """Arrange with numbers, read the application."""
+  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> Specialised | None:
+    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application."""
+    known = {n: ix.count(v) for n, v in values.items()}
     parameters: list[Parameter] = []
     tiles: list[Any] = []
     for i, (t, a) in enumerate(zip(self.arranged, full)):
@@ -374,12 +454,14 @@ class TileKernel:
         tiles.append(numbers[i])
         continue
       assert a is not None
-      shape, dtype = a.shape, a.dtype
+      shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
       want = self.tensors[i].element
       if want is not None and dtypes.of(want) is not dtype:
         raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
       other = self.tensors[i].other
-      p = Parameter(self.names[i], len(parameters), t.arrangement(shape, values), dtype, other)
+      if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, known)
+      else: arrangement = t.arrangement(None, values)
+      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other)
       parameters.append(p)
       dim = self.tensors[i].jagged_dim
       if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
@@ -389,29 +471,33 @@ class TileKernel:
         raise ArgumentError(f"{self.name}: {p.name} is {declared}, got {given}")
       if a.jagged is not None:
         p.jagged, p.memory, starts = a.jagged
-        p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((shape[0] + 1,)), starts, of=p.name)
+        p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((a.shape[0] + 1,)), starts, of=p.name)
         parameters.append(p.offsets)
       tiles.append(Tile(p))
     grids = [p for p in parameters if not p.scalar and not p.of]
     for p in grids[1:]:
-      if p.arrangement.levels[0] != grids[0].arrangement.levels[0]:
+      grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
+      if len(grid) != len(first) or not all(map(same, grid, first)):
         raise ShapeError(
-          f"{self.name}: the outermost level of {p.name} is {p.arrangement.levels[0]}, that of {grids[0].name} is "
-          f"{grids[0].arrangement.levels[0]}, for tensors of shapes {p.arrangement.source} and {grids[0].arrangement.source}; "
+          f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
+          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
+          f"{shape_text(grids[0].arrangement.source)}; "
           "all parameters are arranged for the same grid"
         )
-    for asked in self.assessed: asked.check(self.name, values)
-    if any(0 in p.arrangement.levels[0] for p in grids): return None
+    checks = self.checks or config.checks
+    if checks != "none":
+      for asked in self.assessed: asked.check(self.name, known, values)
+    if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
     no_empty_tiles(self.name, parameters)
-    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else ())
+    tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    mine = tuple((n, values[n] if n in values else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in values)
+    mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
     kernel = tracer.kernel()
-    dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
+    if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
-    return Specialised(self.name, kernel, tuple(parameters), dict(values), mine, lines, self.output_dir, tracer.tf32, asserts)
+    return Specialised(self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts)
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:
@@ -420,23 +506,25 @@ class TileKernel:
     with lock: launch(self, args, given)
 
   # ---- seeing
-  def _seen(self, args: Sequence[Any], given: Mapping[str, Any]) -> Specialised:
+  def _seen(self, args: Sequence[Any], given: Mapping[str, Any], blocks: bool = False) -> Specialised:
     if args: return self.specialise(*args, **given)
-    if self.last is None:
-      raise ArgumentError(f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each")
-    return self.last
+    if self.last is not None and not given: return self.last
+    try: return self.general(blocks, given).specialised
+    except NtgradError as e:
+      raise type(e)(f"{e}; {self.name} is shown for unknown sizes: give the arguments, or (shape, dtype) for each") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target, for these arguments or those of the last call: what runs here where the machine has the
-    target."""
-    return self._seen(args, given).spec(device_for(target)).source.text
+    """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
+    runs here where the machine has the target."""
+    device = device_for(target)
+    return self._seen(args, given, device.renderer.target.blocks).spec(device).source.text
 
   def uops(self, *args: Any, **given: Any) -> UOpList:
-    """The linear UOps, for these arguments or those of the last call."""
+    """The linear UOps, for these arguments, those of the last call, or all sizes."""
     return self._seen(args, given).uops
 
   def arrangements(self, *args: Any, **given: Any) -> str:
-    """The meta-operations that arrange each parameter, with numbers."""
+    """The meta-operations that arrange each parameter, with numbers or, before any call, sizes."""
     return self._seen(args, given).arrangements()
 
 

@@ -12,12 +12,14 @@ import sys
 from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import same
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
-from .block import Block, block, floating, plain, tracer
+from .block import Block, block, floating, one, plain, tracer
 from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
@@ -28,12 +30,12 @@ float8e4nv = float8_e4m3 = dtypes.float8_e4m3
 float8e5 = float8_e5m2 = dtypes.float8_e5m2
 constexpr = int
 
-Shape = Sequence[int]
+Shape = Sequence[_b.Size]
 
 
-def _shape(name: str, shape: Any) -> tuple[int, ...]:
-  got = (shape,) if isinstance(shape, int) else tuple(shape)
-  if not all(isinstance(s, int) and s > 0 for s in got):
+def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
+  got = (shape,) if isinstance(shape, int | Symbol) else tuple(shape)
+  if not all(isinstance(s, int | Symbol) and s > 0 for s in got):
     raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
   return got
 
@@ -44,7 +46,7 @@ def full(shape: Shape | int, value: Any, dtype: Any = float32) -> Block:
   """A block of one value: (shape) of ``dtype``."""
   d = dtypes.of(dtype)
   u = _b.cast(value, d).value
-  return Block(u, [tracer().axis(n) if n > 1 else None for n in _shape("full", shape)])
+  return Block(u, [_b.axis_for(n) for n in _shape("full", shape)])
 
 
 def zeros(shape: Shape | int, dtype: Any = float32) -> Block:
@@ -62,15 +64,15 @@ def zeros_like(x: Any) -> Block:
   return zeros(block(x).shape, block(x).dtype)
 
 
-def arange(start: int, end: int | None = None) -> Block:
+def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
   """The ints start, start + 1, …, end - 1 (or 0, …, start - 1): shape (end - start,)."""
   first, last = (0, start) if end is None else (start, end)
-  if not isinstance(first, int) or not isinstance(last, int):
+  if not isinstance(first, int | Symbol) or not isinstance(last, int | Symbol):
     raise ArgumentError(f"arange: ends that are known while reading, got {first!r} and {last!r}")
   if last <= first: raise ArgumentError(f"arange: from {first} to {last} there is nothing")
-  if last - first == 1: return Block(ix.const(first), (None,))
+  if one(last - first): return Block(block(first).value, (None,))
   a = tracer().axis(last - first)
-  return Block(ix.add(a, first), (a,))
+  return Block(ix.add(a, block(first).value), (a,))
 
 
 def cast(x: Any, dtype: Any) -> Block:
@@ -265,6 +267,7 @@ def fma(x: Any, y: Any, z: Any) -> Block:
 def cdiv(x: Any, y: Any) -> Any:
   """x / y rounded up, of ints; of Python ints a Python int."""
   if isinstance(x, int) and isinstance(y, int): return -(-x // y)
+  if isinstance(x, int | Symbol) and isinstance(y, int | Symbol): return _cdiv(x, y)
   return (x + y - 1) // y
 
 
@@ -299,7 +302,7 @@ def _arg(name: str, x: Any, axis: int | None, best: Any) -> Block:
   if axis is None: b, axis = ravel(b), 0
   at = _b.axis_number(name, axis, b.ndim)
   n = b.shape[at]
-  where_ = expand_to(arange(0, n) if n > 1 else Block(ix.const(0), (None,)), at, b.ndim)
+  where_ = expand_to(arange(0, n), at, b.ndim)
   top = best(b, at, True)
   found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
   return _b.cast(_b.reduce(BinaryOps.MIN, _b.where(found, where_, n), at, name=name), int32)
@@ -354,7 +357,7 @@ def gather(x: Any, index: Any, axis: int) -> Block:
   """Elements of ``x`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(x), block(index)
   at = _b.axis_number("gather", axis, b.ndim)
-  if i.ndim != b.ndim or any(m != n for d, (m, n) in enumerate(zip(b.shape, i.shape)) if d != at):
+  if i.ndim != b.ndim or not all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
   v = tracer().keep(b)
@@ -433,7 +436,7 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
   r = _reference(name, where_)
   if isinstance(r, Tile):
     axes = r.axes()
-    at, valid = r.place(axes)
+    at, valid = r.accessed(axes)
     u = _b.to_axes(name, block(value), axes)
     if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
     tracer().store(r._parameter, at, plain(u, r._parameter.dtype), valid, op)
@@ -493,10 +496,10 @@ def program_id(axis: int) -> Block:
   return Block(grid[at])
 
 
-def num_programs(axis: int) -> int:
+def num_programs(axis: int) -> _b.Size:
   """How many programs there are along a dimension of the grid."""
   shape = tracer().grid_shape
-  return shape[_b.axis_number("num_programs", axis, len(shape))]
+  return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])
 
 
 class libdevice:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -13,6 +13,7 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
 from ntgrad.device import default_device
@@ -21,12 +22,15 @@ from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step, slice_of
+from ntgrad.engine.variants import SizedProgram
 from ntgrad.tensor import Tensor
 
 from .jagged import Jagged
+from .sharing import Pair
 
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel
+  from .sizes import Form
 
 
 class Argument(NamedTuple):
@@ -39,13 +43,23 @@ class Argument(NamedTuple):
 
 @dataclass
 class Launcher:
-  """A compiled kernel on a device, its parameters' names, which of them it writes, and which pairs may be the same memory."""
+  """A compiled kernel on a device, its parameters' names, which of them it writes, and which pairs may be the same memory;
+  ``together`` gives the kernel for pairs that are."""
   kernel: str
   step: Step
   writes: tuple[int, ...]
   names: tuple[str, ...]
   sharing: tuple[tuple[int, int], ...]
   checks: Checks | None = None
+  together: Callable[..., Launcher] | None = None
+
+  def with_sizes(self, sizes: tuple[int, ...]) -> Launcher:
+    """The launcher for certain run-time sizes."""
+    s = self.step
+    program, given = s.program.variant(sizes)  # type: ignore[union-attr]
+    step = Step(program, s.slots, s.writes, (), s.device, s.offsets, given)
+    alone = None if self.together is None else partial(self.together, sizes=sizes)
+    return Launcher(self.kernel, step, self.writes, self.names, self.sharing, self.checks, alone)
 
   @cached_property
   def program(self) -> Program:
@@ -77,7 +91,10 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError: nodes = with_numbers(args)
-    found = kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())]
+    found = kernel._launchers[
+      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+    ]
+    if found is None: found = sized(kernel, nodes, given)
   except AttributeError: found = None
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
@@ -85,6 +102,39 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
   with lent(args) as mine:
     if all(a is b for a, b in zip(args, mine)): prepare(kernel, args, given)
     else: launch(kernel, mine, given)
+
+
+def sized(kernel: TileKernel, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
+  """The launcher of a kernel for many sizes for arguments whose sizes are new; None where there is no such kernel."""
+  shapes = [n.arg.shape for n in nodes]
+  dims = [d for s in shapes for d in s]
+  forms = kernel._sized[alike(kernel, nodes, dims, given)]
+  if forms is None: return None
+  for of_shapes, launcher in forms:
+    fits, *sizes = of_shapes(dims)
+    if not fits: continue
+    found = launcher.with_sizes(tuple(sizes))
+    kernel._launchers[
+      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+    ] = found
+    return found
+  return None
+
+
+def alike(kernel: TileKernel, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+  """What calls have in common that differ in sizes only; where the tuner chooses, sizes rounded up."""
+  chosen = tuple([(d - 1).bit_length() for d in dims]) if config.tune and kernel.tuned else ()
+  kinds = [(*n.arg.signature[1:], len(n.arg.shape)) for n in nodes]
+  return (*kinds, chosen, config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+
+
+def remember(kernel: TileKernel, form: Form, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
+  """Note the kernel for many sizes that a call had, for ``sized``."""
+  shapes = [n.arg.shape for n in nodes]
+  of_shapes = form.of_shapes(kernel, shapes)
+  if of_shapes is None: return
+  key = alike(kernel, nodes, [d for s in shapes for d in s], given)
+  kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 
 def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
@@ -133,16 +183,20 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   def memory(s: Specialised) -> list[Buffer]:
     settle(s)
     return [memory_of(t) for t in tensors]
-  specialised = kernel._specialise([describe(a) for a in args], args, given, device, memory)
-  if specialised is None: return   # no programs: some argument is empty
+  found = kernel._specialise([describe(a) for a in args], args, given, device, memory)
+  if found is None: return   # no programs: some argument is empty
+  specialised, sizes, form = found
   kernel.last = specialised
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
-  launcher = launcher_of(specialised, device, tuple([n.arg.align for n in nodes]))
+  launcher = launcher_of(specialised, device, tuple([n.arg.align for n in nodes]), (), sizes)
   if len(nodes) == len(args) and all(
     type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
   ):
-    kernel._launchers[(*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, *given.items())] = launcher
+    kernel._launchers[
+      (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
+    ] = launcher
+    if form is not None: remember(kernel, form, nodes, given, launcher_of(specialised, device))
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
 
@@ -178,6 +232,7 @@ def settled(
   """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they
   came from. ``pieces``: what is read may be a piece of a memory that nothing here writes."""
   out: list[Tensor] = []
+  spans: list[tuple[str, Buffer]] = []   # what is written
   for name, a, written in arguments:
     t, write_back = as_tensor(kernel, name, a, device, written)
     if t._state > 0 and mode.grad:
@@ -190,6 +245,8 @@ def settled(
         raise ArgumentError(
           f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy (.clone())"
         )
+      u = rebased(t.lazydata)
+      if (piece := u.arg if u.op is Ops.BUFFER else slice_of(u)) is not None: spans.append((name, piece))
       if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
@@ -197,6 +254,7 @@ def settled(
     elif not in_memory(t) and not (pieces and piece_of(t) is not None): t = t.contiguous()
     out.append(t)
     if write_back is not None: back.append(lambda write_back=write_back, t=t: write_back(t.numpy()))   # type: ignore[misc]
+  if len(spans) > 1: no_piece_twice(kernel, spans)
   bases = [base_of(t.lazydata) for t, (_, _, w) in zip(out, arguments) if w]   # some are copies that have not been made yet
   theirs = {u.arg.storage for u in bases if u.op is Ops.BUFFER}
   out = [t.contiguous() if (piece := piece_of(t)) is not None and piece.storage in theirs else t for t in out]
@@ -204,18 +262,34 @@ def settled(
   return out
 
 
-def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = ()) -> Launcher:
-  """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory."""
+def no_piece_twice(kernel: str, spans: Sequence[tuple[str, Buffer]]) -> None:
+  """Raises ArgumentError where two written arguments are pieces of a memory that overlap: which of the two would stay?"""
+  for n, (a, x) in enumerate(spans):
+    for b, y in spans[n + 1:]:
+      if x.storage is y.storage and x.offset < y.offset + y.nbytes and y.offset < x.offset + x.nbytes:
+        raise ArgumentError(
+          f"{kernel}: {a} and {b} overlap in memory, and both are written; give {b} memory of its own"
+        )
+
+
+def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), shared: tuple[Pair, ...] = (),
+                sizes: tuple[int, ...] = ()) -> Launcher:
+  """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
+  ``shared`` the pairs of params that are the same memory, ``sizes`` what it is launched with for its run-time sizes."""
   if not any(aligns): aligns = ()
-  key = (device, config.key(), aligns)
+  key = (device, config.key(), aligns, shared)
   found: Launcher | None = s.launchers.get(key)
   if found is None:
     d = get_device(device)
-    program, = from_specs([s.spec(d, aligns)], d)
+    def compiled(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+      spec, needs = s.rendered(kernel, d, aligns, shared)
+      return from_specs([spec], d)[0], needs
+    program = SizedProgram(s.kernel, d, compiled) if s.kernel.sizes else compiled(s.kernel)[0]
     names, checks = tuple(p.name for p in s.parameters), s.checks(device)
     step = Step(program, tuple(range(len(names))), s.writes, (), device, (0,) * len(aligns))
-    found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, None if checks is None else checks[0])
-  return found
+    noted = None if checks is None else checks[0]
+    found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, noted, partial(launcher_of, s, device, aligns))
+  return found.with_sizes(sizes) if sizes else found
 
 
 def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
@@ -233,7 +307,10 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
     raws.append(storage.raw if storage._raw is None else storage._raw)
   del n, b   # they would count as holders
   for i in launcher.writes:
-    if storages.count(storages[i]) > 1 or storages[i].foreign: check_overlap(launcher, storages)
+    if storages.count(storages[i]) > 1 or storages[i].foreign:
+      launcher = together(launcher, storages)
+      break
+  for i in launcher.writes:
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
       before_writing([storages[i]], [tensors[i]._alias])
   for i in launcher.writes:   # before the launch: an interrupt between the two leaves the old contents under a new version
@@ -246,6 +323,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in watchers: note(alias)
   if captures or config.debug >= 2 or launcher.step.offsets: run_step(launcher.step, buffers, config.debug >= 2)
+  elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)
 
@@ -298,15 +376,24 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
   return t, back
 
 
-def check_overlap(launcher: Launcher, storages: Sequence[Storage]) -> None:
-  """A written argument that is another one's memory too: allowed where each program touches only its own elements."""
+def together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
+  """What to launch where a written argument may be another one's memory too: the kernel for it, where that is safe.
+
+  Raises ArgumentError where what one program writes others would read.
+  """
+  shared: list[Pair] = []
   for w in launcher.writes:
     for i, other in enumerate(storages):
       if i == w or not storages[w].overlaps(other): continue
       same = storages[w] is other or (storages[w].begin, storages[w].nbytes) == (other.begin, other.nbytes)
-      if same and (w, i) in launcher.sharing: continue
+      if same and (w, i) in launcher.sharing and launcher.together is not None:
+        shared.append((w, i))
+        continue
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
       raise ArgumentError(
         f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; give {a} memory of its own"
       )
+  if not shared: return launcher
+  assert launcher.together is not None
+  return launcher.together(tuple(shared))

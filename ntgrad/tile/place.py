@@ -1,6 +1,7 @@
 """The parameters of a kernel as its application sees them: tiles, levels, and the whole tensor at computed places."""
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any, Iterator, Sequence
 
@@ -8,16 +9,32 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import AxisError, DTypeError, ShapeError
+from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.view import strides_of
 
-from .block import Block, binary, block, broadcast_shapes, give_operators, plain, position, to_axes, tracer, unify
+from .block import (
+  Block,
+  Size,
+  axis_for,
+  binary,
+  block,
+  broadcast_shapes,
+  give_operators,
+  one,
+  plain,
+  position,
+  seen,
+  to_axes,
+  tracer,
+  unify,
+)
 
 
 @dataclass(eq=False)
 class Parameter:
-  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers, its
-  dtype."""
+  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers (or
+  run-time sizes), its dtype."""
   name: str
   slot: int
   arrangement: Arrangement
@@ -31,17 +48,18 @@ class Parameter:
   jagged: int = 0                                # its dimension
   anywhere: bool = False                         # read or written at computed places
   picked: bool = False                           # the application names one of several tiles: x[0]
+  computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
 
   @property
-  def shape(self) -> tuple[int, ...]:
+  def shape(self) -> tuple[Dim, ...]:
     """The shape in memory; a single number has one element."""
     return self.memory or self.arrangement.source or (1,)
 
   @property
   def uop(self) -> UOp: return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", True))
   @property
-  def levels(self) -> tuple[tuple[int, ...], ...]:
+  def levels(self) -> tuple[tuple[Dim, ...], ...]:
     """The levels beneath the grid, outermost first; one element where there are none."""
     return self.arrangement.levels[1:] or ((),)
   @property
@@ -59,7 +77,7 @@ class Level:
 
   def __init__(self, parameter: Parameter, level: int): self._parameter, self._level = parameter, level
   @property
-  def shape(self) -> tuple[int, ...]: return self._parameter.levels[self._level]
+  def shape(self) -> tuple[Size, ...]: return tuple(map(seen, self._parameter.levels[self._level]))
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
@@ -112,9 +130,9 @@ class Tile(Place):
     )
 
   @property
-  def shape(self) -> tuple[int, ...]:
+  def shape(self) -> tuple[Size, ...]:
     """The level's shape."""
-    return self._parameter.levels[len(self._indices)]
+    return tuple(map(seen, self._parameter.levels[len(self._indices)]))
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
@@ -129,8 +147,8 @@ class Tile(Place):
   def T(self) -> Block: return block(self).T
   def __repr__(self) -> str: return f"{self._parameter.name}{list(self._indices) or ''}"
   def __bool__(self) -> bool: return bool(block(self))
-  def __len__(self) -> int: return self.shape[0]
-  def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(self.shape[0]))
+  def __len__(self) -> int: return operator.index(self.shape[0])
+  def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def __getitem__(self, index: Any) -> Any:
     if self.innermost: return block(self)[index]
@@ -141,9 +159,11 @@ class Tile(Place):
     for i, n in zip(got, self.shape):
       u = position(block(i).value)
       lo, hi = ix.bounds(u)
-      if lo == hi: u = ix.const(lo % n if -n <= lo < 0 else lo)
-      if lo == hi and not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
-      if lo == hi and n > 1 and not isinstance(i, Counter): self._parameter.picked = True
+      if lo == hi:
+        if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
+        if lo < 0: u = position(block(n + lo).value)
+        if not one(n) and not isinstance(i, Counter): self._parameter.picked = True
+      if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 
@@ -164,27 +184,33 @@ class Tile(Place):
       for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
     return indices, valid
 
+  def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
+    for number, (level, dims) in enumerate(zip(self._indices, self._parameter.levels), 1):
+      for d, (i, n) in enumerate(zip(level, dims)): tracer().check_index(f"level {number} of {self._parameter.name}", d, n, i, ())
+    return self.place(axes)
+
   def axes(self) -> tuple[UOp | None, ...]:
     p = self._parameter
-    if p.axes is None: p.axes = tuple(tracer().axis(n) if n > 1 else None for n in p.levels[-1])
+    if p.axes is None: p.axes = tuple(map(axis_for, p.levels[-1]))
     return tracer().settled(p.axes) if self.innermost else ()
 
   def load(self) -> Block:
     """What is in memory now; ``other`` where the tile hangs over the edge."""
     axes = self.axes()
-    indices, valid = self.place(axes)
+    indices, valid = self.accessed(axes)
     return Block(tracer().load(self._parameter, indices, valid), axes)
 
   def store(self, value: Any) -> None:
     """Write a block that broadcasts to the tile's shape, converted to the parameter's dtype."""
     t, p = tracer(), self._parameter
     b = block(value)
-    shape = self.shape if self.innermost else ()
+    shape = p.levels[-1] if self.innermost else ()
     own = (None,) * (len(shape) - b.ndim) + b.axes
-    axes = [a if a is not None else t.axis(n) if n > 1 else None for a, n in zip(own[-len(shape):] if shape else (), shape)]
-    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = [t.axis(n) if n > 1 else None for n in shape]
+    axes = [a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)]
+    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = list(map(axis_for, shape))
     u = to_axes(f"storing into {self!r}", b, axes)
-    indices, valid = self.place(axes)
+    indices, valid = self.accessed(axes)
     t.store(p, indices, plain(u, p.dtype), valid)
 
   def offsets(self, dim: int | None = None) -> Any:
@@ -199,7 +225,7 @@ class Tile(Place):
     if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
     return blocks[dim]
 
-  def stride(self, dim: int) -> int: return self.source.stride(dim)
+  def stride(self, dim: int) -> Size: return self.source.stride(dim)
 
 
 class Source:
@@ -207,17 +233,17 @@ class Source:
 
   def __init__(self, parameter: Parameter): self._parameter = parameter
   @property
-  def shape(self) -> tuple[int, ...]: return self._parameter.arrangement.source
+  def shape(self) -> tuple[Size, ...]: return tuple(map(seen, self._parameter.arrangement.source))
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   def __repr__(self) -> str: return f"{self._parameter.name}.source"
-  def stride(self, dim: int) -> int:
+  def stride(self, dim: int) -> Size:
     """Elements from one index of a dimension to the next."""
-    return strides_of(self.shape)[dim]
+    return seen(strides_of(self._parameter.arrangement.source)[dim])
   @property
-  def strides(self) -> tuple[int, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def strides(self) -> tuple[Size, ...]: return tuple(self.stride(d) for d in range(self.ndim))
   def __getitem__(self, index: Any) -> Reference:
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
@@ -235,7 +261,7 @@ class Reference(Place):
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   @property
-  def shape(self) -> tuple[int, ...]: return unify_shape(self._indices)
+  def shape(self) -> tuple[Size, ...]: return unify_shape(self._indices)
 
   def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
     given = [*self._indices, *([block(mask)] if mask is not None else []), *map(block, more)]
@@ -249,6 +275,8 @@ class Reference(Place):
       m = rest.pop(0)
       if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
       valid = ix.both(valid, m)
+    for d, (i, size) in enumerate(zip(at, self._parameter.arrangement.source)):
+      tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
     return at, valid, rest, axes
 
   def load(self, mask: Any = None, other: Any = None) -> Block:
@@ -285,6 +313,6 @@ def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[
   return tuple(at), ix.both(valid, inside)
 
 
-def unify_shape(blocks: Sequence[Block]) -> tuple[int, ...]:
+def unify_shape(blocks: Sequence[Block]) -> tuple[Size, ...]:
   """The shape that blocks broadcast to."""
   return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()

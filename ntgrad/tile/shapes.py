@@ -170,7 +170,7 @@ def _sliced(n: Expr, k: slice) -> Expr:
   if any(p is not None and (isinstance(p, bool) or not isinstance(p, int | Symbol)) for p in parts) or isinstance(k.step, Symbol):
     raise ArgumentError(f"index: a slice has ints and Symbols, and an int for a step, got {k}")
   if k.step == 0: raise ArgumentError("index: a step of 0")
-  if not any(isinstance(p, Symbol) for p in (n, *parts)): return len(range(*k.indices(n)))  # type: ignore[arg-type]
+  if not any(isinstance(p, Symbol) for p in (n, *parts)): return len(range(*k.indices(n)))
   step, start, stop = 1 if k.step is None else k.step, k.start, k.stop
   def back(v: Any) -> bool: return isinstance(v, int) and v < 0  # counted from the end; a Symbol is not
   if step > 0:

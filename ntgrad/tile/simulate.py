@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.sizes import numbers
 
 from .tensor import Tensor, check_takes, named
 
@@ -43,7 +45,8 @@ def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tens
   sources, targets = [], []
   for t in arranged(arrangement, tensors, subs or {}):
     whole = t.concrete(subs)
-    sources.append(np.arange(int(np.prod(whole.source, dtype=np.int64)), dtype=np.int64).reshape(whole.source))
+    shape = numbers(whole.source)
+    sources.append(np.arange(math.prod(shape), dtype=np.int64).reshape(shape))
     picture = whole.elements()
     inner = picture.shape[len(whole.shape):]
     targets.append(picture.reshape((-1, *inner) if whole.shape else inner))

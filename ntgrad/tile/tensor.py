@@ -19,7 +19,8 @@ from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
-from ntgrad.symbol import Expr, Symbol, evaluate, names_of
+from ntgrad.codegen.sizes import Dim, numbers
+from ntgrad.symbol import Expr, Symbol, names_of, size_of
 from ntgrad.symbol_sympy import is_sympy
 
 from . import shapes
@@ -56,6 +57,7 @@ class Source:
   name: str
   shape: Shape
   given: tuple[Expr | None, ...]
+  automatic: tuple[bool, ...] = ()   # dimensions that are numbers until they are met with a second value
   dtype: DType | None = None
   other: Any = None
   shape_options: tuple[Mapping[str, Any], ...] = ()
@@ -127,7 +129,9 @@ class Tensor:
     if (constexpr or value is not None) and given:
       raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
-    source = Source("", (), dims, None if dtype is None else dtypes.of(dtype), other, options, bool(constexpr), value, jagged_dim)
+    automatic = tuple(s is None for s in given)
+    element = None if dtype is None else dtypes.of(dtype)
+    source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim)
     source = source.named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
 
@@ -348,7 +352,8 @@ class Tensor:
     )
     ops = tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
-    if all(isinstance(table.get(n), int) for n in names): out._levels = out._replayed(source.shape, {}).levels
+    if all(isinstance(table.get(n), int) for n in names):
+      out._levels = tuple([numbers(level) for level in out._replayed(source.shape, {}).levels])
     return out
 
   def sizes(self, shape: Sequence[int]) -> dict[str, int]:
@@ -368,8 +373,9 @@ class Tensor:
           raise ShapeError(f"{self.name}: dimension {d} has {n} elements; {want} goes from {want.lower_bound or 0} to {most}")
     return out
 
-  def arrangement(self, shape: Sequence[int] | None = None, values: Mapping[str, int] | None = None) -> Arrangement:
-    """The concrete Arrangement of an array of ``shape`` (default: the source's own) where names have ``values``.
+  def arrangement(self, shape: Sequence[int] | None = None, values: Mapping[str, Dim] | None = None) -> Arrangement:
+    """The concrete Arrangement of an array of ``shape`` (default: the source's own) where names have ``values``: numbers, or
+    expressions of run-time sizes.
 
     Names in the source's shape need no value. Raises ArgumentError for a name without a value, ShapeError and so on where it does
     not fit.
@@ -379,12 +385,12 @@ class Tensor:
       for name, n in self.sizes(shape).items():
         if known.setdefault(name, n) != n:
           raise ShapeError(f"{self.name}: {name} is {known[name]}, got an array of shape {tuple(shape)}")
-    have = tuple(evaluate(e, known) for e in self._source.shape)
+    have = tuple(size_of(e, known) for e in self._source.shape)
     if shape is not None and have != tuple(shape):
       raise ShapeError(f"{self.name}: a shape of {have}, got an array of shape {tuple(shape)}")
     return self._replayed(have, known)
 
-  def _replayed(self, shape: Sequence[Any], values: Mapping[str, int]) -> Arrangement:
+  def _replayed(self, shape: Sequence[Any], values: Mapping[str, Dim]) -> Arrangement:
     a, o = Arrangement.of(tuple(shape)), None
     try:
       for o in self._ops: a = getattr(a, o.name)(*_numbers(o.args, values), level=o.level)
@@ -429,10 +435,10 @@ def _filled(args: Any, table: Mapping[str, Any]) -> Any:
   return slice(*[_filled(a, table) for a in (args.start, args.stop, args.step)]) if isinstance(args, slice) else args
 
 
-def _numbers(args: Any, values: Mapping[str, int]) -> Any:
-  """Nested arguments with numbers for Symbols."""
+def _numbers(args: Any, values: Mapping[str, Dim]) -> Any:
+  """Nested arguments with numbers for Symbols, or expressions of run-time sizes."""
   if isinstance(args, tuple): return tuple([_numbers(a, values) for a in args])
-  if isinstance(args, Symbol): return evaluate(args, values)
+  if isinstance(args, Symbol): return size_of(args, values)
   if isinstance(args, slice): return slice(*[_numbers(a, values) for a in (args.start, args.stop, args.step)])
   return args
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,15 +10,19 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.assume import same
 from ntgrad.codegen.costs import gate_of
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DTypeError, ShapeError
+from ntgrad.codegen.errors import DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
+from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
+from ntgrad.engine.asserts import WORD, Check
 
-from .block import Block, _tracers, binary, block, plain, ranges_of, reduce
+from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce, seen
 from .place import Level, Parameter, Place, Reference, Source, Tile
 
 
@@ -46,7 +51,7 @@ class Region(NamedTuple):
 class Tracer:
   """The kernel as far as it has been read."""
   parameters: list[Parameter]
-  grid_shape: tuple[int, ...]
+  grid_shape: tuple[Dim, ...]
   statements: list[UOp] = field(default_factory=list)
   known: dict[UOp, UOp] = field(default_factory=dict)   # a value that lies in a variable -> the load of it
   written: set[UOp] = field(default_factory=set)        # the parameters' memory that the region writes
@@ -57,7 +62,8 @@ class Tracer:
   line: str = ""                                        # of the application that is being read, with its file and number
   lines: dict[str, None] = field(default_factory=dict)  # those that store something
   tf32: bool = False                                    # a product asks for factors rounded to tf32
-  asserts: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)   # what to say, shape of the elements -> number
+  checks: str = "entry"                                 # which checks the kernel makes: none, entry, all (``config.checks``)
+  asserts: dict[Check, int] = field(default_factory=dict)   # what it checks -> the number of its note
   raw_loads: int = 0                                    # loads at computed places: not to be done where a condition forbids them
   _next: int = 0
   _variables: int = 0
@@ -75,13 +81,13 @@ class Tracer:
   def __exit__(self, *_: Any) -> None: _tracers.pop()
 
   # ---- axes
-  def new_axis(self, size: int, kind: AxisKind) -> UOp:
-    a = Axis(self._next, size, kind)
+  def new_axis(self, size: Size | Dim, kind: AxisKind) -> UOp:
+    a = Axis(self._next, dim(size), kind)
     self._next += 1
     self.axes.append(a)
     return a.rng
 
-  def axis(self, size: int) -> UOp:
+  def axis(self, size: Size | Dim) -> UOp:
     """A new block axis."""
     return self.new_axis(size, AxisKind.TILE)
 
@@ -153,35 +159,66 @@ class Tracer:
 
   # ---- checks
   def device_assert(self, condition: Block, message: str) -> None:
-    """Note the greatest element for which a condition does not hold: its number among those of all programs, plus one.
+    """Note where a condition does not hold, with the first thing that it compares, if it is a comparison."""
+    if self.checks == "none": return
+    value = plain(condition.value)
+    compared = [s for s in value.src if s.op is not Ops.CONST and s.dtype.kind != "b"] if value.arg in COMPARE else []
+    kind = "" if not compared else "f" if compared[0].dtype.kind == "f" else "i"
+    said = f"device_assert{': ' + message if message else ''} does not hold, {self.place}".replace("{", "{{").replace("}", "}}")
+    shape = known((*self.grid_shape, *condition.dims))
+    said += f"; last for element {{element}} of {shape}, the grid's dimensions first"
+    if kind: said += ", where {value} is compared"
+    failed = UOp.alu(UnaryOps.NOT, value)
+    self.note(Check(said, shape, kind), failed, condition.axes, compared[0] if compared else None)
+
+  def check_index(self, name: str, dim: int, size: Dim, index: UOp, axes: Sequence[UOp | None], where: UOp = ix.TRUE) -> None:
+    """With ``checks="all"``, note where an index that only the kernel knows is outside of a dimension: where ``where`` holds."""
+    outside = ix.both(ix.ge(index, 0), ix.lt(index, size))
+    if self.checks != "all" or outside is ix.TRUE: return
+    said = f"index {{value}} is outside dimension {dim} of {name}, which has {text_of(size)} elements ({self.place})"
+    shape = known((*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes)))
+    failed = ix.both(where, UOp.alu(UnaryOps.NOT, outside))
+    self.note(Check(said, shape, "i", IndexOutOfRangeError), failed, axes, index)
+
+  @property
+  def place(self) -> str:
+    """The line of the application that is being read: file and number."""
+    return self.line.partition(": ")[0]
+
+  def note(self, check: Check, failed: UOp, axes: Sequence[UOp | None], value: UOp | None) -> None:
+    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/asserts.py`` has it.
 
     Elements that are made of what lies outside of a tensor do not count.
     """
     notes = next((p for p in self.parameters if p.notes), None)
     if notes is None:
-      notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int32, notes=True)
+      notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int64, notes=True)
       self.parameters.append(notes)
-    axes = [*self.grid, *(a for a in condition.axes if a is not None)]
-    shape = (*self.grid_shape, *condition.shape)
-    said = f"device_assert{': ' + message if message else ''} does not hold, {self.line.partition(': ')[0]}"
-    site = self.asserts.setdefault((said, shape), len(self.asserts))
+    site = self.asserts.setdefault(check, len(self.asserts))
     notes.arrangement = Arrangement.of((len(self.asserts),))
     number = ix.ZERO
-    if prod(shape) < 1 << 31:
-      for a in axes: number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
-    value = plain(condition.value)
-    gates = [gate_of(u) for u in toposort((value,)) if u.op is Ops.LOAD]
-    inside = [g for g in gates if g is not None and g.ranges <= value.ranges]
-    failed = ix.both(UOp.alu(UnaryOps.NOT, value), *inside)
-    self.store(notes, (ix.const(site),), plain(ix.add(number, 1), dtypes.int32), failed, "max")
+    if prod(check.shape) < 1 << 31:
+      for a in [*self.grid, *(a for a in axes if a is not None)]:
+        number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
+    gates = [gate_of(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
+    inside = [g for g in gates if g is not None and g.ranges <= failed.ranges]
+    noted = UOp.alu(BinaryOps.MUL, plain(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD))
+    if value is not None: noted = UOp.alu(BinaryOps.ADD, noted, word(value))
+    self.store(notes, (ix.const(site),), noted, ix.both(failed, *inside), "max")
+    for s in self.statements[-2::-1]:   # one that is there already
+      if s.src[0] is not notes.uop: break
+      if s.src == self.statements[-1].src:
+        self.statements.pop()
+        break
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[int, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
+  def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
     """Memory for a block."""
-    own = tuple(self.axis(n) if n > 1 else None for n in shape) if axes is None else tuple(axes)
+    own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
+    sizes = known([a.arg[1] for a in own if a is not None])
     name = f"v{self._variables}"
     self._variables += 1
-    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.arg[1] for a in own if a is not None), "private")), own)
+    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
 
   def assign(self, v: Variable, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
@@ -218,7 +255,7 @@ class Tracer:
   def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> Block:
     """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64)."""
     a, b = block(x), block(y)
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+    if a.ndim != 2 or b.ndim != 2 or not same(a.dims[1], b.dims[0]):
       raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n)")
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
@@ -298,6 +335,23 @@ class Tracer:
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     return Kernel(params, axes, tuple(new[s] for s in statements))
+
+
+def known(sizes: Sequence[Dim]) -> tuple[int, ...]:
+  """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
+  return tuple([operator.index(seen(n)) for n in sizes])
+
+
+def word(value: UOp) -> UOp:
+  """A number as 32 bits in an int64: those of a float32, or of an int32, the nearest that there is."""
+  u = plain(value)
+  if u.dtype.kind == "f": bits = UOp(Ops.BITCAST, dtypes.uint32, (plain(u, dtypes.float32),))
+  else:
+    if u.dtype.itemsize == 8 or u.dtype is dtypes.uint32:
+      if u.dtype.kind == "i": u = UOp.alu(BinaryOps.MAX, u, UOp.const(u.dtype, dtypes.min(dtypes.int32)))
+      u = UOp.alu(BinaryOps.MIN, u, UOp.const(u.dtype, dtypes.max(dtypes.int32)))
+    bits = plain(plain(u, dtypes.int32), dtypes.uint32)
+  return plain(bits, dtypes.int64)
 
 
 def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any]]:

@@ -25,6 +25,8 @@ from ntgrad.codegen.tiles import lower_tiles
 from ntgrad.engine.trials import Bench, Memory, ready
 from ntgrad.symbol import Symbol
 
+from .sizes import bucket
+
 if TYPE_CHECKING:
   from .kernel import Specialised, TileKernel
 
@@ -70,10 +72,6 @@ def key_of(
   kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device
 ) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
-
-  def bucket(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
-
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
   arranged = [repr(t) for t in kernel.arranged]

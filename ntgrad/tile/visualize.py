@@ -15,6 +15,7 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.sizes import numbers
 
 from .simulate import arranged
 from .tensor import Tensor
@@ -128,7 +129,7 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   order = np.argsort(~valid, kind="stable")                 # valid ones are found first
   spots, first = np.unique(place[order], return_index=True)
   first = order[first]
-  programs = math.prod(a.shape)
+  programs = math.prod(numbers(a.shape))
   program = flat // max(picture.size // max(programs, 1), 1)
   same = valid[first][np.searchsorted(spots, place)] == valid  # masked places that some program does have are that program's
   owners = np.bincount(
@@ -136,8 +137,8 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   )
   levels, rest = [], flat[first]
   for dims in reversed(a.levels):
-    levels.append(rest % math.prod(dims))
-    rest = rest // math.prod(dims)
+    levels.append(rest % math.prod(numbers(dims)))
+    rest = rest // math.prod(numbers(dims))
   out = {}
   for n, spot in enumerate(spots):
     index = tuple(int(i) + int(b) for i, b in zip(np.unravel_index(spot, extent), low)) if a.source else ()
@@ -160,7 +161,7 @@ def _slices(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   """One tensor beneath ``top``; gives where the next one may begin."""
   found = cells(a)
-  source = a.source
+  source = numbers(a.source)
   picture.text(MARGIN, top + 8, a.text(name), 13)
   y = top + 8 + LINE
   two = (1,) * (2 - len(source)) + source                          # rows and columns, with the leading dimensions before
@@ -244,7 +245,7 @@ def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int
     y += LINE
   notes: list[tuple[str, bool, str]] = []
   if any(c.masked for c in found.values()): notes.append((MASKED, True, "masked: no element of the source"))
-  if sum(not c.masked for c in found.values()) < math.prod(a.source): notes.append((UNUSED, False, "no program has it"))
+  if sum(not c.masked for c in found.values()) < math.prod(numbers(a.source)): notes.append((UNUSED, False, "no program has it"))
   for fill, struck, text in notes:
     picture.rect(MARGIN + 4, y - 6, 12, 12, fill)
     for ends in ((4, -6, 16, -6), (4, 6, 16, 6), (4, -6, 4, 6), (16, -6, 16, 6), *([(5, 5, 15, -5)] if struck else [])):
@@ -275,8 +276,8 @@ def visualize(arrangement: Tensor | Callable[..., Any] | Sequence[Tensor], tenso
   picture, y = Picture(), MARGIN
   for t in shown:
     a = t.concrete(subs)
-    if math.prod(a.view.shape) > MOST_ELEMENTS:
-      raise ArgumentError(f"visualize: {t} has {math.prod(a.view.shape)} elements; give smaller sizes")
+    if math.prod(numbers(a.view.shape)) > MOST_ELEMENTS:
+      raise ArgumentError(f"visualize: {t} has {math.prod(numbers(a.view.shape))} elements; give smaller sizes")
     y = draw(picture, t.name, a, y) + GAP
   if save_path is not None: picture.save(Path(save_path))
   return picture

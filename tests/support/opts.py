@@ -10,6 +10,7 @@ import numpy as np
 
 from ntgrad import Tensor
 from ntgrad.backends.base import Device
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, Sized, Unroll, Upcast, Vectorize
@@ -31,7 +32,7 @@ def drawn(cls: type[Opt], kernel: Kernel, choose: Choose) -> Opt:
   """An Opt of a class, each field drawn by what it stands for: axes and params of the kernel, numbers that mostly divide the
   axis."""
   axis = choose(kernel.axes)
-  sizes = [None, 3, 8, *(n for n in (2, 3, 4, 8, 16, axis.size) if axis.size % n == 0)]
+  sizes = [None, 3, 8, *(n for n in (2, 3, 4, 8, 16, axis.count) if n and ix.divides(n, axis.size))]
   if cls in (Vectorize, ShiftInwards): sizes = [n for n in sizes if (n or axis.size) in WIDTHS] or [2]
   if not issubclass(cls, Sized): sizes = [1, 2, 4, 8]
   among = {

@@ -9,6 +9,7 @@ from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.index import Dim
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.spec import verify_index, verify_linear
@@ -81,16 +82,16 @@ class Builder:
     self.axes: list[Axis] = []
     self._variables = 0
 
-  def _axis(self, size: int, kind: AxisKind) -> Axis:
+  def _axis(self, size: Dim, kind: AxisKind) -> Axis:
     a = Axis(len(self.axes), size, kind)
     self.axes.append(a)
     return a
 
-  def grid(self, size: int) -> Axis: return self._axis(size, AxisKind.GRID)
-  def loop(self, size: int) -> Axis: return self._axis(size, AxisKind.LOOP)
+  def grid(self, size: Dim) -> Axis: return self._axis(size, AxisKind.GRID)
+  def loop(self, size: Dim) -> Axis: return self._axis(size, AxisKind.LOOP)
   def tile(self, size: int) -> Axis: return self._axis(size, AxisKind.TILE)
 
-  def param(self, shape: tuple[int, ...], dtype: DType = F32, written: bool = False) -> Place:
+  def param(self, shape: tuple[Dim, ...], dtype: DType = F32, written: bool = False) -> Place:
     p = Param(len(self.params), shape, dtype, written)
     self.params.append(p)
     return Place(p.uop)

@@ -140,3 +140,101 @@ def test_bounds_of_what_is_no_number_of_an_index() -> None:
   """Floats on the way (a cast of infinity) have no bounds, and are no error."""
   inf = UOp.const(dtypes.float32, float("-inf"))
   assert ix.bounds(UOp(Ops.CAST, dtypes.int32, (UOp.alu(BinaryOps.ADD, inf, inf),))) == (-(1 << 31), (1 << 31) - 1)
+
+
+# ---- run-time sizes
+
+M, N, K = (UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 1)) for n in "MNK")
+NUMBERS = ((1, 1, 1), (4, 3, 2), (1, 5, 7), (6, 2, 3), (16, 1, 5))
+
+
+def points_of(values: tuple[int, ...], axes: dict[int, UOp]) -> dict[UOp, Any]:
+  """Numbers for the sizes, and every value of each axis along a dimension of its own."""
+  known = {s: np.asarray(v) for s, v in zip((M, N, K), values)}
+  points: dict[UOp, Any] = dict(known)
+  for d, r in axes.items():
+    size = r.arg[1]
+    count = int(at_points(size, known)) if isinstance(size, UOp) else size
+    points[r] = np.arange(count).reshape([-1 if i == d else 1 for i in range(len(axes))])
+  return points
+
+
+SIZED = {i: ix.rng(i + 10, n) for i, n in enumerate((M, N, ix.mul(N, K), ix.cdiv(M, 4), 3))}
+
+
+def _sized(draw: Callable[..., Any], depth: int) -> UOp:
+  if depth == 0 or draw(st.integers(0, 5)) == 0:
+    kind = draw(st.integers(0, 5))
+    if kind < 3: return SIZED[draw(st.integers(0, len(SIZED) - 1))]
+    return draw(st.sampled_from((M, N, K))) if kind < 5 else ix.const(draw(st.integers(-9, 9)))
+  kind = draw(st.sampled_from(("add", "add", "sub", "mul", "times", "fdiv", "mod", "fdiv size", "mod size", "min", "max")))
+  x = _sized(draw, depth - 1)
+  if kind in ("add", "sub", "min", "max"):
+    y = _sized(draw, depth - 1)
+    return {"add": ix.add, "sub": ix.sub, "min": ix.least, "max": ix.greatest}[kind](x, y)
+  if kind == "mul": return ix.mul(x, draw(st.integers(-6, 12)))
+  if kind == "times": return ix.mul(x, draw(st.sampled_from((M, N, K))))
+  by: Any = draw(st.sampled_from((M, N, K, ix.mul(N, K)) if kind.endswith("size") else (2, 3, 4, 8)))
+  return (ix.fdiv if kind.startswith("fdiv") else ix.mod)(x, by)
+
+
+@st.composite
+def sized_indices(draw: Callable[..., Any]) -> UOp: return _sized(draw, draw(st.integers(1, 4)))
+
+
+def where_defined(points: dict[UOp, Any]) -> bool: return all(p.size for p in points.values())
+
+
+@given(sized_indices(), sized_indices(), st.integers(-4, 4))
+def test_sizes_are_sound(x: UOp, y: UOp, n: int) -> None:
+  """Bounds hold and what is built of two indices has the values that it should have, for whatever the sizes are."""
+  made = {"+": ix.add(x, y), "-": ix.sub(x, y), "*": ix.mul(x, y), "//": ix.fdiv(x, M), "%": ix.mod(x, M), "//4": ix.fdiv(x, 4),
+          "%4": ix.mod(x, 4), "min": ix.least(x, y), "max": ix.greatest(x, y), "<": ix.lt(x, y), ">=": ix.ge(x, y),
+          "<n": ix.lt(x, n), ">=n": ix.ge(x, n), "==": ix.eq(x, y)}
+  for values in NUMBERS:
+    points = points_of(values, SIZED)
+    if not where_defined(points): continue
+    a, b, m = at_points(x, points), at_points(y, points), values[0]
+    want = {"+": a + b, "-": a - b, "*": a * b, "//": a // m, "%": a % m, "//4": a // 4, "%4": a % 4, "min": np.minimum(a, b),
+            "max": np.maximum(a, b), "<": a < b, ">=": a >= b, "<n": a < n, ">=n": a >= n, "==": a == b}
+    for what, node in made.items():
+      got = at_points(node, points)
+      assert (got == want[what]).all(), (what, str(node), values)
+    lo, hi = ix.bounds(x)
+    assert lo <= np.min(a) and np.max(a) <= hi, values
+
+
+def test_bounds_by_the_ends_of_axes() -> None:
+  i, j = ix.rng(0, ix.fdiv(N, 16)), ix.rng(1, 16)
+  at = ix.add(ix.mul(i, 16), j)
+  assert ix.lt(at, N) is ix.TRUE and ix.ge(at, 0) is ix.TRUE and ix.bounds(ix.sub(at, N))[1] == -1
+  assert ix.lt(ix.add(at, 1), N) is not ix.TRUE                        # N may be a multiple of 16
+  row, column = ix.rng(2, M), ix.rng(3, N)
+  flat = ix.add(ix.mul(row, N), column)
+  assert ix.lt(flat, ix.mul(M, N)) is ix.TRUE and ix.fdiv(flat, N) is row and ix.mod(flat, N) is column
+  assert ix.bounds(column) == (0, ix.FAR - 1) and ix.bounds(ix.rng(4, ix.mod(N, 8))) == (0, 6)
+
+
+def test_conditions_have_sizes_on_the_right() -> None:
+  i = ix.rng(0, ix.cdiv(N, 4))
+  assert ix.lt(ix.mul(i, 4), N) is ix.TRUE                             # the first of each four
+  at = ix.add(ix.mul(i, 4), ix.rng(1, 4))
+  assert ix.lt(ix.sub(at, N), 0) is ix.lt(at, N) and ix.lt(at, N).src == (at, N)
+  assert ix.lt(ix.add(at, 1), N).src == (at, ix.sub(N, 1))
+  assert ix.ge(ix.sub(N, at), 1) is ix.lt(at, N)                       # N - i >= 1
+  assert ix.lt(ix.sub(N, at), 1).src == (ix.sub(N, 1), at)             # N - i < 1, i > N - 1
+
+
+def test_hints_and_multiples() -> None:
+  n = UOp(Ops.SIZE, ix.INT, (), ix.Size("n", 1, unit=16, hint=5))
+  assert ix.hint(ix.mul(n, 16)) == 80 and ix.hint(ix.cdiv(ix.mul(n, 16), 64)) == 2 and ix.count(7) == 7
+  assert ix.hint(N) == 1024 and ix.hint(UOp(Ops.SIZE, ix.INT, (), ix.Size("n", 1, 8))) == 8
+  assert ix.hint(ix.sub(n, 100)) == -95 and ix.count(ix.sub(n, 100)) == 0
+  assert ix.divides(8, ix.mul(n, 16)) and not ix.divides(32, ix.mul(n, 16)) and not ix.divides(2, N) and ix.divides(3, 12)
+
+
+def test_data_has_no_sizes() -> None:
+  """A loaded value of 64 bits may be anything, wherever it is read."""
+  x = UOp(Ops.DEFINE_GLOBAL, dtypes.int64, (), (0, "data0", False))
+  loaded = UOp(Ops.CAST, ix.INT, (UOp(Ops.LOAD, dtypes.int64, (x, ix.mul(N, 2))),))
+  assert not ix.has_sizes(loaded) and ix.has_sizes(ix.add(loaded, N)) and ix.has_sizes(ix.rng(0, N))

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen import opts
+from ntgrad.codegen import index as ix, opts
 from ntgrad.codegen.additions import limit_additions
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import OptError, VerifyError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, reads_its_place
 from ntgrad.codegen.linearizer import linearize
@@ -23,12 +24,14 @@ from ntgrad.codegen.opts import (
   OPTS,
   Block,
   CacheRead,
+  Cover,
   Fuse,
   Local,
   NonTemporal,
   Opt,
   Pad,
   Parallel,
+  Peel,
   Persistent,
   Reorder,
   Serial,
@@ -39,6 +42,7 @@ from ntgrad.codegen.opts import (
   TensorDescriptor,
   Unroll,
   Upcast,
+  UpcastInwards,
   Vectorize,
   Warps,
   read,
@@ -48,7 +52,7 @@ from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.spec import verify_index
 from ntgrad.codegen.statements import cut
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, prod
+from ntgrad.codegen.uop import Ops, UOp, prod
 from ntgrad.device import default_device
 from ntgrad.engine.compile import options
 from ntgrad.engine.device import get_device
@@ -117,6 +121,49 @@ def two_statements() -> Kernel:
   return b.kernel(total.set((), x[g, i].sum(i)), out.set(g, total[()]))
 
 
+# with run-time sizes; an axis of 16 * M values is one that 16 divides
+def size(name: str, hint: int = 100, unit: int = 1) -> UOp:
+  return ix.mul(UOp(Ops.SIZE, ix.INT, (), ix.Size(name, 1, unit=unit, hint=hint)), unit)
+
+
+def sized(unit: int = 1) -> Kernel:
+  """out[i, j] = x[j, i] + 1"""
+  b = Builder()
+  i, j = b.grid(size("M", unit=unit)), b.grid(size("N", unit=unit))
+  out, x = b.param((i.size, j.size), written=True), b.param((j.size, i.size))
+  return b.kernel(out.set((i, j), x[j, i] + 1.0))
+
+
+def sized_rows() -> Kernel:
+  """out[i] = the sum of x[i, k]"""
+  b = Builder()
+  i, k = b.grid(size("M")), b.loop(size("K"))
+  out, x = b.param((i.size,), written=True), b.param((i.size, k.size))
+  return b.kernel(out.set(i, x[i, k].sum(k)))
+
+
+def sized_product() -> Kernel:
+  """out = x @ y"""
+  b = Builder()
+  i, j, k = b.grid(size("M")), b.grid(size("N")), b.loop(size("K"))
+  out, x, y = b.param((i.size, j.size), written=True), b.param((i.size, k.size)), b.param((k.size, j.size))
+  return b.kernel(out.set((i, j), (x[i, k] * y[k, j]).sum(k)))
+
+
+def uneven() -> Kernel:
+  """Programs of 8 elements each, the last of fewer: the size of a2 varies with a0."""
+  return Serial(0, 8).apply(sized())
+
+
+def sized_adding() -> Kernel:
+  """out[at[k]] += x[k], one k after the other"""
+  b = Builder()
+  k = b.loop(size("K"))
+  out, x, at = b.param((5,), written=True), b.param((k.size,)), b.param((k.size,), dtypes.int32)
+  store = out.set(at[k], x[k])
+  return b.kernel(store.replace(store.src, arg=("add", (k.id,))))
+
+
 def ordered(k: Kernel) -> list[int]: return [a.id for a in k.axes if a.id in k.sequential]
 def written(k: Kernel) -> int: return next(p.slot for p in k.params if p.written)
 def indices(k: Kernel) -> int: return next(p.slot for p in k.params if p.dtype.kind == "i")
@@ -156,6 +203,26 @@ STEPS: list[tuple[Callable[[], Kernel], list[Opt]]] = [
   (product, [TensorDescriptor(1)]),
   (elements, [Warps(8)]),
   (elements, [Stages(3)]),
+  # run-time sizes
+  (sized_rows, [Split(1, 512)]),
+  (lambda: sized(16), [Vectorize(1, 8)]),
+  (sized, [ShiftInwards(1, 8)]),
+  (sized_rows, [ShiftInwards(1, 8)]),
+  (sized, [UpcastInwards(0, 4)]),
+  (elements, [UpcastInwards(0, 4)]),
+  (sized, [Serial(1, 64)]),
+  (sized, [Serial(1)]),
+  (sized, [Block(1, 64)]),
+  (sized_rows, [Cover(1, 128)]),
+  (sized, [Fuse(0, 1)]),
+  (sized_rows, [Pad(1, 4)]),
+  (rows, [Peel(1, 4)]),
+  (rows, [Peel(1, 3)]),
+  (sized_rows, [Peel(1, 8)]),
+  (sized, [Serial(1, 64), Peel(2, 8)]),
+  (lambda: sized(16), [Swizzle(0, 8)]),
+  (sized_product, [ShiftInwards(1, 8), Serial(0), CacheRead(2, 3)]),
+  (sized_product, [Persistent(132)]),
 ]
 
 
@@ -260,6 +327,26 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: adding(4), lambda k: NonTemporal(written(k)), "depends on what was there, which is read"),
   (lambda: adding(4), lambda k: TensorDescriptor(written(k)), "neither reads nor writes data0 one element a place"),
   (product, lambda k: TensorDescriptor(7), "neither reads nor writes data7 one element a place"),
+  # run-time sizes
+  (sized, lambda k: Vectorize(1), r"a1\.vectorize\(\): the size of a1:N GRID is no number"),
+  (sized, lambda k: Upcast(1, 4), "4 does not divide the axis a1:N GRID; pad it first"),
+  (sized, lambda k: Split(1, 4), "4 does not divide the axis a1:N GRID; pad it first"),
+  (sized, lambda k: ShiftInwards(1), r"a1\.shift_inwards\(\): the size of a1:N GRID is no number"),
+  (sized_rows, lambda k: UpcastInwards(1, 4), "a reduced axis is unrolled, not upcast"),
+  (sized, lambda k: Swizzle(0, 8), "8 does not divide the axis a0:M GRID"),
+  (uneven, lambda k: Parallel(2), "the size of a2:.* varies"),
+  (uneven, lambda k: ShiftInwards(2, 4), "the size of a2:.* varies"),
+  (uneven, lambda k: Fuse(2, 2), "another axis of the kernel is fused"),
+  (uneven, lambda k: Upcast(0, 1), "the size of a2:.* varies with a0:"),
+  (uneven, lambda k: Cover(2, 16), "the size of a2:.* varies"),
+  (uneven, lambda k: Reorder(2, first=True), "a2:.* would stand before the axis that its size varies with"),
+  (sized, lambda k: Peel(0, 4), "a0:M GRID is no loop"),
+  (rows, lambda k: Peel(1, 16), "the axis a1:10 LOOP is shorter than 16"),
+  (lambda: adding(4), lambda k: Peel(*k.sequential, 2), "is gone through in order"),
+  (sized_adding, lambda k: Cover(0, 16), "is gone through in order"),
+  (sized_adding, lambda k: Peel(0, 16), "is gone through in order"),
+  (lambda: Serial(0, 1 << 20).apply(sized()), lambda k: CacheRead(1, 2), "the size of a2:.* varies"),
+  (elements, lambda k: Cover(0, 16), "the size of a0:10 GRID is a number; block takes it"),
   # fields
   (rows, lambda k: Warps(6), r"warps\(6\): a program has 1, 2, 4, 8, .. warps"),
   (rows, lambda k: Upcast(0, 0), r"a0\.upcast\(0\): n is at least 1, got 0"),

@@ -136,6 +136,7 @@ def test_checks_of_ones_own() -> None:
   with pytest.raises(ShapeError, match=r"double: a check fails \(x_size_0 <= 8, where x_size_0 = 10\)"): k(ones(10), ones(10))
   lines = k.assessments().splitlines()
   assert "x_size_0 % 2 == 0; rows come in pairs" in lines[1] and lines[3].startswith("holds always")
+  assert lines[1].endswith("host: if not (x.shape[0] % 2 == 0): raise ShapeError") and "host" not in lines[3]
 
 
 def test_checks_that_are_refused() -> None:

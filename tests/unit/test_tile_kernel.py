@@ -730,3 +730,110 @@ def test_offsets_behind_the_end(n: int) -> None:
     return x, y.tile((4,))
   tile.make(arrangement, where, (Tensor(1), Tensor(1)))(x, y)
   assert y.tolist() == [i if i < n else -i for i in range(4)]
+
+
+# ---- arguments that are one memory
+
+def online(x: Any, y: Any) -> None:
+  most, total = tl.full((1, 1), -1e30, tl.float32), tl.zeros((1, 1))
+  for k in range(x.shape[1]):
+    new = tl.maximum(most, tl.max(x[0, k], axis=1, keep_dims=True))
+    total = total * tl.exp(most - new) + tl.sum(tl.exp(x[0, k] - new), axis=1, keep_dims=True)
+    most = new
+  for k in range(x.shape[1]): y[0, k] = tl.exp(x[0, k] - most) / total
+
+
+def three_loops(x: Any, y: Any) -> None:
+  most, total = tl.full((1, 1), -1e30, tl.float32), tl.zeros((1, 1))
+  for k in range(x.shape[1]): most = tl.maximum(most, tl.max(x[0, k], axis=1, keep_dims=True))
+  for k in range(x.shape[1]): total += tl.sum(tl.exp(x[0, k] - most), axis=1, keep_dims=True)
+  for k in range(x.shape[1]): y[0, k] = tl.exp(x[0, k] - most) / total
+
+
+def one_row(x: Any, y: Any) -> None:
+  e = tl.exp(x - tl.max(x, axis=1, keep_dims=True))
+  y = e / tl.sum(e, axis=1, keep_dims=True)  # noqa: F841
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+@pytest.mark.parametrize("columns", [5, 37, 1001])
+@pytest.mark.parametrize("application", [online, three_loops, one_row])
+def test_softmax_in_place(application: Any, columns: int, device: str) -> None:
+  def arranged(x: Any) -> Any: return x.tile((1, -1)) if application is one_row else x.tile((1, 16)).tile((1, -1))
+  k = tile.make(lambda x, y: (arranged(x), arranged(y)), application, (Tensor(2, other=-1e30), Tensor(2)))
+  a = np.random.default_rng(0).standard_normal((3, columns)).astype(np.float32)
+  x, y = Lazy(a, device=device).realize(), Lazy(a, device=device).realize()
+  k(x, y)
+  k(x, x)                                               # of the same signature
+  np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-5)
+  np.testing.assert_allclose(x.numpy().sum(1), 1, rtol=1e-5)
+
+
+def each_level(x: Any, y: Any) -> None:
+  for k in range(x.shape[0]): y[k] = x[k] + 1
+
+
+def other_way(x: Any, y: Any) -> None:
+  for k in range(x.shape[0]): y[k] = x[x.shape[0] - 1 - k]
+
+
+def next_level(x: Any, y: Any) -> None:
+  for k in range(x.shape[0] - 1): y[k] = x[k + 1]
+
+
+def again(x: Any, y: Any) -> None:
+  for _ in tl.static_range(2):
+    for k in range(x.shape[0]): y[k] = x[k] + 1
+
+
+def rounds(x: Any, y: Any) -> None:
+  for _ in range(3):
+    for k in range(x.shape[0]): y[k] = x[k] + y[k]
+
+
+def halves(x: Any, y: Any) -> None:
+  for k in range(x.shape[0]): y[k] = x[k // 2]
+
+
+@pytest.mark.parametrize("application", [each_level, other_way, next_level, again, rounds, halves])
+def test_one_memory_twice_on_two_levels(application: Any) -> None:
+  fits = application is each_level
+  k = tile.make(lambda x, y: (x.tile((4,)).tile((3,)), y.tile((4,)).tile((3,))), application, (Tensor(1), Tensor(1)))
+  x, y = Lazy(vectors(37)[0]).realize(), Lazy(vectors(37)[0]).realize()
+  k(x, y)
+  if fits:
+    k(x, x)
+    np.testing.assert_array_equal(x.numpy(), y.numpy())
+  else:
+    for _ in range(2):
+      with pytest.raises(ArgumentError, match="y and x are the same memory"): k(x, x)
+
+
+def test_what_is_read_after_it_is_written_or_turned_is_refused() -> None:
+  def turned(x: Any, y: Any) -> None: y = tl.trans(x)  # noqa: F841
+  def two(x: Any, y: Any, z: Any) -> None:
+    y = x * 2  # noqa: F841
+    z = x + 1  # noqa: F841
+  t = Lazy.ones(16, 16).contiguous().realize()
+  k = tile.make(lambda x, y: (x.tile((16, 16)), y.tile((16, 16))), turned, (Tensor(2),) * 2)
+  with pytest.raises(ArgumentError, match="y and x are the same memory"): k(t, t)
+  both = tile.make(lambda *t: tuple(x.tile((8, 8)) for x in t), two, (Tensor(2),) * 3)
+  other = Lazy.ones(16, 16).contiguous().realize()
+  with pytest.raises(ArgumentError, match="y and x are the same memory"): both(t, t, other)
+  both(t, other, t)                                     # the last to be written
+  assert other.numpy()[0, 0] == 2 and t.numpy()[0, 0] == 2
+
+
+def test_written_pieces_that_overlap_are_refused_at_every_call() -> None:
+  def two(x: Any, y: Any, z: Any) -> None:
+    y = x + 1  # noqa: F841
+    z = x + 2  # noqa: F841
+  k = tile.make(lambda *t: tuple(x.tile((8,)) for x in t), two, (Tensor(1),) * 3)
+  x, t = Lazy.ones(8).contiguous().realize(), Lazy(np.zeros(32, np.float32)).realize()
+  for _ in range(2):
+    k(x, t[:8], t[8:16])
+    for a, b in ((t[:8], t[4:12]), (t[4:12], t[:8]), (t[:8], t[:8])):
+      with pytest.raises(ArgumentError, match="y and z overlap in memory, and both are written"): k(x, a, b)
+  assert t.numpy().tolist() == [2] * 8 + [3] * 8 + [0] * 16
+  k(t[:8], t[8:16], t[16:24])                           # a piece that is read keeps what it was
+  assert t.numpy()[8:24].tolist() == [3] * 8 + [4] * 8

@@ -1,0 +1,196 @@
+"""Indices of tensors that must lie inside a dimension: what is known of them beforehand, and the mark for what is not.
+
+The mark is a DETACH over the index whose arg says what the index may be; it changes no value. When something beneath which it
+stands is computed, one small kernel more looks through the index and notes the last element that is outside (``notes``), which is
+raised where the host next waits, as ``engine/asserts.py`` has it. An index whose bounds are known to be inside gets no mark, and
+costs nothing: constants, ``arange``, ``argmax``, ``randint``, what is clamped, of a dtype that holds no more, or came from the
+host (``Buffer.between``).
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Sequence
+
+from ntgrad import graph
+from ntgrad.alias import Alias, caller
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import IndexOutOfRangeError
+from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
+from ntgrad.device import default_device
+from ntgrad.engine.asserts import WORD, Check, Checks, make_checks
+
+Interval = tuple[int, int]
+_DEEP = 48             # nodes beneath each other that are looked at
+_ONE = 16384           # elements of an index that one program looks through; of more each of PARTS takes its share
+PARTS = 64
+
+
+class Site(NamedTuple):
+  """What an index is for: the name of the operation, what the index is outside of, and the user's line."""
+  name: str
+  of: str
+  place: str
+
+
+# ---- the mark
+def checks_indices(device: str | None) -> bool:
+  """Whether ``config.check_indices`` asks for checks on a device."""
+  on = config.check_indices
+  return bool(on) if on != "auto" else (device or default_device()).partition(":")[0] in ("CPU", "NUMPY")
+
+
+def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, ignore: int | None = None) -> UOp:
+  """An index that must be from ``low`` to ``end - 1`` or ``ignore``, marked if that has to be checked when it is computed.
+
+  ``of`` says what it is outside of otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements". Raises
+  IndexOutOfRangeError for a number that is outside.
+  """
+  if not prod(u.shape) or not checks_indices(u.device or device): return u
+  lo, hi = bounds(u)
+  if low <= lo and hi < end or lo == hi == ignore: return u
+  if graph.const_value(u) is not None: raise IndexOutOfRangeError(f"{name}: index {lo} is outside {of}")
+  mark = ("index", low, end, ignore, None if u.device else device)
+  out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
+  out.__dict__.setdefault("site", Site(name, of, caller()))
+  return out
+
+
+def notes(u: UOp, parts: int) -> UOp:
+  """For a marked index, int64 of shape (parts,): 0 where all of it is inside, else the note of the last element that is not."""
+  index, (_, low, end, ignore, _) = u.src[0], u.arg
+  n = prod(index.shape)
+  index = graph.reshape(index, (n,))
+  d = index.dtype
+  bad = graph.scalar(BinaryOps.CMPLT, index, low) if low > dtypes.min(d) else None
+  if end <= dtypes.max(d):
+    above = graph.binary(BinaryOps.CMPLE, graph.const(end, d, (n,)), index)
+    bad = above if bad is None else graph.binary(BinaryOps.OR, bad, above)
+  assert bad is not None
+  if ignore is not None: bad = graph.binary(BinaryOps.AND, bad, graph.scalar(BinaryOps.CMPNE, index, ignore))
+  if d.itemsize == 8 or d is dtypes.uint32:   # the nearest of 32 bits
+    if d.kind == "i": index = graph.scalar(BinaryOps.MAX, index, dtypes.min(dtypes.int32))
+    index = graph.scalar(BinaryOps.MIN, index, dtypes.max(dtypes.int32))
+  index = graph.cast(index, dtypes.int32)
+  numbers = graph.scalar(BinaryOps.ADD, graph.iota(n), 1)
+  each = -(-n // parts)
+  def split(x: UOp) -> UOp: return graph.reshape(graph.pad(x, [(0, parts * each - n)]), (parts, each))
+  bad, index, numbers = split(bad), split(index), split(numbers)
+  # two reductions of 32 bits are faster than one of 64: which is the last, and what it is
+  last = graph.reduce(BinaryOps.MAX, graph.where(bad, numbers, graph.const(0, dtypes.int32, bad.shape)), (1,))
+  there = graph.binary(BinaryOps.CMPEQ, numbers, graph.expand(last, bad.shape))
+  least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
+  value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
+  word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
+  note = graph.add(graph.scalar(BinaryOps.MUL, graph.cast(last, dtypes.int64), WORD), word)
+  none = graph.scalar(BinaryOps.CMPEQ, last, 0)
+  return graph.reshape(graph.where(none, graph.const(0, dtypes.int64, note.shape), note), (parts,))
+
+
+_checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
+
+
+def checks_of(u: UOp) -> Checks:
+  """The checks of a marked index: they have the memory that its notes go to, in a Tensor."""
+  site: Site = u.__dict__.get("site") or Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index")
+  device = u.device or default_device()
+  key = (device, site, u.shape)
+  found = _checks[key]
+  if found is None:
+    from ntgrad.tensor import Tensor
+    text = f"index {{value}} is outside {site.of}".replace(site.of, site.of.replace("{", "{{").replace("}", "}}"))
+    text += f" ({site.place}); last at {{element}} of the index, of shape {u.shape}"
+    each = 1 if prod(u.shape) <= _ONE else PARTS
+    found, memory = make_checks(site.name, device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
+    found.owner = Tensor._from_node(memory.node)
+    _checks[key] = found
+  return found
+
+
+def look_through(order: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
+  """Have the notes of the marked indices among nodes made, too: the Aliases that are written for it. ``checked`` has the checks
+  of those that were met before, and gets the others."""
+  out = []
+  for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+    checked[u] = checks_of(u)
+    a: Alias = checked[u].owner._alias
+    parts, = a.node.shape
+    a.write(graph.binary(BinaryOps.MAX, a.node, notes(u, parts)), "a check of indices")
+    out.append(a)
+  return out
+
+
+# ---- bounds
+def bounds(u: UOp, known: dict[UOp, Interval] | None = None, deep: int = 0) -> Interval:
+  """The least and greatest that an int of the graph can be, as far as its nodes tell; else what the dtype holds."""
+  if u.dtype.kind == "b": return 0, 1
+  if u.dtype.kind not in "iu": return -WORD ** 2, WORD ** 2
+  known = {} if known is None else known
+  if u not in known:
+    found = _bounds(u, lambda s: bounds(s, known, deep + 1)) if deep < _DEEP else None
+    held = int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))
+    known[u] = found if found is not None and held[0] <= found[0] and found[1] <= held[1] else held
+  return known[u]
+
+
+def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
+  """What ``bounds`` says of a node, given what it says of others."""
+  if u.op is Ops.CONST: return int(u.arg), int(u.arg)
+  if u.op is Ops.BUFFER: return u.arg.between[1:] if u.arg.between is not None and u.arg.between[0] == u.arg.version else None
+  if u.op is Ops.IOTA: return 0, max(u.arg - 1, 0)
+  if u.op is Ops.CAST: return of(u.src[0]) if u.src[0].dtype.kind in "iub" else None
+  if u.op in MOVEMENT or u.op is Ops.GATHER:
+    lo, hi = of(u.src[0])
+    return (min(lo, 0), max(hi, 0)) if u.op in (Ops.PAD, Ops.UNTILE, Ops.GATHER) else (lo, hi)
+  if u.op is Ops.DETACH and u.arg is not None:   # checked already
+    _, low, end, ignore, _ = u.arg
+    lo, hi = of(u.src[0])
+    if ignore is not None: low, end = min(low, ignore), max(end, ignore + 1)
+    return (max(lo, low), min(hi, end - 1)) if lo < end and hi >= low else None
+  if u.op in (Ops.DETACH, Ops.CONTIGUOUS, Ops.COPY): return of(u.src[0])
+  if u.op is Ops.CAT:
+    each = [of(s) for s in u.src]
+    return min(lo for lo, _ in each), max(hi for _, hi in each)
+  if u.op is Ops.REDUCE_AXIS:
+    x, (fn, axes) = u.src[0], u.arg
+    if fn not in (BinaryOps.MAX, BinaryOps.MIN) or not prod(x.shape): return None
+    if fn is BinaryOps.MAX and x.arg is TernaryOps.WHERE and _holds_somewhere(x.src[0], axes):   # argmax
+      lo, hi = of(x.src[1])
+      return lo, max(hi, of(x.src[2])[1])
+    return of(x)
+  if u.op is not Ops.ALU: return None
+  if u.arg is TernaryOps.WHERE:
+    (a, b), (c, d) = of(u.src[1]), of(u.src[2])
+    test, less = u.src[0], u.src[0].arg is BinaryOps.CMPLT
+    if less and test.src == u.src[1:]: return min(a, c), min(b, d)         # x if x < y else y
+    if less and test.src == u.src[:0:-1]: return max(a, c), max(b, d)      # y if x < y else x: clamp
+    return min(a, c), max(b, d)
+  rule = _RULES.get(u.arg)
+  return None if rule is None else rule(*of(u.src[0]), *of(u.src[1]))
+
+
+def _holds_somewhere(c: UOp, axes: Any) -> bool:
+  """Whether a condition is ``x == max(x)`` along axes, or that x is not a number."""
+  if c.op is Ops.ALU and c.arg is BinaryOps.OR: c = c.src[0]
+  if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPEQ: return False
+  x, best = c.src
+  if best.op is Ops.EXPAND: best = best.src[0]
+  return best.op is Ops.REDUCE_AXIS and best.src[0] is x and best.arg[0] in (BinaryOps.MAX, BinaryOps.MIN) and best.arg[1] == axes
+
+
+def _mul(a: int, b: int, c: int, d: int) -> Interval:
+  ends = (a * c, a * d, b * c, b * d)
+  return min(ends), max(ends)
+
+
+_RULES: dict[Any, Callable[[int, int, int, int], Interval | None]] = {   # of a..b and c..d
+  BinaryOps.ADD: lambda a, b, c, d: (a + c, b + d),
+  BinaryOps.SUB: lambda a, b, c, d: (a - d, b - c),
+  BinaryOps.MUL: _mul,
+  BinaryOps.MAX: lambda a, b, c, d: (max(a, c), max(b, d)),
+  BinaryOps.MIN: lambda a, b, c, d: (min(a, c), min(b, d)),
+  BinaryOps.IDIV: lambda a, b, c, d: (a // d, b // c) if a >= 0 and c > 0 else None,
+  BinaryOps.MOD: lambda a, b, c, d: (0, d - 1 if a < 0 else min(b, d - 1)) if c > 0 else None,   # the divisor's sign
+  BinaryOps.AND: lambda a, b, c, d: (0, min(b, d)) if a >= 0 and c >= 0 else None,
+  BinaryOps.SHR: lambda a, b, c, d: (a >> d, b >> c) if a >= 0 and 0 <= c and d < 64 else None,
+}
