@@ -87,6 +87,11 @@ def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) ->
   return Access(param, stored, index, gate, d.arr, tuple(d.names), tuple(d.axes), where)
 
 
+def numbers(shape: Shape) -> tuple[int, ...]:
+  """A shape of numbers: nothing is derived where a size is none."""
+  return tuple(map(ix.count, shape))
+
+
 class _Derivation:
   """Outermost level first, each level's terms are split off every index by one ``tile``; what is left is the next level.
 
@@ -96,7 +101,7 @@ class _Derivation:
   def __init__(self, kernel: Kernel, shape: Shape, index: Sequence[UOp]):
     self.arr = Arrangement.of(shape)
     self.index = list(index)
-    self.sizes = {a.id: a.size for a in kernel.axes}
+    self.sizes = {a.id: a.count for a in kernel.axes}
     used = {r.arg[0] for i in index for r in i.ranges}
     self.names: list[str] = []
     self.axes: list[tuple[Axis, ...]] = []
@@ -130,7 +135,7 @@ class _Derivation:
     """Flip dimensions that are indexed backwards, and flatten those that one axis indexes together: (x // 3, x % 3) -> x."""
     for d in range(len(self.index)): self.split_backwards(d)
     backwards = tuple(d for d, i in enumerate(self.index) if (ts := ix.linear(i)[0]) and all(k < 0 for _, k in ts))
-    for d in backwards: self.index[d] = ix.sub(ix.const(self.arr.shape[d] - 1), self.index[d])
+    for d in backwards: self.index[d] = ix.sub(ix.node(ix.minus(self.arr.shape[d], 1)), self.index[d])
     if backwards: self.arr = self.arr.flip(backwards)
     separated = False
     while group := self.entangled():
@@ -209,8 +214,8 @@ class _Derivation:
   def resize(self, wanted: dict[int, tuple[int, int]]) -> None:
     """Dimensions that begin at another element and have another size: what is missing is padded, what is over is cut off."""
     shape = self.arr.shape
-    dims = [wanted.get(d, (0, n)) for d, n in enumerate(shape)]
-    pads = [(max(-lo, 0), max(lo + size - n, 0)) for (lo, size), n in zip(dims, shape)]
+    dims = [wanted.get(d, (0, n)) for d, n in enumerate(numbers(shape))]
+    pads = [(max(-lo, 0), max(lo + size - n, 0)) for (lo, size), n in zip(dims, numbers(shape))]
     if any(map(any, pads)): self.arr = self.arr.pad(pads)
     ranges = [(max(lo, 0), max(lo, 0) + size) for lo, size in dims]
     if ranges != [(0, n) for n in self.arr.shape]: self.arr = self.arr.shrink(ranges)
@@ -275,12 +280,13 @@ class _Derivation:
   def fit(self) -> None:
     """Pad and shrink until every dimension is as long as its index needs; ``tile`` itself takes in a partial last window."""
     least = [ix.vmin(i) for i in self.index]
-    have = [n - lo for n, lo in zip(self.arr.shape, least)]
+    have = [n - lo for n, lo in zip(numbers(self.arr.shape), least)]
     ends = [1 + sum((n - 1) * k for n, k in self.column(d)) for d in range(len(have))]
     def fits(partial: bool) -> list[bool]:
       if not self.tiled: return [h == e for h, e in zip(have, ends)]
       dims = [(h, self.window(0, d)) for d, h in enumerate(have)]
-      return [max(windows(h, size, stride, gap, partial), int(partial)) == count for h, (count, size, stride, gap) in dims]
+      counts = [ix.count(windows(h, size, stride, gap, partial)) for h, (_, size, stride, gap) in dims]
+      return [max(n, int(partial)) == count for n, (_, (count, *_)) in zip(counts, dims)]
     whole = fits(True)
     self.floor = not all(whole) and all(fits(False))
     self.resize({d: (lo, h if fit or self.floor else e) for d, (lo, h, e, fit) in enumerate(zip(least, have, ends, whole))})

@@ -83,7 +83,7 @@ class Arrangement:
   chain: tuple[str, ...] = ()
 
   @staticmethod
-  def of(shape: Sequence[int]) -> Arrangement:
+  def of(shape: Sequence[ix.Dim]) -> Arrangement:
     """The whole source as one level."""
     return Arrangement(View(tuple(shape)), (tuple(shape),))
 

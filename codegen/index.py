@@ -17,6 +17,7 @@ from .atoms import (  # handed on: what indices are made of is found here too
   INT as INT,
   ONE as ONE,
   TRUE as TRUE,
+  UNKNOWN as UNKNOWN,
   ZERO as ZERO,
   Dim as Dim,
   Linear as Linear,

@@ -59,7 +59,8 @@ _FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the ar
 def _moves(u: UOp) -> str | None:
   """The argument of a movement operation fits the shape it moves."""
   s = u.src[0].shape
-  return None if isinstance(u.arg, tuple) and _FITS[u.op](s, u.arg) else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
+  fits = isinstance(u.arg, tuple) and _FITS[u.op](s, u.arg)
+  return None if fits else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
 
 
 def _text(arg: Any) -> str:

@@ -77,9 +77,8 @@ def _pull_reshape(shape: Shape, arg: Shape, idx: Indices) -> Pulled:
 
 def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
   src = tuple(ix.sub(i, lo) if lo != 0 else i for i, (lo, _) in zip(idx, arg))
-  valid = [
-    c for i, n, (lo, hi) in zip(src, shape, arg) for c in ((ix.ge(i, 0),) if lo != 0 else ()) + ((ix.lt(i, n),) if hi != 0 else ())
-  ]
+  valid: list[UOp] = []
+  for i, n, (lo, hi) in zip(src, shape, arg): valid += ([ix.ge(i, 0)] if lo != 0 else []) + ([ix.lt(i, n)] if hi != 0 else [])
   return src, ix.both(*valid)
 
 
@@ -140,7 +139,9 @@ TRANSFORMS: dict[Ops, Transform] = {
   ),
   Ops.FLIP: Transform(
     lambda s, a: s,
-    lambda s, a, idx: (tuple(ix.sub(ix.node(ix.minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE),
+    lambda s, a, idx: (
+      tuple(ix.sub(ix.node(ix.minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE
+    ),
   ),
   Ops.TILE: Transform(tile_shape, _pull_tile),
   Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),

@@ -193,7 +193,7 @@ class Creation(Functional):
     # ints are counted as ints and rounded at the end
     if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
     else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
-    u = graph.cast(graph.iota(n), work)
+    u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
     if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)
     if start != 0: u = graph.scalar(BinaryOps.ADD, u, start)
     return cls._made(graph.cast(u, d), device, requires_grad)

@@ -13,7 +13,7 @@ from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp
 
-DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2, long_index=True)   # where no device and no setting says otherwise
+DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2, long_index=True)   # where nothing says otherwise
 
 
 def pretended(machine: Target) -> Target:

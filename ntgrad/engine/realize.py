@@ -574,7 +574,7 @@ def slice_of(u: UOp) -> Buffer | None:
     if m.op is Ops.RESHAPE: continue
     begin = consecutive(m.src[0].shape, m.arg)
     if begin is None: return None
-    first += begin
+    first += ix.count(begin)   # of memory that there is
   out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
   out.version = n.arg.version   # stale where the memory is
   out.offset = n.arg.offset + first * n.dtype.itemsize

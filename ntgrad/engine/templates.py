@@ -1,13 +1,14 @@
 """Structures whose sizes are not known: the graph of a second batch size becomes one of a size N, and a third costs no compile.
 
-A graph is seen as its *skeleton*, in which sizes and some numbers are left out, and the list of what was left out. When a skeleton
-is met again with other sizes, those that differ become run-time sizes (SIZEs), or expressions of them: (32, 320) and (48, 480)
-are N and 10*N. That is a guess, so each use is checked: where the expressions do not give exactly the numbers of the graph at
-hand, it is made again from all graphs met so far. Sizes of 0 and 1 belong to the skeleton: other graphs come of them.
+A graph is seen as its *skeleton*, in which sizes and some numbers are left out, and the list of what was left out. When a
+skeleton is met again with other sizes, those that differ become run-time sizes (SIZEs), or expressions of them: (32, 320) and
+(48, 480) are N and 10*N. That is a guess, so each use is checked: where the expressions do not give exactly the numbers of the
+graph at hand, it is made again from all graphs met so far. Sizes of 0 and 1 belong to the skeleton: other graphs come of them.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import itertools
+from dataclasses import dataclass
 from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
@@ -149,29 +150,31 @@ def _is_value(n: Bound, known: Mapping[str, int]) -> bool:
 
 def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
   """A size as a sum, a multiple, a part, or a product of those that are known; None for any other."""
-  if len(set(values)) == 1: return ix.const(values[0])
+  def times(base: tuple[int, ...], of: tuple[int, ...] = values) -> int:
+    """How many times ``base`` it is, everywhere alike; 0 where it is not."""
+    found = {v // b if b and v % b == 0 else 0 for v, b in zip(of, base)}
+    return found.pop() if len(found) == 1 else 0
   for other, e in known.items():
     if len({v - o for v, o in zip(values, other)}) == 1: return ix.add(e, values[0] - other[0])
   for other, e in known.items():
-    if all(other) and len({v / o for v, o in zip(values, other)}) == 1 and values[0] % other[0] == 0: return ix.mul(e, values[0] // other[0])
-    if all(values) and len({o / v for v, o in zip(values, other)}) == 1 and other[0] % values[0] == 0:
-      return ix.fdiv(e, other[0] // values[0])
-  pairs = list(known.items())
-  for i, (a, e) in enumerate(pairs):
-    for b, f in pairs[i:]:
-      if all(x * y and v % (x * y) == 0 for v, x, y in zip(values, a, b)) and len({v // (x * y) for v, x, y in zip(values, a, b)}) == 1:
-        return ix.mul(ix.mul(e, f), values[0] // (a[0] * b[0]))
-  (v0, *_, v1) = values
-  for other, e in known.items():   # a*N + b, and (N + a) // b
-    o0, o1 = other[0], other[-1]
-    if o0 == o1 or v0 == v1: continue
-    if (v1 - v0) % (o1 - o0) == 0:
-      k = (v1 - v0) // (o1 - o0)
-      if abs(k) <= FACTORS and all(v == k * o + v0 - k * o0 for v, o in zip(values, other)): return ix.add(ix.mul(e, k), v0 - k * o0)
-    b = round((o1 - o0) / (v1 - v0))
-    if 1 < b <= FACTORS:
-      for a in range(-2 * b, 2 * b + 1):
-        if all(v == (o + a) // b for v, o in zip(values, other)): return ix.fdiv(ix.add(e, a), b)
+    if k := times(other): return ix.mul(e, k)
+    if k := times(values, other): return ix.fdiv(e, k)
+  for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
+    if k := times(tuple([x * y for x, y in zip(a, b)])): return ix.mul(ix.mul(e, f), k)
+  return next((found for other, e in known.items() if (found := _on_a_line(values, other, e)) is not None), None)
+
+
+def _on_a_line(values: tuple[int, ...], other: tuple[int, ...], e: UOp) -> UOp | None:
+  """A size as k*N + c, or as (N + c) // k, of one that is known as ``e`` and was ``other``; None for any other."""
+  rise, run = values[-1] - values[0], other[-1] - other[0]
+  if not rise or not run: return None
+  if run and rise % run == 0 and abs(k := rise // run) <= FACTORS:
+    c = values[0] - k * other[0]
+    if all(v == k * o + c for v, o in zip(values, other)): return ix.add(ix.mul(e, k), c)
+  k = round(run / rise)
+  if not 1 < k <= FACTORS: return None
+  for c in range(-2 * k, 2 * k + 1):
+    if all(v == (o + c) // k for v, o in zip(values, other)): return ix.fdiv(ix.add(e, c), k)
   return None
 
 
@@ -248,8 +251,9 @@ def about(t: Template) -> str:
   inputs = [u.arg for u in t.order if u.op is Ops.BUFFER]
   dims = [f"{text_of(n)} (dimension {d} of input {i})" for i, b in enumerate(inputs) for d, n in enumerate(b.shape)
           if isinstance(n, UOp)]
-  free = len(t.sizes) - sum(any(isinstance(n, UOp) and n.op is Ops.SIZE and n.arg == s for b in inputs for n in b.shape) for s in t.sizes)
+  theirs = {n.arg for b in inputs for n in b.shape if isinstance(n, UOp) and n.op is Ops.SIZE}
+  free = len(set(t.sizes) - theirs)
   return ", ".join(dims) + (f", and {free} more in its operations" if free else "")
 
 
-__all__ = ["Met", "MOST_MET", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template", "replace"]
+__all__ = ["Met", "MOST_MET", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template"]

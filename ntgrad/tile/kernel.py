@@ -21,6 +21,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import assuming, below, same
+from ntgrad.codegen.atoms import UNKNOWN
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
@@ -361,7 +362,8 @@ class TileKernel:
     ``blocks``: for a target that computes with blocks. Raises ShapeError where arrangement or application must know a number."""
     wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
-    hints = {n: min(max(s.lower_bound or 1, ix.UNKNOWN), s.upper_bound or ix.UNKNOWN) for n, s in self.symbols.items()} | given
+    hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()}
+    hints |= given
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
     numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
@@ -459,7 +461,7 @@ class TileKernel:
       if want is not None and dtypes.of(want) is not dtype:
         raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
       other = self.tensors[i].other
-      if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, known)
+      if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
       else: arrangement = t.arrangement(None, values)
       p = Parameter(self.names[i], len(parameters), arrangement, dtype, other)
       parameters.append(p)
@@ -511,7 +513,8 @@ class TileKernel:
     if self.last is not None and not given: return self.last
     try: return self.general(blocks, given).specialised
     except NtgradError as e:
-      raise type(e)(f"{e}; {self.name} is shown for unknown sizes: give the arguments, or (shape, dtype) for each") from None
+      what = f"{self.name}: has not been called yet; give the arguments, or (shape, dtype) for each. There is none for all sizes"
+      raise type(e)(f"{what}: {e}") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
     """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
