@@ -141,6 +141,7 @@ def held(value: Any, dtype: DType) -> Number:
   """The number that an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest
   even."""
   if dtype.kind == "f":
+    if (rounded := getattr(value, "rounded", None)) is not None: return rounded(dtype)
     if type(value) is int and -(1 << 63) <= value < 1 << 64 and dtype.itemsize < 8:   # not by way of a double
       value = np.array(value)
       if dtype.itemsize == 4: return float(value.astype(np.float32))

@@ -155,7 +155,7 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    key = (op, dtype, src, float.hex(arg) if op is Ops.CONST and isinstance(arg, float) else arg)
+    key = (op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg)
     entry = _interned.get(key)
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)

@@ -127,7 +127,7 @@ class Creation(Functional):
   @classmethod
   def _sizes(cls, name: str, shape: Sequence[Any]) -> tuple[int, ...]:
     s = shape_of(name, shape)
-    if min(s, default=0) < 0: raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
+    if any([n < 0 for n in s]): raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
     if math.prod(s) > MAX_SIZE:
       raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
     return s

@@ -66,10 +66,11 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   return graph.where(valid, flat, graph.const(-1, work, flat.shape))
 
 
-def _between(item: slice, begin: int, end: int) -> tuple[int, int, int]:
-  """The first element of a slice without steps, how many it has, and 1; ends that are values of Variables stay so."""
-  first = item.start if type(item.start) is Bound and item.start == begin else begin
-  last = item.stop if type(item.stop) is Bound and item.stop == end else end
+def _between(item: slice, begin: int, end: int, size: int) -> tuple[int, int, int]:
+  """The first element of a slice without steps, how many it has, and 1; ends that are made of Variables stay so, as they are
+  given or counted from the end."""
+  first = _made(item.start, begin, 0, size)
+  last = _made(item.stop, end, size, size)
   return first, max(last - first, 0), 1
 
 
@@ -80,6 +81,15 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
   chosen = sorted([*arrays, *ints])
   together = chosen[-1] - chosen[0] + 1 == len(chosen)
   return rest, len([k for k in rest if k < chosen[0]]) if together else 0
+
+
+def _made(given: Any, found: int, without: int, size: int) -> int:
+  """One end of a slice, which is ``found``, by what it is made of: what was given, from the beginning or the end."""
+  if given is None: n: int = without
+  else:
+    if not isinstance(given, int): return found
+    n = given if given >= 0 else size + given
+  return n if type(n) is Bound and int(n) == found else found
 
 
 @checked
@@ -124,7 +134,7 @@ class Indexing(Random):
         try: b, e, step = item.indices(size)
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
-        out.append((b, len(range(b, e, step)), step) if step != 1 else _between(item, b, e))
+        out.append((b, len(range(b, e, step)), step) if step != 1 else _between(item, b, e, size))
       elif isinstance(item, Base):
         if item.dtype.kind == "b":
           raise DTypeError(f"{name}: a bool mask of shape {item.shape}; the result's shape would depend on the values: "

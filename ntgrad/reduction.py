@@ -16,6 +16,7 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.movement import Movement
 from ntgrad.names import without
+from ntgrad.variable import real
 
 Axis = Union[int, str, Sequence[int | str], None]
 
@@ -124,7 +125,7 @@ class Reduction(Movement):
     acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else dtypes.default_float
     total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
     n = count(u, axes)
-    return graph.div(total, graph.const(float(n), acc, total.shape)) if n != 1 else total
+    return graph.div(total, graph.const(real(n), acc, total.shape)) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """The mean along axes (None: all); of ints and bools float32. Raises AxisError."""
@@ -139,7 +140,7 @@ class Reduction(Movement):
     mean = self._mean_node(u, axes)
     d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
     total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
-    return graph.div(total, graph.const(float(max(count(u, axes) - correction, 0)), mean.dtype, total.shape)), mean
+    return graph.div(total, graph.const(real(max(count(u, axes) - correction, 0)), mean.dtype, total.shape)), mean
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
     """The variance along axes (None: all), divided by n - correction. Raises AxisError."""

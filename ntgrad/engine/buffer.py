@@ -33,7 +33,7 @@ class Storage:
   address = 0         # where other libraries' memory lies
 
   def __init__(self, device: str, nbytes: int):
-    self.device, self.nbytes, self.serial = device, max(nbytes, 1), next(_serials)
+    self.device, self.nbytes, self.serial = device, max(int(nbytes), 1), next(_serials)
     self.version = 0
     self.writer: ref[Any] | None = None
     self.foreign = False

@@ -18,22 +18,30 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
+from ntgrad.variable import Bound
 
 from . import asserts, graphs, memory, realize as engine, report
 from .buffer import LARGE, Buffer, Storage, watchers
 from .device import get_device
+from .sized_capture import At, Outline, Sized, at, outline, plain
+
+AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
+FORMS = 16   # sets of programs that a replay for all sizes keeps ready
 
 
 @dataclass(frozen=True)
 class Launch:
-  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, and at which byte of
-  its storage each argument begins (() for all at 0)."""
+  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, at which byte of its
+  storage each argument begins (() for all at 0), and the numbers of its sizes. ``of`` and ``asked`` as a Step has them."""
   program: Any
   serials: tuple[int, ...]
   writes: tuple[int, ...]
   offsets: tuple[int, ...]
-  sizes: tuple[int, ...] = ()   # what the launch gives for the program's sizes
+  sizes: tuple[int, ...] = ()
+  of: Any = None
+  asked: tuple[int, ...] = ()
 
 
 class Copy:
@@ -133,11 +141,29 @@ class Recorder(Watch):
     for b in buffers:
       s = b.storage
       if s.serial not in self.storages:
-        self.storages[s.serial], self.sizes[s.serial] = ref(s), (s.device, s.nbytes, f"{b.shape} {b.dtype}")
+        nbytes = b.nbytes
+        self.storages[s.serial] = ref(s)
+        if type(nbytes) is not Bound or nbytes != s.nbytes: nbytes = s.nbytes
+        self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
     offsets = tuple([b.offset + n for b, n in zip(buffers, step.offsets)])
-    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets, step.sizes))
+    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets, step.sizes, step.of,
+                                step.asked))
+
+  def counts(self, rng: Sequence[Buffer]) -> list[int]:
+    """How many random numbers are drawn for each place of them."""
+    return [b.rng_count for b in rng]
+
+  def outline(self, outputs: Sequence[Output], rng: Sequence[Buffer], label: Callable[[int], Any],
+              more: Sequence[Any]) -> Outline:
+    """What was recorded, for comparing with another recording."""
+    return outline(self.launches, self.sizes, label, outputs, self.counts(rng), more)
+
+  def at(self, outputs: Sequence[Output], rng: Sequence[Buffer]) -> At:
+    """The numbers of what was recorded, as they are."""
+    numbers = outline(self.launches, self.sizes, lambda k: None, outputs, self.counts(rng), ()).numbers
+    return at(self.launches, self.sizes, outputs, plain(numbers), False)
 
   def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
@@ -267,26 +293,52 @@ class Output:
   def __init__(self, kind: Any, node: UOp):
     self.kind, self.movement = kind, moved(node)
     self.buffer: Buffer | None = base_of(node).arg
-    self.serial = base_of(node).arg.storage.serial
+    self.serial, self.shape = base_of(node).arg.storage.serial, base_of(node).arg.shape
 
   def first(self) -> Any:
     """The tensor that the recording itself gives; the memory is its own from now on."""
     assert self.buffer is not None
-    node, self.buffer = self.buffer.node, None
-    return self.kind._from_node(onto(node, self.movement))
+    b, self.buffer = self.buffer, None
+    if any([type(n) is Bound for n in b.shape]): b = Buffer(b.device, plain(b.shape), b.dtype, b.storage)
+    return self.kind._from_node(onto(b.node, plain(self.movement)))
+
+
+class Form:
+  """The launches of a Replay with certain programs: a replay for other sizes may need others."""
+
+  def __init__(self, steps: list[graphs.Launched], slots: dict[int, graphs.Slot], places: dict[tuple[int, int], Place]):
+    self.steps, self.slots, self.places = steps, slots, places
+    self.calls: list[Callable[[], None]] | None = None           # all steps, from the first replay on
+    self.resize: dict[int, Callable[[tuple[int, ...]], None]] = {}   # those in graphs
+
+
+class Place:
+  """Where an argument begins in its memory, for sizes at which that is not always the same byte."""
+  __slots__ = ("at", "offset")
+
+  def __init__(self, at: Callable[[Any, int], Any], offset: int): self.at, self.offset = at, offset
+  def __call__(self, raw: Any) -> Any: return self.at(raw, self.offset)
 
 
 class Replay:
   """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
-  own."""
+  own. With ``sized`` the launches are for all values of variables, each run for some."""
 
   def __init__(
-    self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer]
+    self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
+    sized: Sized | None = None
   ):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
+    self.launches, self.sizes = recorder.launches, recorder.sizes
+    self.sized, self.values = sized, sized.values if sized is not None else ()
+    self._at: At = recorder.at(outputs, rng) if sized is None else sized.first
+    self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
     made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
-    moving = {k: graphs.Slot() for k in (*inputs, *made)}
-    self.inputs, self.made = [moving[k] for k in inputs], [(k, moving[k], m) for k, m in made.items()]
+    self._inputs, self._made_of = list(inputs), made
+    numbers = sized.numbers if sized is not None else {}
+    places = sized.places if sized is not None else {}
+    moved = {recorder.launches[i].serials[a] for i, a in places}
+    moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
     writes = {k for x in recorder.launches for k in x.writes}
@@ -301,34 +353,94 @@ class Replay:
     self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
     self._owners(alive)
     self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
-    raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
-    places = self._place(recorder, {*raws, *moving})
-    raws.update({k: get_device(a.device).part(a.raw, start, recorder.sizes[k][1]) for k, (a, start, _) in places.items()})
-    self.steps: list[graphs.Launched] = []
-    self.calls: list[Callable[[], None]] | None = None  # all steps, from the first replay on
-    self._devices: list[Device | None] = []
-    for x in recorder.launches:
-      (to, nbytes, _), (source, _, _) = recorder.sizes[x.serials[0]], recorder.sizes[x.serials[-1]]
-      args = [raws.get(k) for k in x.serials]
-      for i, k in enumerate(x.serials):
-        at = partial(get_device(to).at, offset=x.offsets[i]) if x.offsets and x.offsets[i] else None
-        if k in moving: moving[k].args.append((args, i, at))
-        elif at is not None: args[i] = at(args[i])
-      self._devices.append(None if x.program is None else get_device(to))
-      program = Copy(get_device(to), get_device(source), nbytes) if x.program is None else x.program.clone()
-      self.steps.append((program, args, x.sizes))
-    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
-    # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
-    # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
-    shared = graphs.pieces(places)
-    shared.update({k: ("foreign",) for k, s in alive.items() if type(s) is not Storage})
+    self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
+    # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
+    self._moving = dict.fromkeys((*inputs, *made, *numbers, *moved))
+    self._alive = alive
     self.foreign = any([type(s) is not Storage for s in self.written])
+    self._room: dict[int, int] = {}
+    self._forms: Recent[tuple[Any, ...], Form] = Recent(FORMS)
+    self._find_lifetimes({*self._fixed_raws, *inputs, *made})
+    self._arrange(self._at)
+    self._devices = [None if x.program is None else get_device(recorder.sizes[x.serials[0]][0]) for x in recorder.launches]
+    self._use(self._at)
 
-    def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
-      return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
+  @property
+  def steps(self) -> list[graphs.Launched]:
+    """What is launched."""
+    return self.form.steps
 
-    self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in recorder.launches]
-    self._slots = list(moving.values())
+  @property
+  def calls(self) -> list[Callable[[], None]] | None:
+    """What launches all steps; None before the first replay."""
+    return self.form.calls
+
+  def _form(self, at: At) -> Form:
+    """The launches with the programs that some sizes need."""
+    sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
+    raws = {**self._fixed_raws}
+    for k, (arena, start, end) in self._places.items(): raws[k] = get_device(arena.device).part(arena.raw, start, end - start)
+    slots = {k: graphs.Slot() for k in self._moving}
+    steps: list[graphs.Launched] = []
+    found: dict[tuple[int, int], Place] = {}
+    for i, x in enumerate(self.launches):
+      device, source = get_device(sizes[x.serials[0]][0]), get_device(sizes[x.serials[-1]][0])
+      args = [raws.get(k) for k in x.serials]
+      offsets = at.offsets[i]
+      for j, k in enumerate(x.serials):
+        to: Any = None
+        if (i, j) in varying: to = found[i, j] = Place(device.at, offsets[j])
+        elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
+        if k in slots: slots[k].args.append((args, j, to))
+        elif to is not None: args[j] = to(args[j])
+      program = at.programs[i]
+      steps.append(graphs.Launched(Copy(device, source, at.copies[i]) if program is None else program.clone(), args, at.sizes[i]))
+    return Form(steps, slots, found)
+
+  def _use(self, at: At) -> None:
+    """Go over to the launches, sizes, places and shapes of some sizes."""
+    form = self._forms[at.programs]
+    if form is None: form = self._forms[at.programs] = self._form(at)
+    self.form, self._at = form, at
+    self.inputs = [form.slots[k] for k in self._inputs]
+    self.made = [(k, form.slots[k], (device, shape, dtype))
+                 for (k, (device, _, dtype)), shape in zip(self._made_of.items(), at.made)]
+    if self.sized is None: return
+    for i, (step, sizes) in enumerate(zip(form.steps, at.sizes)):
+      if step.sizes == sizes: continue
+      step.sizes = sizes
+      if i in form.resize: form.resize[i](sizes)
+    for i, nbytes in enumerate(at.copies):
+      if nbytes: form.steps[i].program.nbytes = nbytes
+    for (i, j), place in form.places.items():
+      if place.offset == at.offsets[i][j]: continue
+      place.offset = at.offsets[i][j]
+      form.slots[self.launches[i].serials[j]].raw = None   # its arguments are found again
+    for k, make in self.sized.numbers.items(): self._hold(form.slots[k], k, make(self.values))
+    for k in self._moving:
+      if k in self._fixed_raws and k not in self.sized.numbers: form.slots[k].fill(self._fixed_raws[k])
+      elif k in self._places: form.slots[k].fill(self._part(k))
+
+  def _hold(self, slot: graphs.Slot, k: int, number: Buffer) -> None:
+    slot.fill(number.raw)
+    self._held[k] = number
+
+  def _part(self, k: int) -> Any:
+    arena, start, end = self._places[k]
+    return get_device(arena.device).part(arena.raw, start, end - start)
+
+  def move(self, values: tuple[int, ...]) -> bool:
+    """Be for these values of the variables from now on. False where they need another recording."""
+    if values == self.values: return True
+    assert self.sized is not None
+    at = self.sized.at(values)
+    if at is None: return False
+    if any([at.nbytes[k] > room for k, room in self._room.items()]):
+      self._arrange(at)
+      self._forms.clear()
+    self.values = values
+    self._use(at)
+    return True
 
   def _owners(self, alive: dict[int, Storage]) -> None:
     """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
@@ -360,39 +472,59 @@ class Replay:
       "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit"
     )
 
-  def _place(self, recorder: Recorder, known: set[int]) -> dict[int, tuple[Storage, int, int]]:
-    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
-    ``memory.ALIGN``)."""
+  def _find_lifetimes(self, known: set[int]) -> None:
+    """Find when the inner buffers are needed."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     read_first: set[int] = set()
-    for i, x in enumerate(recorder.launches):
+    for i, x in enumerate(self.launches):
       for k in x.serials:
         if k in known: continue
         if k not in first:
           first[k] = i
-          if k not in x.writes or k < recorder.start: read_first.add(k)
+          if k not in x.writes or k < self.start: read_first.add(k)
         last[k] = i
     for k in read_first:
-      if k < recorder.start:
+      if k < self.start:
         raise CaptureError(
-          f"jit {self.name}: the function reads a tensor of shape {recorder.sizes[k][2]} that was made before the call and "
+          f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
           "replaces "
           "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
         )
-    places: dict[int, tuple[Storage, int, int]] = {}
+    self._life = {k: (first[k], last[k]) for k in first}
+
+  def _arrange(self, at: At) -> None:
+    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
+    ``memory.ALIGN``). Of sizes that vary there is room for the greatest that Variables have, where that is little; else for the
+    greatest so far and, from the second time on, for half as much again."""
+    sizes, again = self.sizes, bool(self._room)
+    greatest = {} if again or self.sized is None else self.sized.greatest()
+    if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
+    for k in self._life:
+      n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
+      if n > room: self._room[k] = n + n // 2 if again else n
+    self._places: dict[int, tuple[Storage, int, int]] = {}
     self.arenas: list[Storage] = []
     self.planned_bytes = self.unplanned_bytes = 0
-    for device in dict.fromkeys(recorder.sizes[k][0] for k in first):
-      mine = [k for k in first if recorder.sizes[k][0] == device]
-      offsets, total = memory.arrange([memory.Lifetime(first[k], last[k], recorder.sizes[k][1]) for k in mine])
+    for device in dict.fromkeys(sizes[k][0] for k in self._life):
+      mine = [k for k in self._life if sizes[k][0] == device]
+      offsets, total = memory.arrange([memory.Lifetime(*self._life[k], self._room[k]) for k in mine])
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
       self.arenas.append(arena)
       self.planned_bytes += total
-      self.unplanned_bytes += sum(recorder.sizes[k][1] for k in mine)
-      for k, at in zip(mine, offsets): places[k] = (arena, at, at + memory.rounded(recorder.sizes[k][1]))
-    return places
+      self.unplanned_bytes += sum(self._room[k] for k in mine)
+      for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory.rounded(self._room[k]))
+    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
+    # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
+    # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
+    shared = graphs.pieces(self._places)
+    shared.update({k: ("foreign",) for k, s in self._alive.items() if type(s) is not Storage})
+
+    def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
+      return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
+
+    self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in self.launches]
 
   # ---- at every run
   def check(self) -> bool:
@@ -436,7 +568,9 @@ class Replay:
       made[k] = b = Buffer(*m)
       if b.storage.nbytes >= LARGE: b.storage.place = f"jit {self.name}"
       slot.fill(b.raw)
-    if self.calls is None and config.debug < 2: self.calls = graphs.calls(self.steps, self._devices, self._accesses, self._slots)
+    form = self.form
+    if form.calls is None and config.debug < 2:
+      form.calls, form.resize = graphs.calls(form.steps, self._devices, self._accesses, form.slots.values())
     if storages:
       with uninterrupted():
         self._launch(draw)
@@ -444,17 +578,17 @@ class Replay:
     else: self._launch(draw)
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad
-    return [o.kind._from_node(onto(made[o.serial].node, o.movement)) for o in self.outputs]
+    return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
-    for b in self.rng: b.put(draw(b.rng_count))
+    for b, count in zip(self.rng, self._at.counts): b.put(draw(count))
     for b, array in self.refill: b.put(array)
-    if self.calls is None or config.debug >= 2: self._launch_and_tell()
+    if self.form.calls is None or config.debug >= 2: self._launch_and_tell()
     else:
-      for call in self.calls: call()
+      for call in self.form.calls: call()
     for c in self.checks: asserts.watch(c)
 
   def _launch_and_tell(self) -> None:
-    for program, args, sizes in self.steps:
-      seconds = program(args, True, sizes)
-      if seconds is not None: report.ran(program.spec, max(seconds, 1e-9))
+    for s in self.steps:
+      seconds = s.program(s.args, True, s.sizes)
+      if seconds is not None: report.ran(s.program.spec, max(seconds, 1e-9), s.sizes)

@@ -1,6 +1,7 @@
 """Recorded launches as few things to call: runs of kernels that a device takes as one graph, and what has to change in them."""
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence, Union
 
 from ntgrad.backends.base import Device, Node
@@ -8,7 +9,14 @@ from ntgrad.backends.base import Device, Node
 from . import memory
 
 At = Union[Callable[[Any], Any], None]
-Launched = tuple[Any, list[Any], tuple[int, ...]]   # a program or a copy, its arguments, and its sizes
+Sizes = tuple[int, ...]
+
+
+class Launched:
+  """A program or a copy, its arguments, and the numbers of its run-time sizes."""
+  __slots__ = ("program", "args", "sizes")
+
+  def __init__(self, program: Any, args: list[Any], sizes: Sizes = ()): self.program, self.args, self.sizes = program, args, sizes
 
 
 class Slot:
@@ -31,13 +39,14 @@ class Slot:
 def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
   """What launches each step by itself."""
   def launch() -> None:
-    for program, args, sizes in steps: program(args, False, sizes)
+    for s in steps: s.program(s.args, False, s.sizes)
   return launch
 
 
 def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory.Access],
-          slots: Iterable[Slot]) -> list[Callable[[], None]]:
-  """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it.
+          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
+  """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
+  step that is in a graph what gives it other sizes there.
 
   ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in
   graphs. All arguments must be there. Raises what ``Device.graph`` does.
@@ -45,23 +54,26 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
   out: list[Callable[[], None]] = []
   single: list[Launched] = []
   places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
+  resize: dict[int, Callable[[Sizes], None]] = {}
   for start, end in runs(devices):
     device = devices[start]
     graph = None
     if device is not None:
       after = reduced(memory.dependencies(accesses[start:end])[0])
-      graph = device.graph([Node(program, args, tuple(a), sizes) for (program, args, sizes), a in zip(steps[start:end], after)])
+      graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(steps[start:end], after)])
     if graph is None: single.extend(steps[start:end])
     else:
       if single: out.append(one_by_one(single))
       single = []
       out.append(graph)
-      for i, (_, args, _) in enumerate(steps[start:end]): places[id(args)] = (graph, i)
+      for i, s in enumerate(steps[start:end]):
+        places[id(s.args)] = (graph, i)
+        resize[start + i] = partial(graph.resize, i)
   if single: out.append(one_by_one(single))
-  for s in slots:
-    found = [(places[id(args)], i, at) for args, i, at in s.args if id(args) in places]
-    s.nodes = [(graph.change, node, i, at) for (graph, node), i, at in found]
-  return out
+  for slot in slots:
+    found = [(places[id(args)], i, at) for args, i, at in slot.args if id(args) in places]
+    slot.nodes = [(graph.change, node, i, at) for (graph, node), i, at in found]
+  return out, resize
 
 
 def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:

@@ -1,30 +1,39 @@
 """Capture: a function's kernels are recorded once and then launched again, with no tensor code in between."""
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import inspect
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Callable
+from typing import Any, Callable, Collection, Mapping, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.checks import checked
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CaptureError
+from ntgrad.codegen.errors import ArgumentError, CaptureError, shown
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
 from ntgrad.device import Device
 from ntgrad.graph import const
 from ntgrad.lock import alone, lock
+from ntgrad.variable import Bound
 
-from . import realize as engine
+from . import realize as engine, report
 from .arguments import VALUES, Pieces, constant, put, take
 from .buffer import Buffer
 from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known, told_apart
+from .sized_capture import Outline, Sized
+from .tracing import Trace, Values, tracing
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
+ROUTES = 1024     # signatures of which it is known what capture they have
+BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
+TRIES = 2         # pairs of recordings that are compared before a function is captured for each shape
 
 _recording: list[Recorder] = []
 
@@ -62,18 +71,35 @@ class TinyJit:
   values of all else in them, training and gradient mode, and the default device. So the first call with another shape runs
   plainly and the second is captured too; what one capture writes the others see. At least the 64 signatures used last are kept.
 
+  Sizes that change have one capture for all their values (2 and more; 0 and 1 have their own): the values of Variables among the
+  arguments (``step(x, n.bind(17))``), the dimensions of ``dynamic={"x": (0,)}`` (a parameter's name or position, its dimensions),
+  and dimensions that are others at a later call. In the function these sizes are ints that remember what they are. It is recorded
+  at two values; where the two recordings differ by more than by numbers that are made of these sizes (with + - * // % and /), it
+  is captured for each shape, and ``DEBUG=1`` says why. What Python code does with a size is what it did when it was recorded: a
+  comparison that comes out otherwise at a later value is noticed, and such values have another capture, but a loop over
+  ``range(n // 100)`` is unrolled as it was. ``config.dynamic = "never"`` captures for each shape.
+
   Raises ArgumentError for what is no function, and CaptureError at the second call for what cannot be repeated (a value read,
   nothing computed, ..). A jit called while another records is part of it.
   """
 
+  def __new__(cls, fn: Any = None, **options: Any) -> Any:
+    """A jit, or where the function is missing (``@ntgrad.jit(dynamic=..)``) what makes one of it."""
+    return super().__new__(cls) if fn is not None or not options else functools.partial(cls, **options)
+
   @checked
-  def __init__(self, fn: Callable[..., Any]):
+  def __init__(self, fn: Callable[..., Any], *, dynamic: Mapping[Any, Any] | None = None):
     self.fn = fn
+    self.dynamic = _axes(fn, dynamic or {})
     self.name = getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1]
     functools.update_wrapper(self, fn, updated=())
     self._captures: Recent[Any, Capture] = Recent(RECORDINGS)
     self._last: Capture | None = None                    # of the last call
     self._of: dict[int, tuple[ref[Any], TinyJit]] = {}   # methods: one jit an object
+    self._last_key: Any = None
+    self._values: Values = ()                            # of its sizes
+    self._routes: Recent[Any, tuple[Any, Sizes]] = Recent(ROUTES)   # signatures → those without sizes, and the sizes
+    self._met: Recent[Any, _Met] = Recent(RECORDINGS)    # by the signature without sizes
 
   def __get__(self, owner: Any, kind: Any = None) -> Any:
     if owner is None: return self
@@ -85,6 +111,7 @@ class TinyJit:
         TinyJit(functools.partial(_call, ref(owner), self.fn)),
       )
       found[1].name = self.name
+      found[1].dynamic = {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
     return found[1]
 
   # ---- looking: at what the last call used
@@ -105,12 +132,14 @@ class TinyJit:
     """Bytes that they would take each on its own."""
     return self._replay.unplanned_bytes if self._replay is not None else 0
   @property
-  def _replay(self) -> Replay | None: return self._last.replay if self._last is not None else None
+  def _replay(self) -> Replay | None: return self._last.used.replay if self._last is not None else None
 
   @alone
   def reset(self) -> None:
     """Forget all captures: the next call runs plainly, the one after it captures."""
     self._captures.clear()
+    self._met.clear()
+    self._routes.clear()
     self._last, self._of = None, {}
 
   # ---- calling
@@ -123,11 +152,129 @@ class TinyJit:
     kwargs = dict(sorted(kwargs.items()))
     pieces = _pieces(args, kwargs)
     key, found = signature(pieces), self._last
-    if found is None or found.key != key:
-      found = self._captures[key]
-      if found is None: found = self._captures[key] = Capture(self.fn, self.name, key)
-      self._last = found
-    return found.call(args, kwargs, pieces)
+    if found is None or self._last_key != key:
+      found, self._values = self._find(key, pieces)
+      self._last, self._last_key = found, key
+    return found.call(args, kwargs, pieces, self._values)
+
+  def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, Values]:
+    """The capture for calls of a signature, and the values of its sizes in them."""
+    found = self._captures[key]
+    if found is not None and found.replay is not None: return found, ()
+    route = self._routes[key]
+    if route is None:
+      route = self._sized(key, pieces) if config.dynamic != "never" else (key, _NO_SIZES)
+      if route[1].sizes: self._routes[key] = route
+    key, sizes = route
+    found = self._captures[key]
+    if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes)
+    return found, sizes.values
+
+  def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:
+    """The signature without what may change in it, and the sizes that do. Where neither a Variable nor ``dynamic`` says so, those
+    are the dimensions that were others in an earlier call."""
+    marks, tensors, others, *rest = key
+    asked = {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())}
+    sizes = sizes_in(pieces, asked)
+    if sizes.dims or sizes.others: return _without(key, sizes), sizes
+    general = (marks, tuple([(tuple([n if n < 2 else -1 for n in shape]), *more) for shape, *more in tensors]), others, *rest)
+    shapes = [shape for shape, *_ in tensors]
+    met, static = self._met[general], self._captures[key]
+    if met is None: self._met[general] = met = _Met(shapes, frozenset())
+    if met.shapes == shapes and not met.dims or static is not None and static.replay is not None: return key, _NO_SIZES
+    differ = {(i, d) for i, (a, b) in enumerate(zip(met.shapes, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m}
+    dims = met.dims | differ
+    if dims != met.dims:
+      self._met[general] = _Met(shapes, dims)
+      self._routes.clear()
+    sizes = sizes_in(pieces, dims)
+    return _without(key, sizes), sizes
+
+
+class Sizes(NamedTuple):
+  """Sizes that change: the variable for each, its value now, and where it comes from: dimensions of Tensors (which Tensor, which
+  dimension) first, then other arguments (which)."""
+  sizes: tuple[ix.Size, ...]
+  values: Values
+  dims: tuple[tuple[int, int], ...]
+  others: tuple[int, ...]
+
+
+class First(NamedTuple):
+  """The first of two recordings, and the values that it was made at."""
+  outline: Outline
+  values: Values
+  sized: Sized
+
+  def holds(self, values: Values) -> bool:
+    """Whether comparisons come out at other values as they did."""
+    return values == self.values or self.sized.holds(values)
+
+
+class _Met(NamedTuple):
+  """Shapes of a call, and the dimensions that were others in another one."""
+  shapes: list[tuple[int, ...]]
+  dims: frozenset[tuple[int, int]]
+
+
+_NO_SIZES = Sizes((), (), (), ())
+
+
+def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
+  """The sizes of a call that change: these dimensions, and the values of Variables. Those of 0 and 1 are not among them, and
+  neither are values of a Variable that has two."""
+  found: dict[ix.Size, int] = {}
+  places: dict[ix.Size, int] = {}
+  twice: set[ix.Size] = set()
+  for i, o in enumerate(pieces.others):
+    if type(o) is not Bound or o.node.op is not Ops.SIZE or o < 2: continue
+    if found.setdefault(o.node.arg, int(o)) != o: twice.add(o.node.arg)
+    places.setdefault(o.node.arg, i)
+  for size in twice: del found[size], places[size]
+  named = {s.name for s in found}
+  free = iter([name for k in range(len(dims) + len(named)) if (name := f"s{k}") not in named])
+  at = sorted([(i, d) for i, d in dims if d < len(shape := pieces.tensors[i].lazydata.shape) and shape[d] >= 2])
+  new = [ix.Size(next(free), 2) for _ in at]
+  values = [int(pieces.tensors[i].lazydata.shape[d]) for i, d in at]
+  return Sizes((*new, *found), (*values, *found.values()), tuple(at), tuple(places.values()))
+
+
+def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
+  """A signature that says only which sizes change."""
+  marks, tensors, others, *rest = key
+  shapes = [list(shape) for shape, *_ in tensors]
+  for i, d in sizes.dims: shapes[i][d] = None
+  names = {sizes.sizes[len(sizes.dims) + k]: i for k, i in enumerate(sizes.others)}
+  left = [(Bound, o[1].node) if o[0] is Bound and o[1].node.arg in names else o for o in others]
+  return marks, tuple([(tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)]), tuple(left), *rest
+
+
+def _argument(place: str) -> int | str:
+  """The position or the name that begins how an error calls an argument: "argument 0[1]", "argument 'x'"."""
+  text = place.removeprefix("argument ")
+  if text.startswith("'"): return text[1:text.index("'", 1)]
+  digits = text[:next((i for i, c in enumerate(text) if not c.isdigit()), len(text))]
+  return int(digits)
+
+
+def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str, tuple[int, ...]]:
+  """``dynamic`` by position and by name. Raises ArgumentError for what the function does not have."""
+  if not dynamic: return {}
+  try: names = list(inspect.signature(fn).parameters)
+  except (TypeError, ValueError): names = []
+  out: dict[int | str, tuple[int, ...]] = {}
+  for parameter, axes in dynamic.items():
+    given = (axes,) if isinstance(axes, int) else axes
+    if not isinstance(given, (tuple, list)) or not all([type(a) is int and a >= 0 for a in given]):
+      raise ArgumentError(f"jit: dynamic has dimensions of {parameter!r} as ints from 0 on, got {shown(axes)}")
+    if isinstance(parameter, str) and names and parameter not in names:
+      raise ArgumentError(f"jit: dynamic names {parameter!r}; the function's parameters are {', '.join(names) or 'none'}")
+    if not isinstance(parameter, (int, str)):
+      raise ArgumentError(f"jit: dynamic has parameters' names or positions, got {shown(parameter)}")
+    out[parameter] = tuple(given)
+    if isinstance(parameter, str) and parameter in names: out[names.index(parameter)] = tuple(given)
+    if isinstance(parameter, int) and 0 <= parameter < len(names): out[names[parameter]] = tuple(given)
+  return out
 
 
 def signature(pieces: Pieces) -> tuple[Any, ...]:
@@ -138,12 +285,22 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
 
 
 class Capture:
-  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch."""
+  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch.
 
-  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...]):
-    self.fn, self.name, self.key = fn, name, key
+  With ``sizes`` it is for all values of them: recorded at two, and replayed at others where the two recordings agree.
+  """
+
+  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...], sizes: Sizes = _NO_SIZES, depth: int = BRANCHES):
+    self.fn, self.name, self.key, self.sizes, self.dims = fn, name, key, sizes.sizes, sizes.dims
+    self._all, self._depth = sizes, depth
+    self._next: Capture | None = None           # for values at which comparisons come out otherwise
+    self.used = self                            # what did the last call
+    self._first: First | None = None            # the first recording of two
+    self._tries = TRIES
+    self._each: Recent[Values, Capture] = Recent(RECORDINGS)   # for values that need recordings of their own
     self.calls = self._late = 0
     self._host: list[tuple[Any, ...]] = []
+    self._host_values: Values = ()              # of the sizes then
     self._writes: list[ref[Alias]] = []         # what the first call wrote and left
     self._written: list[bool] = []              # which arguments were among it
     self._shared: list[int] = []                # which arguments shared memory then
@@ -151,26 +308,93 @@ class Capture:
     self.replay: Replay | None = None
     self._result: Any = None
 
-  def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
-    """The function's result for arguments of the signature."""
-    if self.replay is not None:
+  def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
+    """The function's result for arguments of the signature, ``values`` being those of its sizes."""
+    if self.sizes and (one := self._other(values)) is not None:
+      try: return one.call(args, kwargs, pieces, values)
+      finally: self.used = one.used
+    self.used = self
+    if self.replay is not None and not (self.sizes and self._second(values)):
       inputs = self._inputs(pieces)
       # memory may be shared otherwise than when it was captured
-      if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces)
+      if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
       from ntgrad.random import next_state
       return put(self._result, _giver(self.replay.run(inputs, next_state)))
-    if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared): return self._plainly(args, kwargs, pieces)
-    return self._capture(args, kwargs, pieces)
+    if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared):
+      return self._plainly(args, kwargs, pieces, values)
+    return self._capture(args, kwargs, pieces, values)
 
-  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
+  def _other(self, values: Values) -> Capture | None:
+    """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
+    recordings did not agree."""
+    if self._tries:
+      if self.replay is not None and self.replay.sized is not None:
+        if self.replay.move(values): return None
+      elif self._first is None or self._first.holds(values): return None
+      if self._depth:
+        if self._next is None: self._next = Capture(self.fn, self.name, self.key, self._all, self._depth - 1)
+        return self._next
+    found = self._each[values]
+    if found is None: found = self._each[values] = Capture(self.fn, self.name, self.key)
+    return found
+
+  def _second(self, values: Values) -> bool:
+    """Whether what was recorded at one value is to be recorded at another."""
+    return self._first is not None and self._first.values != values
+
+  def _alone(self) -> Capture:
+    """What was recorded last, for its values alone."""
+    out = copy.copy(self)
+    out.sizes, out.dims, out._first, out.used, out._each = (), (), None, out, Recent(1)
+    return out
+
+  def _sized(self, trace: Trace, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer],
+             pieces: Pieces) -> Sized | None:
+    """The numbers of a recording for all values, if it is the second and agrees with the first; else None."""
+    labels: dict[int, Any] = {k: ("argument", i) for i, k in enumerate(inputs)}
+    there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
+    labels.update({k: ("number", engine.constants[s]) for k, s in there.items() if s in engine.constants})
+    labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
+    for b, digest in recorder.host: labels.setdefault(b.storage.serial, ("data", "" if b.rng_count else digest))
+    made = {o.serial for o in outputs}
+    def label(k: int) -> Any:
+      if k in labels: return labels[k]
+      return ("state", k) if k < recorder.start else None
+    kinds = [(g.kind, g.view, g.shape, g.group) for g in self._given]
+    more = [tuple(kinds), tuple([constant(v) for v in take(self._result, "", Pieces()).others])]
+    mine = recorder.outline(outputs, rng, label, more)
+    sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
+    names = ", ".join([f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values)])
+    why = trace.lost
+    if not why:
+      kept = [k for k, e in zip(recorder.sizes, sized.exprs_of_memory) if k in there and k not in made and k not in labels
+              and not isinstance(e, int)]
+      if kept: why = "it keeps a tensor of such a size"
+      elif any([g.kind != "read" for i, g in enumerate(self._given) if i in [t for t, _ in self.dims]]):
+        why = "an argument of such a size is written"
+    if not why and self._first is None:
+      self._first = First(mine, trace.values, sized)
+      return None
+    if not why and self._first is not None: why = sized.refuses(self._first.outline, self._first.values, mine)
+    if not why:
+      self._first = None
+      report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
+      return sized
+    self._tries -= 1
+    self._first = First(mine, trace.values, sized)
+    if trace.lost: self._tries = 0
+    if not self._tries: report.note(f"{self.name} is captured for each shape ({names}): {why}")
+    return None
+
+  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values) -> Any:
     """Run the function itself, and see what it writes."""
-    self.replay = self._result = None
+    self.replay = self._result = self._first = None
     watch = Watch()
     with told_apart():
       try:
         with watch: result = self.fn(*args, **kwargs)
       finally: watch.leave()
-      self._host, self.calls = watch.data, 1
+      self._host, self._host_values, self.calls = watch.data, values, 1
       found = take(result, "the result", Pieces())
       own = [type(t)._from_node(t.detach().lazydata) for t in found.tensors]   # results of their own
       changed = watch.changed
@@ -213,7 +437,7 @@ class Capture:
         out.append((groups[g.group].memory, groups[g.group]))
     return out
 
-  def _stand_ins(self, pieces: Pieces) -> tuple[list[Any], list[Buffer], list[tuple[Buffer, Alias]]]:
+  def _stand_ins(self, pieces: Pieces, trace: Trace | None = None) -> tuple[list[Any], list[Buffer], list[tuple[Buffer, Alias]]]:
     """What the function gets for its arguments while it is recorded; the copies among them that it may read, and those that it
     may write, with the Aliases that they stand for."""
     self._given, out = [], []
@@ -222,7 +446,8 @@ class Capture:
     read: list[Buffer] = []
     written: list[tuple[Buffer, Alias]] = []
     groups: dict[Alias, tuple[int, Any]] = {}
-    for t, w in zip(pieces.tensors, self._written):
+    open_ = {} if trace is None else {place: size for place, size in zip(self.dims, self.sizes)}
+    for number, (t, w) in enumerate(zip(pieces.tensors, self._written)):
       a, view = t._alias, through(t._view)
       if a in writes or (w and len(a.tensors) > len({id(x) for x in pieces.tensors if x._alias is a})):
         # the function may hold it, or a part of it, itself: it gets the memory
@@ -240,7 +465,9 @@ class Capture:
       else:
         self._given.append(Given("read"))
         given = next(reads)
-        b = Buffer(given.device, t.shape, given.dtype)   # what is computed from a copy is new
+        shape = tuple([int(n) if (size := open_.get((number, d))) is None else Bound.of(n, UOp(Ops.SIZE, ix.INT, (), size))
+                       for d, n in enumerate(t.shape)])
+        b = Buffer(given.device, shape, given.dtype)   # what is computed from a copy is new
         b.take(given)
         read.append(b)
         x = type(t)._from_node(b.node)
@@ -248,7 +475,7 @@ class Capture:
       out.append(x)
     return out, read, written
 
-  def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces) -> Any:
+  def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
     """Run the function and record what it launches. Raises CaptureError for what a replay could not repeat."""
     from ntgrad import random
     name = self.name
@@ -261,7 +488,9 @@ class Capture:
     for a in theirs:
       if a.memory is None: _make_own(a)
     recorder = Recorder(name)
-    stand_ins, read, written = self._stand_ins(pieces)
+    trace = Trace(self.sizes, values) if self.sizes else None
+    before, before_values = (self._alone(), self._first.values) if self._first is not None else (None, ())
+    stand_ins, read, written = self._stand_ins(pieces, trace)
     # values not computed, or in another's memory
     elsewhere = [ref(a) for a in live_aliases if a.memory is None]
     seed, count = random.place()
@@ -274,7 +503,7 @@ class Capture:
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
     try:
       _recording.append(recorder)
-      with recorder, nothing_known(), told_apart():
+      with recorder, nothing_known(), told_apart(), tracing(trace):
         call: Any = put((args, kwargs), _giver(stand_ins))
         outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *written_serials})
     except Shared:
@@ -294,7 +523,12 @@ class Capture:
       raise CaptureError(
         f"jit {name}: the function sets the random seed (manual_seed), which a replay cannot repeat; do it before the call"
       )
-    if len(recorder.data) == len(self._host) and recorder.data != self._host:
+    other_data = len(recorder.data) == len(self._host) and recorder.data != self._host
+    if other_data and self.sizes and values != self._host_values:   # it may be the same at each call of these sizes
+      self._tries, self._first = 0, None
+      report.note(f"{name} is captured for each shape: it makes a tensor from host data that is not the same at each size")
+      return put(result, _giver([o.first() for o in outputs]))
+    if other_data:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
       raise CaptureError(
         f"jit {name}: the function makes a tensor of shape {shape} ({dtype.name}) from host data that is not the same at each "
@@ -344,12 +578,18 @@ class Capture:
           "computed from it before the call ends, return it, or assign it to a tensor that exists before the call"
         )
     host = [b for b, _ in recorder.host if not b.rng_count]
-    self.replay = Replay(recorder, [*serials_in_order(self._given, serials, written_serials)], outputs, rng, host)
     self._result, self._late = result, 0
+    inputs = serials_in_order(self._given, serials, written_serials)
+    sized = None if trace is None else self._sized(trace, recorder, inputs, outputs, rng, pieces)
+    done = self.replay = Replay(recorder, inputs, outputs, rng, host, sized)
+    if before is not None and sized is None and self.sizes: self._each[before_values] = before
+    if trace is not None and not self._tries:
+      self._each[values] = one = self._alone()
+      self.replay, self.used = None, one
     if config.debug >= 1:
       print(
-        f"captured {name}: {len(self.replay.steps)} kernels; inner buffers take {self.replay.planned_bytes:,} bytes, "
-        f"{self.replay.unplanned_bytes:,} without sharing"
+        f"captured {name}: {len(done.steps)} kernels; inner buffers take {done.planned_bytes:,} bytes, "
+        f"{done.unplanned_bytes:,} without sharing"
       )
     return put(result, _giver([o.first() for o in outputs]))
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Callable, Collection, Hashable, Iterable, Sequence
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -20,20 +20,24 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, OutOfMemoryError
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec_graph import verify_graph
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, prod
 from ntgrad.device import Device
 from ntgrad.lock import alone
 from ntgrad.schedule import ScheduleItem, schedule_graph
-from ntgrad.schedule.parts import alignment, consecutive
+from ntgrad.schedule.parts import ALIGN, alignment, consecutive
 from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
+from ntgrad.variable import Bound, Derived
 
 from . import asserts, memory, plan_cache, report, templates
 from .buffer import LARGE, Buffer, Storage
 from .compile import programs
 from .device import get_device
+from .tracing import traces
 from .variants import SizedProgram
 
 
@@ -41,7 +45,8 @@ from .variants import SizedProgram
 class Step:
   """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
   which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
-  ``sizes``: the numbers of the program's run-time sizes."""
+  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
+  ``asked`` what that was asked for."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
@@ -49,6 +54,8 @@ class Step:
   device: str = ""
   offsets: tuple[int, ...] = ()
   sizes: tuple[int, ...] = ()
+  of: SizedProgram | None = None
+  asked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class SizedPlan:
   """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
   plan: Plan
   numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
+  exprs: tuple[ix.Dim, ...]                             # what they are
 
   @staticmethod
   def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
@@ -72,19 +80,28 @@ class SizedPlan:
     nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
     for step in plan.steps:
       if isinstance(step.program, SizedProgram): nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.program.sizes]
-    return SizedPlan(plan, evaluator(tuple(nodes), sizes))
+    return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
 
-  def at(self, values: tuple[int, ...]) -> Plan:
-    """With numbers for the sizes; what they need is compiled."""
-    todo = iter(self.numbers(values))
+  def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
+    """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
+    remember that."""
+    numbers = self.numbers(values)
+    if table is not None: numbers = tuple([Bound.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
+    todo = iter(numbers)
     made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
     steps = []
     for step in self.plan.steps:
       if isinstance(step.program, SizedProgram):
-        program, given = step.program.variant(tuple([next(todo) for _ in step.program.sizes]))
-        step = replace(step, program=program, sizes=given)
+        asked = tuple([next(todo) for _ in step.program.sizes])
+        program, given = step.program.variant(tuple(map(int, asked)))
+        step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
       steps.append(step)
     return replace(self.plan, made=made, steps=tuple(steps))
+
+
+def made_of(exprs: Sequence[ix.Dim], table: dict[UOp, UOp]) -> list[UOp]:
+  """Expressions with others in place of their sizes."""
+  return list(substitute(tuple(map(ix.node, exprs)), table))
 
 
 @dataclass
@@ -373,11 +390,12 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     config.key(),
     Device.DEFAULT,
   )
-  plan = _plans[full]
+  traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less
+  plan = None if traced else _plans[full]
   hit = plan is not None
   numbers = {} if hit else _parameters(sinks, order)
   general: Any = None
-  if numbers:   # the structure without them: from the second time on they are parameters of the kernels
+  if numbers and not _declared(order):   # the structure without them: from the second time on they are parameters of the kernels
     general = (
       tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
       *full[1:],
@@ -386,7 +404,7 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     hit = plan is not None
   sized = None if plan is not None or config.dynamic == "never" else _Sized(sinks, order, inputs, number, numbers, full[1:])
   if sized is not None and (found := sized.known()) is not None: plan, hit, inputs = found, True, sized.given
-  elif numbers and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
+  elif general is not None and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
     device = device_of(order)
     stand_ins = {
       order[i]: value.node if isinstance(value, Buffer)
@@ -396,9 +414,10 @@ def _plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: flo
     inputs = [*inputs, *stand_ins.values()]
     if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
   elif plan is None:
-    if numbers: _general[general] = None
+    if general is not None: _general[general] = None
     if sized is not None and (made := sized.new()) is not None: plan, inputs = made, sized.given
-  if sized is not None and plan is not None and inputs is sized.given and len(inputs) == sized.buffers: _plans[full] = plan
+  if sized is not None and plan is not None and inputs is sized.given and len(inputs) == sized.buffers and not traced:
+    _plans[full] = plan
   if plan is None:
     name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
     plan = plan_cache.load(name) if name is not None else None
@@ -426,7 +445,9 @@ class _Sized:
     for i, u in enumerate(order):
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
     self.skeleton = templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+    if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
     key = (self.skeleton.key, *rest)
+    if self.skeleton.declared: key += tuple([n.node if type(n) is Bound else None for n in self.skeleton.sizes])
     found = _sized.get(key)
     if found is None: found = _sized[key] = _Seen([])
     self.seen: _Seen = found
@@ -441,14 +462,16 @@ class _Sized:
   def new(self) -> Plan | None:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
+    if seen.refused and traces: traces[-1].lost = seen.refused
     if seen.refused: return None
-    seen.met = [*seen.met, (s.sizes, s.numbers)][-templates.MOST_MET:]
+    seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
     always = config.dynamic == "always" or s.declared
     if not always and len({sizes for sizes, _ in seen.met}) == 1: return None   # the first, or it is not sizes that differ
     try: self.guess()
     except Exception as e:   # what has no form with run-time sizes is compiled for each
       if config.verify: raise
       seen.refused = str(e) or type(e).__name__
+      if traces: traces[-1].lost = seen.refused
       report.note(f"a structure with other sizes is compiled again for each: {seen.refused}")
       return None
     assert seen.template is not None
@@ -458,19 +481,23 @@ class _Sized:
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims)
+    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.skeleton.declared)
     report.note(f"run-time sizes from now on: {templates.about(t)}")
     buffers = {i: n for i, n in self.parameters(t)}
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
     plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins)
-    self.seen.template, self.seen.plan = t, SizedPlan.of(plan, t.sizes)
+    self.seen.template, self.seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
 
   def plan(self, values: tuple[int, ...]) -> Plan:
     """For numbers of the template's sizes; ``given`` is what it takes."""
     assert self.seen.plan is not None and self.seen.template is not None
     self.given = [*self.inputs, *(n for _, n in self.parameters(self.seen.template))]
-    return self.seen.plan.at(values)
+    if traces:
+      for i, n in self.parameters(self.seen.template):
+        _, dtype, value = self.numbers[i]
+        if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
+    return self.seen.plan.at(values, _made_of(self.seen.template, self.skeleton) if traces else None)
 
   def parameters(self, t: templates.Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
@@ -480,6 +507,34 @@ class _Sized:
       (i, value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node)
       for (i, (_, dtype, value)), stays in zip(sorted(self.numbers.items(), key=lambda n: n[0]), t.numbers) if stays is None
     ]
+
+
+def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
+  """What a template's sizes are made of while a function is recorded for all values of variables. Where its guess is another one
+  than what the graph's sizes are made of, the trace notes what must hold."""
+  trace = traces[-1]
+  table = {}
+  for size, place in zip(t.sizes, t.places):
+    now = table[UOp(Ops.SIZE, ix.INT, (), size)] = ix.node(trace.expr(s.sizes[place]))
+    if size.lower is not None: trace.holds(ix.ge(now, size.lower))
+  for guessed, n in zip(made_of(t.exprs, table), s.sizes):
+    own = ix.node(trace.expr(n))
+    if guessed is own: continue
+    if own.op is Ops.CONST:
+      trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
+    else: trace.holds(ix.eq(guessed, own))
+  for c in made_of(t.conditions, table): trace.holds(c)
+  return table
+
+
+def _declared(order: Sequence[UOp]) -> bool:
+  """Whether sizes, places or numbers in a graph are made of Variables."""
+  for u in order:
+    if any([type(n) is Bound for n in u.shape]): return True
+    if u.op is Ops.SHRINK and any([type(b) is Bound or type(e) is Bound for b, e in u.arg]): return True
+    if u.op is Ops.UPDATE and any([type(b) is Bound for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
+    if u.op is Ops.CONST and type(u.arg) is Derived: return True
+  return False
 
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)
@@ -497,7 +552,7 @@ def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[i
 def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
   """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
   the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
-  if u.op is Ops.CONST and u.dtype.kind == "f" and math.isfinite(u.arg) and abs(u.arg) not in _COMMON:
+  if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
     return ("number", u.dtype), u.dtype, u.arg
   if u.op is Ops.SHRINK:
     part = slice_of(u)
@@ -523,7 +578,8 @@ def slice_of(u: UOp) -> Buffer | None:
   out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
   out.version = n.arg.version   # stale where the memory is
   out.offset = n.arg.offset + first * n.dtype.itemsize
-  out.align = alignment(out.offset, n.dtype.itemsize)
+  if type(out.offset) is not Bound: out.align = alignment(out.offset, n.dtype.itemsize)
+  else: out.align = ALIGN if ix.mod(out.offset.node, ALIGN) is ix.ZERO else n.dtype.itemsize   # wherever it is
   return out if out.size else None
 
 
@@ -532,14 +588,15 @@ class _Nobody:
 
 
 _nobody = _Nobody()
-constants: WeakSet[Storage] = WeakSet()   # memory of numbers, which no tensor has and nobody writes
+# memory of numbers, which no tensor has and nobody writes, and the numbers in words
+constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
 
 @lru_cache(maxsize=4096)
 def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
   """A number as a buffer of shape (), or (1,)."""
   made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
-  constants.add(made.storage)
+  constants[made.storage] = f"{dtype.name} {value!r}"
   made.storage.writer = ref(_nobody)
   return made
 

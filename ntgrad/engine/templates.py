@@ -18,7 +18,7 @@ from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.codegen.view import Shape
-from ntgrad.variable import Bound
+from ntgrad.variable import Bound, Derived
 
 from .buffer import Buffer, Storage
 
@@ -36,9 +36,15 @@ class Skeleton(NamedTuple):
   dims: tuple[bool, ...]
 
   @property
+  def kept(self) -> tuple[Any, ...]:
+    """The numbers; None for those that are slices, whose memory nothing here keeps."""
+    return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
+
+  @property
   def declared(self) -> bool:
-    """Whether some of the sizes are values of Variables."""
-    return any([type(n) is Bound for n in self.sizes])
+    """Whether some of the sizes, places and numbers are made of Variables."""
+    return any([type(n) is Bound for n in self.sizes]) or any(
+      [type(n) is Derived or isinstance(n, Buffer) and type(n.offset) is Bound for n in self.numbers])
 
 
 _OPEN = -1                                # in the place of a size
@@ -103,34 +109,43 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
 
 # ---- a guess
 
-def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool]) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
-  """An expression for each size of several graphs, and the run-time sizes with the places where they are found."""
+def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool],
+          declared: bool = False) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
+  """An expression for each size of several graphs, and the run-time sizes with the places where they are found. Of one graph
+  all sizes are run-time sizes, unless some are ``declared`` to be."""
   known: dict[tuple[int, ...], UOp] = {}
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
   for place, n in enumerate(met[-1]):   # Variables that people named
     if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
-      made.append((n.node.arg._replace(lower=max(n.node.arg.lower, 2)), place))
+      made.append((n.node.arg._replace(lower=max(n.node.arg.lower, 2), hint=int(n)), place))
       known[tuple([sizes[place] for sizes in met])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
   named = {size.name: UOp(Ops.SIZE, ix.INT, (), size) for size, _ in made}
+  free = [name for k in range(len(met[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
   for place, values in enumerate(zip(*met)):
     n = values[-1]
-    if type(n) is Bound and all(size.name in named for size in sizes_of((n.node,))):
+    if type(n) is Bound and _is_value(n, {size.name: met[-1][p] for size, p in made[:len(named)]}):
       table = {UOp(Ops.SIZE, ix.INT, (), size): named[size.name] for size in sizes_of((n.node,))}
       out.append(ix.number(substitute((n.node,), table)[0]))
       continue
-    if len(set(values)) == 1 and (len(met) > 1 or named):
+    if len(set(values)) == 1 and (len(met) > 1 or declared):
       out.append(int(n))
       continue
     found = known.get(values)
     if found is None and not dims[place]: found = _related(values, known)
     if found is None:
-      size = ix.Size(f"s{len(made)}", 2 if min(values) >= 2 else 0, hint=values[-1])
+      size = ix.Size(free.pop(), 2 if min(values) >= 2 else 0, hint=values[-1])
       made.append((size, place))
       found = UOp(Ops.SIZE, ix.INT, (), size)
     known.setdefault(values, found)
     out.append(ix.number(found))
   return tuple(out), tuple(made)
+
+
+def _is_value(n: Bound, known: Mapping[str, int]) -> bool:
+  """Whether a number is the value of its expression now: one that stayed from before is not."""
+  used = sizes_of((n.node,))
+  return all([s.name in known for s in used]) and evaluator((n.node,), used)([known[s.name] for s in used])[0] == int(n)
 
 
 def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
@@ -176,19 +191,21 @@ class Template:
   given: Callable[[Sequence[int]], tuple[int, ...]]   # values for the sizes -> all sizes of a graph
   holds: Callable[[Sequence[int]], tuple[int, ...]]   # .. -> conditions: no dimension is empty
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
+  exprs: tuple[ix.Dim, ...] = ()                  # what ``given`` computes
+  conditions: tuple[UOp, ...] = ()                # what ``holds`` does
 
   def values(self, s: Skeleton) -> tuple[int, ...] | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
-    values = tuple([s.sizes[p] for p in self.places])
+    values = tuple([int(s.sizes[p]) for p in self.places])
     if any(n is not None and n != m for n, m in zip(self.numbers, s.numbers)): return None
     if any(v < size.lower for v, size in zip(values, self.sizes)): return None   # type: ignore[operator]
     return values if self.given(values) == s.sizes and all(self.holds(values)) else None
 
 
 def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, Number], met: Sequence[Met],
-             dims: Sequence[bool]) -> Template:
+             dims: Sequence[bool], declared: bool = False) -> Template:
   """The template of graphs of one skeleton, from the last of them in ``order``; ``source`` finds what stands for a source."""
-  exprs, made = guess([m[0] for m in met], dims)
+  exprs, made = guess([m[0] for m in met], dims, declared)
   todo = iter(exprs)
   new: dict[UOp, UOp] = {}
   for i, u in enumerate(order):
@@ -201,11 +218,11 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
       new[u] = u.replace(tuple([new[source(s)] for s in u.src]), arg=_with_sizes(u.op, u.arg, todo))
   sizes = tuple([size for size, _ in made])
   varies = [len({repr(m[1][k]) for m in met}) > 1 for k in range(len(met[0][1]))]
-  numbers_that_stay = tuple([None if v or isinstance(n, Buffer) else n for v, n in zip(varies, met[-1][1])])
+  numbers_that_stay = tuple([None if v or isinstance(n, Derived) else n for v, n in zip(varies, met[-1][1])])
   shapes = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
   open_ = tuple([c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE])
   return Template(tuple(new[u] for u in order), new, sizes, tuple([p for _, p in made]), evaluator(exprs, sizes),
-                  evaluator(open_, sizes), numbers_that_stay)
+                  evaluator(open_, sizes), numbers_that_stay, tuple(exprs), open_)
 
 
 def _memory(b: Buffer, shape: Shape) -> UOp:

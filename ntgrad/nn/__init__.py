@@ -156,7 +156,7 @@ class BatchNorm:
       if n < 2:
         raise ArgumentError(f"nn.BatchNorm: input of shape {tuple(x.shape)} has {n} value a channel, training needs at least 2")
       self.running_mean.assign((1 - self.momentum) * self.running_mean + self.momentum * mean.detach())
-      self.running_var.assign((1 - self.momentum) * self.running_var + (self.momentum * n / (n - 1)) * var.detach())
+      self.running_var.assign((1 - self.momentum) * self.running_var + (n * self.momentum / (n - 1)) * var.detach())
       self.num_batches_tracked.assign(self.num_batches_tracked + 1)
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 

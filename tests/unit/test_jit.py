@@ -29,15 +29,17 @@ class Shuffled(Graph):
 
   def __init__(self, nodes: Sequence[Node]):
     self.nodes, self.args, self.any = nodes, [list(n.args) for n in nodes], random.Random(len(nodes))
+    self.sizes = [n.sizes for n in nodes]
 
   def __call__(self) -> None:
     done: set[int] = set()
     while len(done) < len(self.nodes):
       i = self.any.choice([i for i, n in enumerate(self.nodes) if i not in done and done.issuperset(n.after)])
-      self.nodes[i].program(self.args[i])
+      self.nodes[i].program(self.args[i], False, self.sizes[i])
       done.add(i)
 
   def change(self, node: int, arg: int, raw: Any) -> None: self.args[node][arg] = raw
+  def resize(self, node: int, sizes: tuple[int, ...]) -> None: self.sizes[node] = sizes
 
 
 @pytest.fixture(autouse=True, params=[*DEVICES, "graphs"])
@@ -454,8 +456,13 @@ def test_the_captures_used_last_are_kept() -> None:
   assert replays(f, ran, x, 0).tolist() == x.tolist()   # long forgotten
 
 
-def test_alternating_shapes_share_their_state() -> None:
-  """What one capture writes the others see, and what is written between the calls."""
+@pytest.mark.parametrize("dynamic", ["never", "auto"])
+def test_alternating_shapes_share_their_state(dynamic: str) -> None:
+  """What one capture writes the others see, and what is written between the calls; one for each shape, or for all."""
+  with config(dynamic=dynamic): alternating_shapes(dynamic == "auto")
+
+
+def alternating_shapes(sized: bool) -> None:
   total, last = Tensor(array(4)).realize(), Tensor.zeros(1)
   @ntgrad.jit
   def f(x: Tensor) -> Tensor:
@@ -468,11 +475,11 @@ def test_alternating_shapes_share_their_state() -> None:
     want[1:] += x.sum()
     np.testing.assert_array_equal(f(Tensor(x)).numpy(), x + want[0] + want[-1])
     np.testing.assert_array_equal(last.numpy(), x[:1])
-    assert f.captured == (i > 2)
+    assert f.captured == (i > 2) or sized
     if i % 4 == 3:
       total[0] = want[0] = i
       np.testing.assert_array_equal(total.numpy(), want)
-  assert len(f._captures) == 3
+  assert f.captured and len(f._captures) == 3 - sized
 
 
 def test_a_training_step_with_a_smaller_last_batch() -> None:
