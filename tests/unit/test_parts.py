@@ -13,7 +13,7 @@ from ntgrad.engine import compile as compiling
 from ntgrad.engine.plans import slice_of
 from ntgrad.schedule import create_schedule
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
-from ntgrad.tile import kernel as tile_kernel
+from ntgrad.tile import specialised as tile_kernel
 from support.devices import DEVICES, missing
 
 X = np.random.default_rng(0).standard_normal((400, 7)).astype(np.float32)

@@ -183,7 +183,7 @@ def test_what_variables_refuse() -> None:
   ([(9, 5), (33, 17), (24, 12)], (True, False), 1),    # rounded up
   ([(3, 5, 15), (4, 7, 28)], (True, True, False), 2),  # a product
   ([(32, 64), (48, 96)], (True, True), 2),             # dimensions of buffers are only the same, or not
-  ([(32, 7), (48, 11)], (True, False), 2),             # nothing that is looked for
+  ([(32, 7), (48, 11), (60, 19)], (True, False), 2),   # nothing that is looked for
 ])
 def test_guesses(met: list[tuple[int, ...]], dims: tuple[bool, ...], sizes: int) -> None:
   exprs, made = templates.guess(met, dims)

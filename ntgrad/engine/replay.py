@@ -1,0 +1,315 @@
+"""Replays: the launches of a recording again, over a memory plan, for other inputs and other sizes."""
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Hashable, Iterable, Sequence
+from weakref import ref
+
+import numpy as np
+
+from ntgrad.alias import Alias, live_aliases
+from ntgrad.backends.process import uninterrupted
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import CaptureError
+from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.uop import Ops
+
+from . import asserts, graphs, memory, plans, realize as engine, report
+from .buffer import LARGE, Buffer, Storage
+from .capture import Copy, Output, Recorder, onto, storage_of
+from .device import get_device
+from .sized_capture import At, Sized
+
+AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
+FORMS = 16   # sets of programs that a replay for all sizes keeps ready
+
+
+class Form:
+  """The launches of a Replay with certain programs: a replay for other sizes may need others."""
+
+  def __init__(self, steps: list[graphs.Launched], slots: dict[int, graphs.Slot], places: dict[tuple[int, int], Place]):
+    self.steps, self.slots, self.places = steps, slots, places
+    self.calls: list[Callable[[], None]] | None = None           # all steps, from the first replay on
+    self.resize: dict[int, Callable[[tuple[int, ...]], None]] = {}   # those in graphs
+
+
+class Place:
+  """Where an argument begins in its memory, for sizes at which that is not always the same byte."""
+  __slots__ = ("at", "offset")
+
+  def __init__(self, at: Callable[[Any, int], Any], offset: int): self.at, self.offset = at, offset
+  def __call__(self, raw: Any) -> Any: return self.at(raw, self.offset)
+
+
+class Replay:
+  """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
+  own. With ``sized`` the launches are for all values of variables, each run for some."""
+
+  def __init__(
+    self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
+    sized: Sized | None = None
+  ):
+    self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
+    self.launches, self.sizes = recorder.launches, recorder.sizes
+    self.sized, self.values = sized, sized.values if sized is not None else ()
+    self._at: At = recorder.at(outputs, rng) if sized is None else sized.first
+    self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
+    made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
+    self._inputs, self._made_of = list(inputs), made
+    numbers = sized.numbers if sized is not None else {}
+    places = sized.places if sized is not None else {}
+    moved = {recorder.launches[i].serials[a] for i, a in places}
+    moving = {*inputs, *made}
+    alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
+    # host data that launches write over: it goes in again at every replay
+    writes = {k for x in recorder.launches for k in x.writes}
+    self.refill = [
+      (b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes and b.storage.serial not in moving
+    ]
+    self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
+    self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
+    self.touched = set(alive.values())
+    self.checks = asserts.checks_in(self.written)
+    # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
+    self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
+    self._owners(alive)
+    self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
+    self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
+    # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
+    self._moving = dict.fromkeys((*inputs, *made, *numbers, *moved))
+    self._alive = alive
+    self.foreign = any([type(s) is not Storage for s in self.written])
+    self._room: dict[int, int] = {}
+    self._forms: Recent[tuple[Any, ...], Form] = Recent(FORMS)
+    self._find_lifetimes({*self._fixed_raws, *inputs, *made})
+    self._arrange(self._at)
+    self._devices = [None if x.program is None else get_device(recorder.sizes[x.serials[0]][0]) for x in recorder.launches]
+    self._use(self._at)
+
+  @property
+  def steps(self) -> list[graphs.Launched]:
+    """What is launched."""
+    return self.form.steps
+
+  @property
+  def calls(self) -> list[Callable[[], None]] | None:
+    """What launches all steps; None before the first replay."""
+    return self.form.calls
+
+  def _form(self, at: At) -> Form:
+    """The launches with the programs that some sizes need."""
+    sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
+    raws = {**self._fixed_raws}
+    for k, (arena, start, end) in self._places.items(): raws[k] = get_device(arena.device).part(arena.raw, start, end - start)
+    slots = {k: graphs.Slot() for k in self._moving}
+    steps: list[graphs.Launched] = []
+    found: dict[tuple[int, int], Place] = {}
+    for i, x in enumerate(self.launches):
+      device, source = get_device(sizes[x.serials[0]][0]), get_device(sizes[x.serials[-1]][0])
+      args = [raws.get(k) for k in x.serials]
+      offsets = at.offsets[i]
+      for j, k in enumerate(x.serials):
+        to: Any = None
+        if (i, j) in varying: to = found[i, j] = Place(device.at, offsets[j])
+        elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
+        if k in slots: slots[k].args.append((args, j, to))
+        elif to is not None: args[j] = to(args[j])
+      program = at.programs[i]
+      steps.append(graphs.Launched(Copy(device, source, at.copies[i]) if program is None else program.clone(), args, at.sizes[i]))
+    return Form(steps, slots, found)
+
+  def _use(self, at: At) -> None:
+    """Go over to the launches, sizes, places and shapes of some sizes."""
+    form = self._forms[at.programs]
+    if form is None: form = self._forms[at.programs] = self._form(at)
+    self.form, self._at = form, at
+    self.inputs = [form.slots[k] for k in self._inputs]
+    self.made = [(k, form.slots[k], (device, shape, dtype))
+                 for (k, (device, _, dtype)), shape in zip(self._made_of.items(), at.made)]
+    if self.sized is None: return
+    for i, (step, sizes) in enumerate(zip(form.steps, at.sizes)):
+      if step.sizes == sizes: continue
+      step.sizes = sizes
+      if i in form.resize: form.resize[i](sizes)
+    for i, nbytes in enumerate(at.copies):
+      if nbytes: form.steps[i].program.nbytes = nbytes
+    for (i, j), place in form.places.items():
+      if place.offset == at.offsets[i][j]: continue
+      place.offset = at.offsets[i][j]
+      form.slots[self.launches[i].serials[j]].raw = None   # its arguments are found again
+    for k, make in self.sized.numbers.items(): self._hold(form.slots[k], k, make(self.values))
+    for k in self._moving:
+      if k in self._fixed_raws and k not in self.sized.numbers: form.slots[k].fill(self._fixed_raws[k])
+      elif k in self._places: form.slots[k].fill(self._part(k))
+
+  def _hold(self, slot: graphs.Slot, k: int, number: Buffer) -> None:
+    slot.fill(number.raw)
+    self._held[k] = number
+
+  def _part(self, k: int) -> Any:
+    arena, start, end = self._places[k]
+    return get_device(arena.device).part(arena.raw, start, end - start)
+
+  def move(self, values: tuple[int, ...]) -> bool:
+    """Be for these values of the variables from now on. False where they need another recording."""
+    if values == self.values: return True
+    assert self.sized is not None
+    at = self.sized.at(values)
+    if at is None: return False
+    if any([at.nbytes[k] > room for k, room in self._room.items()]):
+      self._arrange(at)
+      self._forms.clear()
+    self.values = values
+    self._use(at)
+    return True
+
+  def _owners(self, alive: dict[int, Storage]) -> None:
+    """Find whose the memory is that the launches use: they see what is written, and tell when it is replaced."""
+    self.owners: list[tuple[ref[Alias], Storage]] = []
+    self.sharers = [
+      (ref(a), s) for a in live_aliases if a.memory is None and (s := storage_of(a)) in self.touched and s.serial < self.start
+    ]
+    # memory that only values not computed yet read (a random number generator's place): those stand for it
+    self.readers: dict[Storage, list[ref[Alias]]] = {}
+    for s in alive.values():
+      owner = s.writer() if s.writer is not None else None
+      if isinstance(owner, Alias): self.owners.append((ref(owner), s))
+      elif s.serial < self.start and s not in plans.constants: self.readers[s] = []
+    if self.readers:
+      for a in live_aliases:
+        for s in {u.arg.storage for u in engine.walk((a.node,)) if u.op is Ops.BUFFER}:
+          if s in self.readers: self.readers[s].append(ref(a))
+    for s, r in self.readers.items():
+      if not r: raise self._gone(s, "is no tensor's any more when the call ends")
+
+  def _made(self, a: Alias) -> bool:
+    """Whether a value lies in memory that the launches make and write."""
+    s = storage_of(a)
+    return s in self.written and s.serial >= self.start
+
+  def _gone(self, s: Storage, what: str) -> CaptureError:
+    return CaptureError(
+      f"jit {self.name}: a tensor of {s.nbytes} bytes on {s.device} that the captured function reads {what}, so a replay would "
+      "read an old value; change it in place with assign(), pass it as an argument, or reset() the jit"
+    )
+
+  def _find_lifetimes(self, known: set[int]) -> None:
+    """Find when the inner buffers are needed."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    read_first: set[int] = set()
+    for i, x in enumerate(self.launches):
+      for k in x.serials:
+        if k in known: continue
+        if k not in first:
+          first[k] = i
+          if k not in x.writes or k < self.start: read_first.add(k)
+        last[k] = i
+    for k in read_first:
+      if k < self.start:
+        raise CaptureError(
+          f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
+          "replaces "
+          "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
+        )
+    self._life = {k: (first[k], last[k]) for k in first}
+
+  def _arrange(self, at: At) -> None:
+    """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
+    ``memory.ALIGN``). Of sizes that vary there is room for the greatest that Variables have, where that is little; else for the
+    greatest so far and, from the second time on, for half as much again."""
+    sizes, again = self.sizes, bool(self._room)
+    greatest = {} if again or self.sized is None else self.sized.greatest()
+    if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
+    for k in self._life:
+      n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
+      if n > room: self._room[k] = n + n // 2 if again else n
+    self._places: dict[int, tuple[Storage, int, int]] = {}
+    self.arenas: list[Storage] = []
+    self.planned_bytes = self.unplanned_bytes = 0
+    for device in dict.fromkeys(sizes[k][0] for k in self._life):
+      mine = [k for k in self._life if sizes[k][0] == device]
+      offsets, total = memory.arrange([memory.Lifetime(*self._life[k], self._room[k]) for k in mine])
+      arena = Storage(device, total)
+      arena.place = f"jit {self.name}, for inner buffers"
+      self.arenas.append(arena)
+      self.planned_bytes += total
+      self.unplanned_bytes += sum(self._room[k] for k in mine)
+      for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory.rounded(self._room[k]))
+    # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
+    # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
+    # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
+    shared = graphs.pieces(self._places)
+    shared.update({k: ("foreign",) for k, s in self._alive.items() if type(s) is not Storage})
+
+    def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
+      return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
+
+    self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in self.launches]
+
+  # ---- at every run
+  def check(self) -> bool:
+    """See that the memory which the function held when captured is still its tensors', with their newest values in it. False
+    where tensors shared that memory, and no longer do (it is not known which of them the function means), and where what the
+    function made and kept is gone or was replaced."""
+    waiting = []
+    sharers = [(a, s) for r, s in self.sharers if (a := r()) is not None]
+    if any([storage_of(a) is not s for a, s in sharers]): return False
+    shared = {s for _, s in sharers}
+    for r, s in self.owners:
+      a = r()
+      if s.serial >= self.start:   # made by the capture, and kept: whoever keeps another one now does not see what is launched
+        if a is None or a.memory is None or a.memory.storage is not s: return False
+        continue
+      if s in shared and (a is None or a.pending or a.memory is None or a.memory.storage is not s): return False
+      if a is None: raise self._gone(s, "is gone or was replaced")
+      if a.memory is None or a.memory.storage is not s: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
+      if a.pending: waiting.append(a)
+    if waiting: engine.compute(waiting)
+    for s, refs in self.readers.items():
+      if all([r() is None for r in refs]): raise self._gone(s, "is gone")
+    return True
+
+  def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int], np.ndarray]) -> list[Any]:
+    """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output."""
+    theirs = [a for _, a in inputs if a is not None]
+    mine = [a for r, s in self.owners if s in self.written and (a := r()) is not None]
+    storages = {*self.written, *(a.memory.storage for a in theirs)}
+    if storages: engine.before_writing(storages, [*mine, *theirs])   # whoever still needs what is about to be written over
+    copies = []   # held until everything is launched, or an output would get their memory
+    for slot, (b, a) in zip(self.inputs, inputs):
+      if a is not None: b = a.memory
+      elif self.foreign and type(b.storage) is not Storage:   # it may be the same bytes as what the launches write
+        b, old = Buffer(b.device, b.shape, b.dtype), b
+        b.take(old)
+        copies.append(b)
+      slot.fill(b.raw)
+    made: dict[int, Buffer] = {}
+    for k, slot, m in self.made:
+      made[k] = b = Buffer(*m)
+      if b.storage.nbytes >= LARGE: b.storage.place = f"jit {self.name}"
+      slot.fill(b.raw)
+    form = self.form
+    if form.calls is None and config.debug < 2:
+      form.calls, form.resize = graphs.calls(form.steps, self._devices, self._accesses, form.slots.values())
+    if storages:
+      with uninterrupted():
+        self._launch(draw)
+        for a in (*mine, *theirs): a.overwritten(f"a call of {self.name}")
+    else: self._launch(draw)
+    for r, grad in self.grads:
+      if (t := r()) is not None: t.grad = grad
+    return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
+
+  def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
+    for b, count in zip(self.rng, self._at.counts): b.put(draw(count))
+    for b, array in self.refill: b.put(array)
+    if self.form.calls is None or config.debug >= 2: self._launch_and_tell()
+    else:
+      for call in self.form.calls: call()
+    for c in self.checks: asserts.watch(c)
+
+  def _launch_and_tell(self) -> None:
+    for s in self.steps:
+      seconds = s.program(s.args, True, s.sizes)
+      if seconds is not None: report.ran(s.program.spec, max(seconds, 1e-9), s.sizes)
