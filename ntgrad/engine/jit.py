@@ -161,9 +161,9 @@ class TinyJit:
     """The capture for calls of a signature, and the values of its sizes in them."""
     found = self._captures[key]
     if found is not None and found.replay is not None: return found, ()
-    route = self._routes[key]
+    route = (key, _NO_SIZES) if config.dynamic == "never" else self._routes[key]
     if route is None:
-      route = self._sized(key, pieces) if config.dynamic != "never" else (key, _NO_SIZES)
+      route = self._sized(key, pieces)
       if route[1].sizes: self._routes[key] = route
     key, sizes = route
     found = self._captures[key]
@@ -509,6 +509,11 @@ class Capture:
     except Shared:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
+      raise
+    except Exception as e:
+      if trace is not None and not isinstance(e, CaptureError):
+        self._tries = 0   # it may be sizes that are no plain ints: later calls are captured for each shape
+        report.note(f"{name} is captured for each shape: recording it for all sizes failed ({e})")
       raise
     finally:
       if recorder in _recording: _recording.remove(recorder)
