@@ -113,7 +113,8 @@ def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) ->
     if looks and said is not NotImplemented and isinstance(other, int):
       # a number of 2 or more that it equals in ntgrad's own tables says nothing: that it is no constant shows at another value
       equal = made is ix.eq and bool(said) is not (fn is int.__ne__)
-      if not equal or isinstance(other, Bound) or other < 2 or not _ours(1): looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
+      if not equal or isinstance(other, Bound) or other < 2 or not _ours(1):
+        looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
     return said
   return method
 
