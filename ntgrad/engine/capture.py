@@ -22,7 +22,7 @@ from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
 from ntgrad.variable import Bound
 
-from . import asserts, graphs, memory, realize as engine, report
+from . import asserts, graphs, memory, plans, realize as engine, report
 from .buffer import LARGE, Buffer, Storage, watchers
 from .device import get_device
 from .sized_capture import At, Outline, Sized, at, outline, plain
@@ -453,7 +453,7 @@ class Replay:
     for s in alive.values():
       owner = s.writer() if s.writer is not None else None
       if isinstance(owner, Alias): self.owners.append((ref(owner), s))
-      elif s.serial < self.start and s not in engine.constants: self.readers[s] = []
+      elif s.serial < self.start and s not in plans.constants: self.readers[s] = []
     if self.readers:
       for a in live_aliases:
         for s in {u.arg.storage for u in engine.walk((a.node,)) if u.op is Ops.BUFFER}:

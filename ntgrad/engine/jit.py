@@ -23,7 +23,7 @@ from ntgrad.graph import const
 from ntgrad.lock import alone, lock
 from ntgrad.variable import Bound
 
-from . import realize as engine, report
+from . import plans, realize as engine, report
 from .arguments import VALUES, Pieces, constant, put, take
 from .buffer import Buffer
 from .capture import Output, Recorder, Replay, Shared, Watch, base_of, nothing_known, told_apart
@@ -353,7 +353,7 @@ class Capture:
     """The numbers of a recording for all values, if it is the second and agrees with the first; else None."""
     labels: dict[int, Any] = {k: ("argument", i) for i, k in enumerate(inputs)}
     there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
-    labels.update({k: ("number", engine.constants[s]) for k, s in there.items() if s in engine.constants})
+    labels.update({k: ("number", plans.constants[s]) for k, s in there.items() if s in plans.constants})
     labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
     for b, digest in recorder.host: labels.setdefault(b.storage.serial, ("data", "" if b.rng_count else digest))
     made = {o.serial for o in outputs}

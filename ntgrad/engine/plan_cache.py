@@ -21,7 +21,7 @@ from .compile import from_specs
 from .device import get_device
 
 if TYPE_CHECKING:
-  from .realize import Plan
+  from .plans import Plan
 
 TABLE = "plan"
 
@@ -63,7 +63,7 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
 
 def load(key: str) -> Plan | None:
   """The plan kept under a key, its programs ready. None where there is none; a damaged one is removed."""
-  from .realize import Plan, Step
+  from .plans import Plan, Step
   raw = cache.load(TABLE, key)
   if raw is None: return None
   try:

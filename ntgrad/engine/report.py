@@ -26,7 +26,7 @@ from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import UOpList
 
 if TYPE_CHECKING:
-  from .realize import Step
+  from .plans import Step
 
 WIDTH = 120
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}

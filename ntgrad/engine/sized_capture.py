@@ -129,7 +129,7 @@ class Sized:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
   def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
-    from .realize import number_buffer
+    from .plans import number_buffer
     self.values, self._recorded = trace.values, (launches, sizes, outputs)
     self.exprs = [trace.expr(n) for n in outlined.numbers]
     self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]

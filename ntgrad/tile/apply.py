@@ -15,9 +15,9 @@ from ntgrad.tensor import Tensor
 from .block import block, is_value
 from .function import new_tensor
 from .interpret import Interpreter
-from .kernel import Specialised
 from .launch import as_tensor, describe, in_memory, launcher_of, noted, run
 from .place import Parameter, Tile
+from .specialised import Specialised
 from .trace import Tracer
 
 

@@ -15,7 +15,7 @@ from ntgrad.codegen.errors import ArgumentError, StateError, shown
 from ntgrad.device import canonical, default_device
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
-from ntgrad.engine.realize import Step
+from ntgrad.engine.plans import Step
 
 from .kernel import make
 from .launch import Launcher, describe, lent, memory_of, run, settled

@@ -10,13 +10,10 @@ import json
 import linecache
 import sys
 import types
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import cache
-from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.backends.base import Device
 from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
@@ -25,16 +22,12 @@ from ntgrad.codegen.atoms import UNKNOWN
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
-from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
-from ntgrad.engine.asserts import Check, Checks, make_checks
-from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
 from ntgrad.symbol import Symbol, evaluate, size_of, solved
@@ -44,8 +37,8 @@ from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_g
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
 from .place import Parameter, Tile
-from .sharing import Pair, as_one, may_share
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
@@ -152,75 +145,6 @@ def at_line(e: NtgradError, fn: Any) -> NtgradError:
   lead = len(text) - len(text.lstrip())
   mark = " " * max((begin or 0) - lead, 0) + "^" * max((end or 0) - (begin or 0), 1)
   return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
-
-
-@dataclass(frozen=True)
-class Specialised:
-  """A kernel for certain shapes, dtypes and compile-time values."""
-  name: str
-  kernel: Kernel                              # the index form
-  parameters: tuple[Parameter, ...]           # those that are memory, by slot
-  values: Mapping[str, int]                   # what each symbol is
-  options: tuple[tuple[str, int], ...] = ()   # for the compiler: warps and stages
-  lines: tuple[str, ...] = ()                 # of the application that store something, with file and number
-  output_dir: str | None = None               # where generated source is kept
-  tf32: bool = False                          # a product asks for it
-  asserts: tuple[Check, ...] = ()             # what it checks while it runs
-  launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
-
-  @property
-  def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
-
-  @cached_property
-  def sharing(self) -> tuple[tuple[int, int], ...]:
-    """The pairs (written parameter, another) that may be the same memory."""
-    return may_share(self.kernel, self.parameters)
-
-  def checks(self, device: str) -> tuple[Checks, Lazy] | None:
-    """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
-    if not self.asserts: return None
-    found: tuple[Checks, Lazy] | None = self.launchers.get(device)
-    if found is None:
-      made, memory = make_checks(self.name, device, self.asserts)
-      made.owner = Lazy._from_node(memory.node)
-      found = self.launchers[device] = made, made.owner
-    return found
-
-  def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
-    memory. With DEBUG=3 and more this is shown."""
-    return self.rendered(self.kernel, device, aligns, shared)[0]
-
-  def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
-               shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
-    """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
-    if shared: kernel = as_one(kernel, shared)
-    if aligns:
-      params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
-      kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
-    with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
-      spec, parts = program_spec(kernel, device, self.name, self.lines)
-    spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
-    report.made(spec, parts, device, self.arrangements())
-    if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
-    return spec, parts.needs
-
-  def keep(self, spec: ProgramSpec, target: str) -> None:
-    """Write the source into ``output_dir``."""
-    folder = Path(self.output_dir or ".")
-    folder.mkdir(parents=True, exist_ok=True)
-    end = {"opencl": "cl", "triton": "py", "numpy": "txt"}.get(target, target)
-    (folder / f"{spec.name}_{fingerprint(spec.source.text)[:8]}.{end}").write_text(spec.source.text)
-
-  @cached_property
-  def uops(self) -> UOpList:
-    """The linear UOps without any Opt."""
-    from ntgrad.codegen.pipeline import finish, prepare
-    return finish(prepare(self.kernel, None), None)
-
-  def arrangements(self) -> str:
-    """The meta-operations of each parameter, as written."""
-    return "\n".join(p.arrangement.text(p.name) for p in self.parameters)
 
 
 class TileKernel:

@@ -21,7 +21,8 @@ from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
-from ntgrad.engine.realize import Step, base_of, before_writing, captures, number_buffer, realize, rebased, run_step, slice_of
+from ntgrad.engine.plans import Step, number_buffer, slice_of
+from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.tensor import Tensor
 
@@ -29,8 +30,9 @@ from .jagged import Jagged
 from .sharing import Pair
 
 if TYPE_CHECKING:
-  from .kernel import Specialised, TileKernel
+  from .kernel import TileKernel
   from .sizes import Form
+  from .specialised import Specialised
 
 
 class Argument(NamedTuple):

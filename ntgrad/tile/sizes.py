@@ -18,7 +18,8 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.symbol import Symbol
 
 if TYPE_CHECKING:
-  from .kernel import Specialised, TileKernel
+  from .kernel import TileKernel
+  from .specialised import Specialised
   from .tensor import Tensor
 
 LARGEST = (1 << 31) - 1   # a run-time size; greater ones are numbers

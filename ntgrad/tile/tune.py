@@ -28,7 +28,8 @@ from ntgrad.symbol import Symbol
 from .sizes import bucket
 
 if TYPE_CHECKING:
-  from .kernel import Specialised, TileKernel
+  from .kernel import TileKernel
+  from .specialised import Specialised
 
 Values = dict[str, int]
 BUDGET = 20.0                 # seconds for one search

@@ -22,7 +22,7 @@ from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
 from ntgrad.engine import plan_cache
-from ntgrad.engine.realize import Plan, Step
+from ntgrad.engine.plans import Plan, Step
 from support import triton
 from support.triton_kernels import kernels, lines
 

@@ -20,7 +20,7 @@ from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.recent import Recent
 from ntgrad.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
-from ntgrad.engine import compile, device as opening, realize
+from ntgrad.engine import compile, device as opening, plans, realize
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
 from ntgrad.engine.realize import rebased
@@ -352,7 +352,7 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:
     held()
-    realize.number_buffer.cache_clear()
+    plans.number_buffer.cache_clear()
     runtime._here.__dict__.clear()
   forget()
   yield fake

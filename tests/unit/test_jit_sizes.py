@@ -13,7 +13,6 @@ import ntgrad
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
-from ntgrad.engine import realize as engine
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
 from ntgrad.variable import Bound
@@ -38,7 +37,7 @@ class Count:
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self.variants = self.plans = 0
-    new, make = SizedProgram.new, engine.make_plan
+    new, make = SizedProgram.new, plans.make_plan
     def variant(*args: Any) -> Any:
       self.variants += 1
       return new(*args)
@@ -46,7 +45,7 @@ class Count:
       self.plans += 1
       return make(*args)
     monkeypatch.setattr(SizedProgram, "new", variant)
-    monkeypatch.setattr(engine, "make_plan", plan)
+    monkeypatch.setattr(plans, "make_plan", plan)
 
   @property
   def all(self) -> int: return self.variants + self.plans

@@ -23,7 +23,7 @@ from ntgrad.alias import live_aliases, pending
 from ntgrad.backends import cache
 from ntgrad.codegen.config import config
 from ntgrad.codegen.uop import live_nodes
-from ntgrad.engine import compile as engine_compile, realize
+from ntgrad.engine import compile as engine_compile, plans
 from ntgrad.engine.buffer import Storage, overwritten
 from support.devices import missing
 
@@ -37,7 +37,7 @@ def census() -> dict[str, int]:
   gc.collect()
   return {"nodes": len(live_nodes()), "aliases": len(live_aliases), "pending": len(pending), "overwritten": len(overwritten),
           "storages": sum(type(o) is Storage for o in gc.get_objects()), "bytes": Device.memory().allocated,
-          "plans": len(realize._plans), "general": len(realize._general), "programs": len(engine_compile._programs),
+          "plans": len(plans._plans), "general": len(plans._general), "programs": len(engine_compile._programs),
           "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0}
 
 
@@ -112,8 +112,8 @@ import gc, os, resource, time
 import numpy as np
 from ntgrad import Tensor
 from ntgrad.backends import pool
-from ntgrad.engine import compile, realize
-for known in (realize._plans, realize._general, compile._programs): known.most = 4
+from ntgrad.engine import compile, plans, realize
+for known in (plans._plans, plans._general, compile._programs): known.most = 4
 def size(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 def step(n):
   x = Tensor(np.ones((n % 5 + 2, 100_000), np.float32))

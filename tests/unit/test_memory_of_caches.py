@@ -18,7 +18,7 @@ import ntgrad.tile as tile
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import UNSAVED
 from ntgrad.codegen.recent import Recent
-from ntgrad.engine import compile as engine_compile, realize
+from ntgrad.engine import compile as engine_compile, plans
 from support.devices import missing
 
 # functions that remember every answer: there are only so many questions
@@ -83,8 +83,8 @@ def test_recent() -> None:
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   """Structures that are all new: what is remembered of them has a limit, and what is not remembered is gone."""
-  for known in (realize._plans, realize._general, engine_compile._programs): monkeypatch.setattr(known, "most", 8)
-  realize.number_buffer.cache_clear()
+  for known in (plans._plans, plans._general, engine_compile._programs): monkeypatch.setattr(known, "most", 8)
+  plans.number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)))
@@ -112,5 +112,5 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   grew = {k: n - before.get(k, 0) for k, n in sizes().items() if n - before.get(k, 0) > 0}
   nodes = grew.pop("uop._interned", 0)   # held by what is remembered
   assert all(n <= 16 for n in grew.values()) and nodes < 400, (grew, nodes)   # of 14 times a dozen structures
-  known = realize._plans, realize._general, engine_compile._programs, kernel._launchers, kernel._specialised
+  known = plans._plans, plans._general, engine_compile._programs, kernel._launchers, kernel._specialised
   assert all(len(k) + len(k.older) <= 16 for k in known)

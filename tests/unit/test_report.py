@@ -15,7 +15,7 @@ def shown(level: int, capsys: pytest.CaptureFixture[str], size: int, color: int 
   a = Tensor(list(range(size)), device="NUMPY", dtype="float32").realize()
   capsys.readouterr()
   report.reset()
-  with config(debug=level, color=color, cache=0):
+  with config(debug=level, color=color, cache=0, dynamic="never"):
     for _ in range(2): (a.exp() + 1).realize()
   return capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.engine.realize import frugal
+from ntgrad.engine.plans import frugal
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
 from support.machines import MACHINES
 from support.work import events, most_bytes

@@ -1,0 +1,434 @@
+"""Plans: the schedule of a graph, found again by its structure, also where numbers in it or its sizes are others."""
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Callable, Collection, Hashable, Iterable, Sequence
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from ntgrad.backends import memory as pools
+from ntgrad.backends.base import Program
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.spec_graph import verify_graph
+from ntgrad.codegen.uop import Ops, UOp, live_nodes
+from ntgrad.device import Device
+from ntgrad.schedule import ScheduleItem, schedule_graph
+from ntgrad.schedule.parts import ALIGN, alignment, consecutive
+from ntgrad.schedule.storage import storage
+from ntgrad.schedule.writes import at_index, offset_of
+from ntgrad.variable import Bound, Derived
+
+from . import memory, plan_cache, report, templates
+from .buffer import Buffer, Storage
+from .compile import programs
+from .device import get_device
+from .tracing import traces
+from .variants import SizedProgram
+
+
+@dataclass(frozen=True)
+class Step:
+  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
+  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
+  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
+  ``asked`` what that was asked for."""
+  program: Program | None
+  slots: tuple[int, ...]
+  writes: tuple[int, ...]
+  last_use: tuple[int, ...]
+  device: str = ""
+  offsets: tuple[int, ...] = ()
+  sizes: tuple[int, ...] = ()
+  of: SizedProgram | None = None
+  asked: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+  """A schedule that can run again on other buffers. Slots: inputs first, then what it makes."""
+  inputs: int
+  made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
+  steps: tuple[Step, ...]
+  outputs: tuple[int, ...]                               # the slot of each sink
+
+
+@dataclass(frozen=True)
+class SizedPlan:
+  """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
+  plan: Plan
+  numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
+  exprs: tuple[ix.Dim, ...]                             # what they are
+
+  @staticmethod
+  def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
+    """A plan that :func:`make_plan` made of a graph with ``sizes``."""
+    nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
+    for step in plan.steps:
+      if isinstance(step.program, SizedProgram): nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.program.sizes]
+    return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
+
+  def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
+    """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
+    remember that."""
+    numbers = self.numbers(values)
+    if table is not None: numbers = tuple([Bound.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
+    todo = iter(numbers)
+    made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
+    steps = []
+    for step in self.plan.steps:
+      if isinstance(step.program, SizedProgram):
+        asked = tuple([next(todo) for _ in step.program.sizes])
+        program, given = step.program.variant(tuple(map(int, asked)))
+        step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
+      steps.append(step)
+    return replace(self.plan, made=made, steps=tuple(steps))
+
+
+def made_of(exprs: Sequence[ix.Dim], table: dict[UOp, UOp]) -> list[UOp]:
+  """Expressions with others in place of their sizes."""
+  return list(substitute(tuple(map(ix.node, exprs)), table))
+
+
+@dataclass
+class _Seen:
+  """The graphs of one skeleton: the sizes and numbers of those met, and the template and plan made of them."""
+  met: list[templates.Met]
+  template: templates.Template | None = None
+  plan: SizedPlan | None = None
+  refused: str = ""                 # why there is none
+
+
+_plans: Recent[Any, Plan] = Recent(1024)
+_sized: Recent[Any, _Seen] = Recent(1024)
+# structures met before, numbers left out; a plan once they were met with other numbers
+_general: Recent[Any, Plan | None] = Recent(2048)
+
+
+def resolved(u: UOp) -> UOp:
+  """The memory that already holds a node's value, or the node."""
+  found: UOp | None = u.__dict__.get("_realized")
+  return u if found is None else found
+
+
+def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
+  """Find or make the plan of a graph; gives it and the buffers that it reads."""
+  number: dict[UOp, int] = {}
+  inputs: list[UOp] = []
+  key: list[Any] = []
+  for i, u in enumerate(order):
+    number[u] = i
+    if u.op is Ops.BUFFER:
+      b = u.arg
+      if b.stale:
+        raise DeviceError(f"{b} was overwritten by {b.gone or 'an assignment'}; this value was not computed before that")
+      key.append((len(inputs), b.shape, u.dtype, b.device))
+      inputs.append(u)
+    else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
+                      tuple([number[s.__dict__.get("_realized", s)] for s in u.src])))
+  full = (
+    tuple(key),
+    tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]),
+    config.key(),
+    Device.DEFAULT,
+  )
+  traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less
+  plan = None if traced else _plans[full]
+  hit = plan is not None
+  numbers = {} if hit else _parameters(sinks, order)
+  general: Any = None
+  if numbers and not _declared(order):   # the structure without them: from the second time on they are parameters of the kernels
+    general = (
+      tuple([(numbers[i][0], k[-1] if k[0] is Ops.UPDATE else None) if i in numbers else k for i, k in enumerate(key)]),
+      *full[1:],
+    )
+    plan = _general.get(general)
+    hit = plan is not None
+  sized = None if plan is not None or config.dynamic == "never" else _Sized(sinks, order, inputs, number, numbers, full[1:])
+  if sized is not None and (found := sized.known()) is not None: plan, hit, inputs = found, True, sized.given
+  elif general is not None and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
+    device = device_of(order)
+    stand_ins = {
+      order[i]: value.node if isinstance(value, Buffer)
+      else number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
+      for i, (_, dtype, value) in numbers.items()
+    }
+    inputs = [*inputs, *stand_ins.values()]
+    if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
+  elif plan is None:
+    if general is not None: _general[general] = None
+    if sized is not None and (made := sized.new()) is not None: plan, inputs = made, sized.given
+  if sized is not None and plan is not None and inputs is sized.given and len(inputs) == sized.buffers and not traced:
+    _plans[full] = plan
+  if plan is None:
+    name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
+    plan = plan_cache.load(name) if name is not None else None
+    if plan is None:
+      plan = make_plan(sinks, order, inputs)
+      if name is not None: plan_cache.store(name, plan)
+    _plans[full] = plan
+  report.scheduled(plan.steps, hit, time.perf_counter() - started)
+  return plan, [u.arg for u in inputs]
+
+
+def device_of(order: Iterable[UOp]) -> str:
+  """Where a graph is computed."""
+  return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
+
+
+class _Sized:
+  """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
+
+  def __init__(self, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
+               numbers: dict[int, templates.Number], rest: tuple[Any, ...]):
+    self.sinks, self.order, self.inputs, self.buffers = sinks, order, inputs, len(inputs)
+    # a write at a number is one at a size; whole numbers may come of sizes
+    self.numbers = {i: n for i, n in numbers.items() if order[i].op is not Ops.UPDATE}
+    for i, u in enumerate(order):
+      if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
+    self.skeleton = templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+    if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
+    key = (self.skeleton.key, *rest)
+    if self.skeleton.declared: key += tuple([n.node if type(n) is Bound else None for n in self.skeleton.sizes])
+    found = _sized.get(key)
+    if found is None: found = _sized[key] = _Seen([])
+    self.seen: _Seen = found
+    self.given = inputs   # what its plan takes
+
+  def known(self) -> Plan | None:
+    """The plan, where the template that there is has this graph."""
+    t = self.seen.template
+    values = None if t is None else t.values(self.skeleton)
+    return None if values is None else self.plan(values)
+
+  def new(self) -> Plan | None:
+    """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
+    seen, s = self.seen, self.skeleton
+    if seen.refused and traces: traces[-1].lost = seen.refused
+    if seen.refused: return None
+    seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
+    always = config.dynamic == "always" or s.declared
+    if not always and len({sizes for sizes, _ in seen.met}) == 1: return None   # the first, or it is not sizes that differ
+    try: self.guess()
+    except Exception as e:   # what has no form with run-time sizes is compiled for each
+      if config.verify: raise
+      seen.refused = str(e) or type(e).__name__
+      if traces: traces[-1].lost = seen.refused
+      report.note(f"a structure with other sizes is compiled again for each: {seen.refused}")
+      return None
+    assert seen.template is not None
+    values = seen.template.values(s)
+    assert values is not None, f"{templates.about(seen.template)} does not have the sizes that it was made from"
+    return self.plan(values)
+
+  def guess(self) -> None:
+    """A new template, and its plan."""
+    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.skeleton.declared)
+    report.note(f"run-time sizes from now on: {templates.about(t)}")
+    buffers = {i: n for i, n in self.parameters(t)}
+    stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}
+    asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
+    plan = make_plan(asked, list(t.order), [*(t.new[u] for u in self.inputs), *stand_ins.values()], stand_ins)
+    self.seen.template, self.seen.plan = replace(t, new={}), SizedPlan.of(plan, t.sizes)   # the nodes would keep memory
+
+  def plan(self, values: tuple[int, ...]) -> Plan:
+    """For numbers of the template's sizes; ``given`` is what it takes."""
+    assert self.seen.plan is not None and self.seen.template is not None
+    self.given = [*self.inputs, *(n for _, n in self.parameters(self.seen.template))]
+    if traces:
+      for i, n in self.parameters(self.seen.template):
+        _, dtype, value = self.numbers[i]
+        if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
+    return self.seen.plan.at(values, _made_of(self.seen.template, self.skeleton) if traces else None)
+
+  def parameters(self, t: templates.Template) -> list[tuple[int, UOp]]:
+    """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
+    them."""
+    device = device_of(self.order)
+    return [
+      (i, value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node)
+      for (i, (_, dtype, value)), stays in zip(sorted(self.numbers.items(), key=lambda n: n[0]), t.numbers) if stays is None
+    ]
+
+
+def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
+  """What a template's sizes are made of while a function is recorded for all values of variables. Where its guess is another one
+  than what the graph's sizes are made of, the trace notes what must hold."""
+  trace = traces[-1]
+  table = {}
+  for size, place in zip(t.sizes, t.places):
+    now = table[UOp(Ops.SIZE, ix.INT, (), size)] = ix.node(trace.expr(s.sizes[place]))
+    if size.lower is not None: trace.holds(ix.ge(now, size.lower))
+  for guessed, n in zip(made_of(t.exprs, table), s.sizes):
+    own = ix.node(trace.expr(n))
+    if guessed is own: continue
+    if own.op is Ops.CONST:
+      trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
+    else: trace.holds(ix.eq(guessed, own))
+  for c in made_of(t.conditions, table): trace.holds(c)
+  return table
+
+
+def _declared(order: Sequence[UOp]) -> bool:
+  """Whether sizes, places or numbers in a graph are made of Variables."""
+  for u in order:
+    if any([type(n) is Bound for n in u.shape]): return True
+    if u.op is Ops.SHRINK and any([type(b) is Bound or type(e) is Bound for b, e in u.arg]): return True
+    if u.op is Ops.UPDATE and any([type(b) is Bound for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
+    if u.op is Ops.CONST and type(u.arg) is Derived: return True
+  return False
+
+
+_COMMON = (0.0, 0.5, 1.0, 2.0)
+
+
+MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels at once
+
+
+def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, tuple[Hashable, DType, Any]]:
+  """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
+  targets = {target.arg.storage for _, target in sinks if target is not None}
+  return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
+
+
+def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
+  """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
+  the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
+  if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
+    return ("number", u.dtype), u.dtype, u.arg
+  if u.op is Ops.SHRINK:
+    part = slice_of(u)
+    return None if part is None or part.storage in written else (("slice", u.dtype, u.shape, part.align), u.dtype, part)
+  if u.op is not Ops.UPDATE: return None
+  found = offset_of(u)
+  return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
+
+
+def slice_of(u: UOp) -> Buffer | None:
+  """A slice of memory whose elements are consecutive as a Buffer of its own, for kernels to read; None for any other node."""
+  chain: list[UOp] = []
+  while (n := resolved(u)).op in (Ops.SHRINK, Ops.RESHAPE):
+    chain.append(n)
+    u = n.src[0]
+  if n.op is not Ops.BUFFER or not n.arg.size: return None
+  first = 0
+  for m in reversed(chain):
+    if m.op is Ops.RESHAPE: continue
+    begin = consecutive(m.src[0].shape, m.arg)
+    if begin is None: return None
+    first += ix.count(begin)   # of memory that there is
+  out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
+  out.version = n.arg.version   # stale where the memory is
+  out.offset = n.arg.offset + first * n.dtype.itemsize
+  if type(out.offset) is not Bound: out.align = alignment(out.offset, n.dtype.itemsize)
+  else: out.align = ALIGN if ix.mod(out.offset.node, ALIGN) is ix.ZERO else n.dtype.itemsize   # wherever it is
+  return out if out.size else None
+
+
+class _Nobody:
+  """The owner of memory that no tensor may write."""
+
+
+_nobody = _Nobody()
+# memory of numbers, which no tensor has and nobody writes, and the numbers in words
+constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
+
+
+@lru_cache(maxsize=4096)
+def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
+  """A number as a buffer of shape (), or (1,)."""
+  made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
+  constants[made.storage] = f"{dtype.name} {value!r}"
+  made.storage.writer = ref(_nobody)
+  return made
+
+
+pools.relievers[:0] = [number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
+
+
+def make_plan(
+  sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None
+) -> Plan:
+  """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
+  clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
+  for u in order:
+    if u.op is Ops.UPDATE and u in clean:
+      base, value = (clean[resolved(s)] for s in u.src)
+      clean[u] = at_index(u, base, value, clean[u])
+      continue
+    if u in clean:
+      continue
+    clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
+    if u.is_unique and u.op is Ops.CONTIGUOUS:
+      clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))  # equal ones stay two
+  device = next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
+  target = get_device(device).renderer.target
+  asked = [(clean[resolved(s)], t) for s, t in sinks]
+  if config.verify:
+    verify_graph([s for s, _ in asked])
+  ready, items = schedule_graph(asked, target)
+  if config.verify:
+    verify_graph(ready)
+  items = frugal(items, {*inputs, *(storage(r) for r in ready)})
+  slots: dict[UOp, int] = {u: i for i, u in enumerate(inputs)}
+  made: list[tuple[str, tuple[int, ...], DType]] = []
+
+  def slot(u: UOp) -> int:
+    if u not in slots:
+      slots[u] = len(inputs) + len(made)
+      made.append((u.device or device, u.shape, u.dtype))
+    return slots[u]
+
+  placed = [tuple(slot(n) for n in item.nodes) for item in items]
+  outputs = []
+  for (_, t), r in zip(sinks, ready):
+    outputs.append(slot(storage(r) if t is None else t))
+  keep = set(outputs)
+  last: dict[int, int] = {}
+  for i, ss in enumerate(placed):
+    last.update(dict.fromkeys(ss, i))
+  by_device: dict[str, list[int]] = {}
+  where = [(item.nodes[0].device or device) for item in items]
+  for i, item in enumerate(items):
+    if item.ast is not None:
+      by_device.setdefault(where[i], []).append(i)
+  ready_programs: dict[int, Program] = {}
+  for name, numbers in by_device.items():
+    found = programs([items[i].ast for i in numbers], get_device(name))  # type: ignore[misc]
+    ready_programs.update(zip(numbers, found))
+  steps = tuple(
+    Step(
+      ready_programs.get(i),
+      ss,
+      written(items[i]),
+      tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
+      where[i],
+      items[i].offsets,
+    )
+    for i, ss in enumerate(placed)
+  )
+  return Plan(len(inputs), tuple(made), steps, tuple(outputs))
+
+
+def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
+  """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
+  steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
+  sizes: dict[Any, int] = {
+    n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
+  }
+  return [items[i] for i in memory.order(steps, sizes)]
+
+
+def written(item: ScheduleItem) -> tuple[int, ...]:
+  """The positions of the buffers that an item writes."""
+  return (0,) if item.ast is None else tuple([p.slot for p in item.ast.params if p.written])
