@@ -13,6 +13,7 @@ import ntgrad
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
+from ntgrad.engine import plans
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
 from ntgrad.variable import Bound
