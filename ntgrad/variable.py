@@ -73,6 +73,10 @@ class Bound(int):
   def rounded(self, dtype: DType) -> Any:
     """The number that an element of a dtype of floats holds."""
     return cast(Derived, real(self)).rounded(dtype)
+  def __bool__(self) -> bool:
+    said = int(self) != 0
+    if looks: looks[-1][Looked(ix.eq, self.node, ix.ZERO, not said)] = None
+    return said
   def __neg__(self) -> int: return self * -1
   def __pos__(self) -> int: return self
   def __reduce__(self) -> Any: return int, (int(self),)
@@ -107,9 +111,10 @@ def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) ->
   def method(self: Bound, other: Any) -> Any:
     said = fn(self, other)
     if looks and said is not NotImplemented and isinstance(other, int):
-      # numbers that are equal in ntgrad's own tables and checks say nothing, as long as one of them is known to be constant
-      known = made is not ix.eq or isinstance(other, Bound) or not _ours(1)
-      if known: looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
+      # a number of 2 or more that it equals in ntgrad's own tables says nothing: that it is no constant shows at another value
+      equal = made is ix.eq and bool(said) is not (fn is int.__ne__)
+      if not equal or isinstance(other, Bound) or other < 2 or not _ours(1):
+        looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
     return said
   return method
 

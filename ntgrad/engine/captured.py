@@ -305,6 +305,11 @@ class Capture:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
       raise
+    except Exception as e:
+      if trace is not None and not isinstance(e, CaptureError):
+        self._tries = 0   # it may be sizes that are no plain ints: later calls are captured for each shape
+        report.note(f"{name} is captured for each shape: recording it for all sizes failed ({e})")
+      raise
     finally:
       if recorder in being_recorded: being_recorded.remove(recorder)
       recorder.leave()

@@ -130,9 +130,9 @@ class TinyJit:
     """The capture for calls of a signature, and the values of its sizes in them."""
     found = self._captures[key]
     if found is not None and found.replay is not None: return found, ()
-    route = self._routes[key]
+    route = (key, NO_SIZES) if config.dynamic == "never" else self._routes[key]
     if route is None:
-      route = self._sized(key, pieces) if config.dynamic != "never" else (key, NO_SIZES)
+      route = self._sized(key, pieces)
       if route[1].sizes: self._routes[key] = route
     key, sizes = route
     found = self._captures[key]

@@ -16,7 +16,7 @@ from ntgrad.variable import Bound
 
 from .tracing import Trace, Values
 
-KNOWN = 1024   # values of the variables that a capture has its numbers for
+KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
 class At(NamedTuple):
@@ -141,6 +141,7 @@ class Sized:
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
     self.first = at(*self._recorded, self._numbers, False)
+    self._last = self.first
     self._found: Recent[Values, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
@@ -175,7 +176,10 @@ class Sized:
     found = self._found[values]
     if found is None:
       if not self.holds(values): return None
-      found = self._found[values] = at(*self._recorded, self.numbers_at(values), True)
+      found = at(*self._recorded, self.numbers_at(values), True)
+      # most values have these in common: one tuple for all of them
+      same = {k: b for k in ("programs", "offsets", "copies", "movements") if getattr(found, k) == (b := getattr(self._last, k))}
+      found = self._last = self._found[values] = found._replace(**same)
     return found
 
   def refuses(self, first: Outline, values: Values, mine: Outline) -> str:
