@@ -28,10 +28,12 @@ from statistics import median
 from typing import Any, Self
 
 import numpy as np
-from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training
 
-import ntgrad
-from ntgrad import Device, Tensor, nn
+os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
+from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
+
+import ntgrad  # noqa: E402
+from ntgrad import Device, Tensor, nn  # noqa: E402
 
 try:
   import torch as _torch  # type: ignore[import-not-found,unused-ignore]

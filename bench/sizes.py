@@ -1,4 +1,4 @@
-"""Kernels with run-time sizes beside the same kernels with numbers, on the CPU: `python bench/sizes.py [name ..]`.
+"""Kernels with run-time sizes beside the same kernels with numbers: `python bench/sizes.py [CPU|CUDA] [name ..]`.
 
 One process, random data, the two sides in turns, medians. Prints a table: both times, their ratio, and what it must reach.
 """
@@ -81,6 +81,34 @@ def matmul(M: Dim, N: Dim, K: Dim) -> Kernel:
   return Kernel((z, x, y), a, (store(z, total(UOp.alu(BinaryOps.MUL, read(x, i, k), read(y, k, j)), a[2]), i, j),))
 
 
+def product16(M: Dim, N: Dim, K: Dim) -> Kernel:
+  """z = x @ y in float16, summed in float32."""
+  half = dtypes.float16
+  z, x, y = [Param(i, shape, half, i == 0) for i, shape in enumerate(((M, N), (M, K), (K, N)))]
+  a = axes((M, N), (K,))
+  i, j, k = [b.rng for b in a]
+  value = total(UOp.alu(BinaryOps.MUL, read(x, i, k).cast(F32), read(y, k, j).cast(F32)), a[2])
+  return Kernel((z, x, y), a, (store(z, value.cast(half), i, j),))
+
+
+ON_GPU: dict[str, tuple[Callable[..., Kernel], dict[str, int]]] = {
+  "half matmul 1024": (product16, {"M": 1024, "N": 1024, "K": 1024}),
+  "half matmul 4096": (product16, {"M": 4096, "N": 4096, "K": 4096}),
+  "half matmul 8192": (product16, {"M": 8192, "N": 8192, "K": 8192}),
+  "half matmul 1000": (product16, {"M": 1000, "N": 1000, "K": 1000}),
+  "half matmul 4095": (product16, {"M": 4095, "N": 4097, "K": 4096}),
+  "half matmul 16 rows": (product16, {"M": 16, "N": 4096, "K": 4096}),
+  "matmul 1024": (matmul, {"M": 1024, "N": 1024, "K": 1024}),
+  "add 256 MB": (add, {"N": 1 << 26}),
+  "add odd": (add, {"N": (1 << 26) - 5}),
+  "softmax 8192×1024": (softmax, {"M": 8192, "N": 1024}),
+  "softmax 8192×1000": (softmax, {"M": 8192, "N": 1000}),
+  "softmax 1001×4097": (softmax, {"M": 1001, "N": 4097}),
+  "row sum 8192": (row_sum, {"M": 8192, "N": 8192}),
+  "layer norm 8192×4096": (layer_norm, {"M": 8192, "N": 4096}),
+}
+
+
 WORK: dict[str, tuple[Callable[..., Kernel], dict[str, int]]] = {
   "add 64 MB": (add, {"N": 1 << 24}),
   "add odd": (add, {"N": (1 << 24) - 5}),
@@ -100,29 +128,30 @@ WORK: dict[str, tuple[Callable[..., Kernel], dict[str, int]]] = {
 }
 
 
-def sides(make: Callable[..., Kernel], sizes: Mapping[str, int], device: Device) -> list[Callable[[], None]]:
-  """Functions that launch the kernel with numbers, and the one with run-time sizes, and wait."""
+def sides(make: Callable[..., Kernel], sizes: Mapping[str, int], device: Device, launches: int) -> list[Callable[[], None]]:
+  """Functions that launch (so many times) the kernel with numbers, and the one with run-time sizes, and wait."""
   symbols = {n: UOp(Ops.SIZE, ix.INT, (), Size(n, 1, hint=size)) for n, size in sizes.items()}
   static, sized = make(**sizes), make(**symbols)
   rng = np.random.default_rng(0)
   raws: list[Any] = []
   for p in static.params:
-    x = rng.standard_normal(p.shape, np.float32)
+    x = np.ascontiguousarray(rng.standard_normal(p.shape, np.float32).astype(p.dtype.np))
     raws.append(device.alloc(x.nbytes))
     device.copyin(raws[-1], x.reshape(-1).view(np.uint8))
   (one,), (other,) = programs([static], device), programs([sized], device)
   values = tuple([sizes[s.name] for s in sized.sizes])
   def with_numbers() -> None:
-    one(raws)
+    for _ in range(launches): one(raws)
     device.synchronize()
   def with_sizes() -> None:
-    other(raws, sizes=values)
+    for _ in range(launches): other(raws, sizes=values)
     device.synchronize()
   outs = []
   for run in (with_numbers, with_sizes):
     run()
-    outs.append(device.copyout(raws[0], int(np.prod(static.params[0].shape)) * 4).view(np.float32).copy())
-  np.testing.assert_allclose(outs[0], outs[1], rtol=1e-3, atol=1e-3)
+    out = static.params[0]
+    outs.append(device.copyout(raws[0], int(np.prod(out.shape)) * out.dtype.itemsize).view(out.dtype.np).astype(np.float32))
+  np.testing.assert_allclose(outs[0], outs[1], rtol=1e-2, atol=1e-2)
   return [with_numbers, with_sizes]
 
 
@@ -141,11 +170,12 @@ def medians(runs: list[Callable[[], None]], seconds: float) -> list[float]:
 
 def main(names: list[str]) -> None:
   """The table; of rows whose names begin with one of ``names``, where any are given."""
-  device = get_device("CPU")
+  name = names.pop(0) if names and names[0] in ("CPU", "CUDA") else "CPU"
+  device, work, launches = get_device(name), WORK if name == "CPU" else ON_GPU, 1 if name == "CPU" else 20
   print("| work | numbers | sizes | ratio | must reach | ok |\n| --- | --: | --: | --: | --: | --- |")
-  for name, (make, sizes) in WORK.items():
+  for name, (make, sizes) in work.items():
     if names and not any(name.startswith(n) for n in names): continue
-    numbers, sized = medians(sides(make, sizes, device), SECONDS)
+    numbers, sized = [t / launches for t in medians(sides(make, sizes, device, launches), SECONDS)]
     must = DIVIDED if all(n % 16 == 0 for n in sizes.values()) else OTHERS
     ok = "yes" if numbers / sized >= must else "**no**"
     print(f"| {name} | {numbers * 1e3:.3f} ms | {sized * 1e3:.3f} ms | {numbers / sized:.2f} × | ≥ {must} × | {ok} |", flush=True)
