@@ -339,6 +339,7 @@ class Interpreter(Expressions):
     if isinstance(over, Tile) and not over.innermost: over = Counted(over)
     if not isinstance(over, (Range, Counted)):
       items = list(map(Counter, over) if isinstance(over, range) else over)
+      for i in items if isinstance(over, range) else (): i.once = True   # there is no other
       for x in items:
         self.assign(s.target, x, scope)
         out = self.body(s.body, scope)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
@@ -20,6 +20,7 @@ from .block import (
   binary,
   block,
   broadcast_shapes,
+  dim,
   give_operators,
   one,
   plain,
@@ -49,6 +50,8 @@ class Parameter:
   anywhere: bool = False                         # read or written at computed places
   picked: bool = False                           # the application names one of several tiles: x[0]
   computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
+  # levels that the only round of a loop goes through: what it counts, and how many tiles there are
+  once: list[tuple[Counter, Dim]] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
 
   @property
@@ -69,7 +72,8 @@ class Parameter:
 
 
 class Counter(int):
-  """What a loop whose rounds are known counts; arithmetic with it gives other ints."""
+  """What a loop whose rounds are known counts; arithmetic with it gives other ints. ``once``: of the only round of a loop."""
+  once = False
 
 
 class Level:
@@ -162,7 +166,8 @@ class Tile(Place):
       if lo == hi:
         if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
         if lo < 0: u = position(block(n + lo).value)
-        if not one(n) and not isinstance(i, Counter): self._parameter.picked = True
+        if not isinstance(i, Counter): self._parameter.picked = self._parameter.picked or not one(n)
+        elif i.once: self._parameter.once.append((i, dim(n)))
       if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
