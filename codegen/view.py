@@ -130,7 +130,7 @@ TRANSFORMS: dict[Ops, Transform] = {
     lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)
   ),
   Ops.EXPAND: Transform(
-    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 else i for n, i in zip(s, idx)), ix.TRUE)
+    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 and m != 1 else i for n, m, i in zip(s, a, idx)), ix.TRUE)
   ),
   Ops.PAD: Transform(lambda s, a: tuple(ix.plus(ix.plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
   Ops.SHRINK: Transform(

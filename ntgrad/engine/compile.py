@@ -36,7 +36,7 @@ def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence
   ``notes`` are lines of comment in its source."""
   target, name = device.renderer.target, name or kernel_name(kernel)
   parts = pipeline.prepare(kernel, target, name)
-  if config.beam and not config.noopt:
+  if config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
     if measurable(parts, target):
       chosen = best(parts, device, name)

@@ -160,13 +160,6 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
   windows which overlap, and parameters of which the application names single tiles (``x[0]``): they are longer than what goes
   through them. Raises ShapeError.
   """
-  for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
-    for (counter, n), (another, m) in itertools.product(short.once, long.once):
-      if counter is another and n == 1 and not same(n, m) and not all(map(declared, (tensors[short.name], tensors[long.name]))):
-        raise ShapeError(
-          f"{kernel}: a loop goes once through {short.name}, which has one tile there, and through {long.name}, which has "
-          f"{text_of(m)}; give tensors that agree, or name the dimensions of both: Tensor(shape=('N', ..))"
-        )
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.picked}
   known: dict[int, list[bool]] = {}
   for statement in body.effects:
@@ -186,6 +179,13 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
             f"{text_of(size)}, and the application goes through both with one index; give tensors that agree, or name both "
             "dimensions: Tensor(shape=('N', ..))"
           )
+  for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
+    for (counter, n), (another, m) in itertools.product(short.once, long.once):
+      if counter is another and n == 1 and not same(n, m) and not all(map(declared, (tensors[short.name], tensors[long.name]))):
+        raise ShapeError(
+          f"{kernel}: a loop goes once through {short.name}, which has one tile there, and through {long.name}, which has "
+          f"{text_of(m)}; give tensors that agree, or name the dimensions of both: Tensor(shape=('N', ..))"
+        )
 
 
 def declared(t: Tensor) -> bool:

@@ -18,7 +18,7 @@ from ntgrad import Tensor, config, nn
 from ntgrad.backends import cache
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.recent import Recent
-from ntgrad.engine import memory, plan_cache, realize as engine
+from ntgrad.engine import memory, plan_cache, plans, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES
@@ -54,7 +54,7 @@ def test_a_structure_is_scheduled_once(device: str, monkeypatch: pytest.MonkeyPa
   def work(seed: int) -> np.ndarray: return ((Tensor(array(5, 7, seed=seed)) + 3) @ Tensor(array(7, 2, seed=seed))).relu().numpy()
   work(0)
   def never(*_: Any) -> Any: raise AssertionError("scheduled again")
-  monkeypatch.setattr(engine, "make_plan", never)
+  monkeypatch.setattr(plans, "make_plan", never)
   for i in range(3): np.testing.assert_array_equal(work(i), np.maximum((array(5, 7, seed=i) + 3) @ array(7, 2, seed=i), 0))
   with pytest.raises(AssertionError, match="scheduled again"): (Tensor(array(5, 8)) + 3).numpy()
 
@@ -117,7 +117,7 @@ def test_live_tensors_in_order_give_the_same_structure(device: str, monkeypatch:
     del junk
   work()
   def never(*_: Any) -> Any: raise AssertionError("scheduled again")
-  monkeypatch.setattr(engine, "make_plan", never)
+  monkeypatch.setattr(plans, "make_plan", never)
   for _ in range(5): work()
 
 
@@ -450,10 +450,10 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
     keys = set()
     for bits, cores in ((256, 2), (128, 1), (128, 3), (512, 1)):
       with config(vector_bits=bits, cores=cores): keys.add(plan_cache.key_of((), ["CPU"]))
-    monkeypatch.setattr(engine, "make_plan", never)
+    monkeypatch.setattr(plans, "make_plan", never)
     look()
     if plan_cache.version() is None: return   # a source file has changed since this process began: nothing is kept
-    monkeypatch.setattr(engine, "_plans", Recent(100))
+    monkeypatch.setattr(plans, "_plans", Recent(100))
     look()
     assert len(keys) == 4
 

@@ -20,7 +20,7 @@ from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.recent import Recent
 from ntgrad.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
-from ntgrad.engine import compile, device as opening, plans, realize
+from ntgrad.engine import compile, device as opening, plans
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
 from ntgrad.engine.realize import rebased
@@ -347,7 +347,7 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   """Two of them; host memory stands for theirs. Nothing that was made for them stays."""
   fake.gpus, fake.room = 2, 1 << 24
   for kept in ("_programs", "_by_spec"): monkeypatch.setattr(compile, kept, {})
-  for kept in ("_plans", "_general"): monkeypatch.setattr(realize, kept, Recent(100))
+  for kept in ("_plans", "_general"): monkeypatch.setattr(plans, kept, Recent(100))
   monkeypatch.setattr(Event, "is_done", True)
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:
