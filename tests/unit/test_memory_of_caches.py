@@ -83,7 +83,9 @@ def test_recent() -> None:
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   """Structures that are all new: what is remembered of them has a limit, and what is not remembered is gone."""
-  for known in (plans._plans, plans._general, engine_compile._programs): monkeypatch.setattr(known, "most", 8)
+  for known in (plans._plans, plans._general, engine_compile._programs):
+    known.clear()
+    monkeypatch.setattr(known, "most", 8)
   plans.number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
