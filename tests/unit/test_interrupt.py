@@ -159,7 +159,7 @@ def test_training(device: str) -> None:
         for _ in range(3): captured(x)
         step(x)
       hit = interrupted(work, seconds)
-      assert not (jit._recording or realize.captures or realize.checks or buffer.watchers or alias.watchers)
+      assert not (jit.being_recorded or realize.captures or realize.checks or buffer.watchers or alias.watchers)
       ntgrad.core.mode.grad, Tensor.training = True, False   # Python itself may lose the end of a with block
       if hit: captured.reset()
       step(x)
