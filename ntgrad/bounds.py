@@ -121,16 +121,31 @@ def look_through(order: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias
 
 
 # ---- bounds
-def bounds(u: UOp, known: dict[UOp, Interval] | None = None, deep: int = 0) -> Interval:
-  """The least and greatest that an int of the graph can be, as far as its nodes tell; else what the dtype holds."""
-  if u.dtype.kind == "b": return 0, 1
-  if u.dtype.kind not in "iu": return -WORD ** 2, WORD ** 2
+def bounds(u: UOp, known: dict[UOp, Interval] | None = None) -> Interval:
+  """The least and greatest that an int of the graph can be, as far as its nodes tell; else what the dtype holds.
+
+  ``known`` has what was found for other nodes, and gets what is found here. What lies more than ``_DEEP`` nodes back is taken
+  for anything that its dtype holds.
+  """
   known = {} if known is None else known
-  if u not in known:
-    found = _bounds(u, lambda s: bounds(s, known, deep + 1)) if deep < _DEEP else None
-    held = int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))
-    known[u] = found if found is not None and held[0] <= found[0] and found[1] <= held[1] else held
+  todo = [(u, 0, False)]
+  while todo:
+    node, deep, after_sources = todo.pop()
+    if node in known: continue
+    if node.dtype.kind not in "iu" or deep >= _DEEP: known[node] = _held(node)
+    elif after_sources:
+      held, found = _held(node), _bounds(node, lambda s: known.get(s) or _held(s))
+      known[node] = found if found is not None and held[0] <= found[0] and found[1] <= held[1] else held
+    else:
+      todo.append((node, deep, True))
+      todo += [(s, deep + 1, False) for s in node.src if s not in known]
   return known[u]
+
+
+def _held(u: UOp) -> Interval:
+  """What a dtype holds; of floats, more than any int."""
+  if u.dtype.kind == "b": return 0, 1
+  return (int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))) if u.dtype.kind in "iu" else (-WORD ** 2, WORD ** 2)
 
 
 def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
