@@ -1,8 +1,9 @@
 """Programs of kernels with run-time sizes: a few variants of one kernel, made when sizes come that need them.
 
-A variant is compiled for 32 or 64 bits of index, for strides that are multiples of 16 bytes or not (where that is worth it),
-for what its Opts need of the sizes (a row that is one block of 1024), and for about so much work: what is good for a product of
-32 x 32 is a quarter as fast for one of 1024. Which one is launched is found by the sizes.
+A variant is compiled for 32 or 64 bits of index, for sizes that are multiples of something or not (strides of 16 bytes, the
+blocks of a product, whose loop has no masks then), for what its Opts need of the sizes (a row that is one block of 1024), and for
+about so much work: what is good for a product of 32 x 32 is a quarter as fast for one of 1024. Which one is launched is found by
+the sizes.
 """
 from __future__ import annotations
 
@@ -11,22 +12,32 @@ from dataclasses import replace
 from typing import Callable, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
-from ntgrad.codegen import index as ix
+from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts.axes import seen_by
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator, sizes_of
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
 ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks,
 UNIT = 16           # and elements for others
-PATTERNS = 4        # which sizes are multiples: so many combinations have variants of their own, the last for any
+PATTERNS = 4        # which sizes are multiples of what: so many combinations have variants of their own, the last for any
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
 MORE = 16           # times the work that a variant was made for, from which on there is another
 LITTLE = 1 << 20    # values of all axes: work that any variant does
 Sizes = tuple[int, ...]
+
+
+class Blocks(NamedTuple):
+  """What each size (of a loop, or that makes strides) would be a multiple of if all blocks were whole, and which are of loops."""
+  of: Sizes
+  loops: tuple[int, ...] = ()
+
+  def whole(self, sizes: Sizes) -> bool:
+    """Whether no block of a loop is partial."""
+    return bool(self.loops) and all(sizes[i] % self.of[i] == 0 for i in self.loops)
 
 
 class Variant(NamedTuple):
@@ -38,6 +49,7 @@ class Variant(NamedTuple):
   wide: bool
   work: int            # of what it was made for
   needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
+  blocks: Blocks = Blocks(())   # that it computes with
 
 
 def in_units(sizes: Sequence[ix.Size], units: Sizes) -> Callable[[Sequence[int]], tuple[int, ...]]:
@@ -114,7 +126,8 @@ class SizedProgram(Variants):
   """
 
   def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
-    self.kernel, self.make, target = kernel, make, device.renderer.target
+    self.kernel, self.make = kernel, make
+    self.target = target = device.renderer.target
     # where vectors are any place's, only those that are stored past the cache need to begin at multiples
     strides = sizes_of([n for p in kernel.params if target.blocks or p.written for n in p.shape[1:]])
     strided = tuple([i for i, s in enumerate(kernel.sizes) if s in strides])   # those that make strides
@@ -127,24 +140,70 @@ class SizedProgram(Variants):
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
-    if units not in (patterns := {v.units for v in self.variants}) and len(patterns) >= PATTERNS - 1: units = (1,) * len(sizes)
-    fit = [v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))]
-    v = min(fit, key=lambda v: abs(math.log(work / v.work)), default=None)
+    def far(v: Variant) -> float: return abs(math.log(work / v.work))
+    mine = [v for v in self.variants if v.wide == wide]
+    if mine: units = in_blocks(sizes, units, min(mine, key=far).blocks)
+    if not self.room(units):   # what was made for other multiples
+      fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
+      units = max(fit, key=math.prod, default=(1,) * len(sizes))
+    v = min([v for v in mine if v.units == units and all(v.fits(v.given(sizes)))], key=far, default=None)
     return self.new(sizes, units, wide) if v is None or work > max(v.work * MORE, LITTLE) else v
+
+  def room(self, units: Sizes) -> bool:
+    """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
+    patterns = {v.units for v in self.variants} | {(1,) * len(units)}
+    return units in patterns or len(patterns) < PATTERNS
 
   def new(self, sizes: Sizes, units: Sizes, wide: bool) -> Variant:
     """Compile a variant, its Opts chosen for these sizes."""
-    nodes = []
+    kernel, blocks = self.kernel_for(sizes, units, wide), Blocks((1,) * len(sizes))
+    if self.target.blocks and any(a.kind is AxisKind.LOOP and not isinstance(a.size, int) for a in self.kernel.axes):
+      blocks = self.blocks(kernel)
+      whole = in_blocks(sizes, units, blocks)
+      if whole != units and self.room(whole): units, kernel = whole, self.kernel_for(sizes, whole, wide)
+    program, needs = self.make(kernel)
+    given = in_units(self.sizes, units)
+    fits, work = evaluator(needs, tuple(self.final(sizes, units, wide))), max(*self.work(sizes), 1)
+    v = Variant(program, fits, given, units, wide, work, needs, blocks)
+    assert all(v.fits(given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
+    self.variants.append(v)
+    return v
+
+  def final(self, sizes: Sizes, units: Sizes, wide: bool) -> list[ix.Size]:
+    """What a launch gives: for each size how many units it has."""
+    out = []
     for s, n, unit in zip(self.sizes, sizes, units):
       lower, upper = (s.lower if unit == 1 else max((s.lower or 0) // unit, 1)), s.upper
       if not wide: upper = WIDE if upper is None else min(upper, WIDE)   # shows that sums do not overflow
       if upper is not None: upper //= unit
-      size = s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide)
-      nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), size), unit))
-    program, needs = self.make(with_sizes(self.kernel, nodes))
-    own = tuple([next(f for t, _ in ix.linear(n)[0] for f in ix.factors(t)).arg for n in nodes])
-    given = in_units(self.sizes, units)
-    v = Variant(program, evaluator(needs, own), given, units, wide, max(*self.work(sizes), 1), needs)
-    assert all(v.fits(given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
-    self.variants.append(v)
-    return v
+      out.append(s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide))
+    return out
+
+  def kernel_for(self, sizes: Sizes, units: Sizes, wide: bool) -> Kernel:
+    """The kernel with its sizes as multiples: K -> 64*(K/64)."""
+    own = [UOp(Ops.SIZE, ix.INT, (), s) for s in self.final(sizes, units, wide)]
+    return with_sizes(self.kernel, [ix.mul(s, unit) for s, unit in zip(own, units)])
+
+  def blocks(self, kernel: Kernel) -> Blocks:
+    """The blocks that the Opts for a kernel with run-time sizes make: (K + 63)//64 of them are of 64."""
+    of, loops = {s.name: 1 for s in self.sizes}, set()
+    for part in pipeline.run(pipeline.prepare(kernel, self.target), self.target, "opts", "opts").all():
+      for axis in part.kernel.axes:
+        for u in toposort([axis.size] if isinstance(axis.size, UOp) else []):
+          if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: continue
+          terms, more = ix.linear(u.src[0])
+          n = u.src[1].arg
+          if len(terms) != 1 or terms[0][0].op is not Ops.SIZE or (terms[0][1], more) != (1, n - 1): continue
+          size = terms[0][0].arg
+          of[size.name] = math.lcm(of[size.name], size.unit * n)
+          if axis.kind is AxisKind.LOOP: loops.add(size.name)
+    inner = [i for i, name in enumerate(of) if name in loops]
+    # a mask of rows is the same in every round: it costs little, and M is what changes most
+    return Blocks(tuple([n if i in inner or i in self.strided else 1 for i, n in enumerate(of.values())]), tuple(inner))
+
+
+def in_blocks(sizes: Sizes, units: Sizes, blocks: Blocks) -> Sizes:
+  """What sizes are multiples of, those of whole blocks where no block of a loop is partial; else ``units``."""
+  if not blocks.whole(sizes): return units
+  each = [math.lcm(unit, b) for unit, b in zip(units, blocks.of)]
+  return tuple([b if n % b == 0 else unit for n, unit, b in zip(sizes, units, each)])

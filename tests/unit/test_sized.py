@@ -121,6 +121,26 @@ def test_variants_for_multiples() -> None:
   assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT), (1, 1)]   # the last for much more work
 
 
+def test_a_variant_for_whole_blocks() -> None:
+  """A product whose loop has whole blocks only runs without masks; at most four combinations of multiples have variants."""
+  triton = renderer("triton")
+  p = sized(product(symbols()), triton.target)
+  def made(*sizes: int) -> Any:
+    """The Variant for M, N, K."""
+    program, _ = p.variant(tuple([dict(zip("MNK", sizes))[s.name] for s in p.sizes]))
+    return next(v for v in p.variants if v.program is program)
+  whole = made(1000, 1024, 1024)
+  assert whole.blocks.loops == (0,) and whole.units[0] > 4 and whole.units[1] == 1, "K, M, N"
+  k = pipeline.run(pipeline.prepare(whole.program.kernel, triton.target), triton.target, "opts", "opts")
+  text = triton.render("k", pipeline.finish(k, triton.target)).text
+  loads = [line for line in text.splitlines() if "tl.load" in line]
+  assert len(loads) == 2 and all("< K" not in line for line in text.splitlines()) and "mask" not in loads[1]
+  assert made(1001, 2048, 512) is whole
+  assert made(1000, 1000, 1000).units == (4, 1, 4) and made(1000, 1000, 1001).units == (1, 1, 4)   # 16 bytes of float32
+  assert made(1000, 1024, 1001).units == (1, 1, 4)
+  assert made(1000, 1001, 1004).units == (1, 1, 1) and made(1000, 1001, 2048).units == (1, 1, 1) and len(p.variants) == 4
+
+
 def test_variants_for_much_more_work() -> None:
   """What was made for little work is not what does much of it; less work, and a few times as much, needs no other."""
   p = sized(product(symbols()), CPU)
