@@ -41,7 +41,7 @@ class Pass:
 
 
 def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
-  if target and target.blocks: return cover_tiles(kernel)
+  if target and target.blocks: return cover_tiles(kernel, target.row)
   return lower_tiles(kernel) if kernel.plain else kernel
 
 

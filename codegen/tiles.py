@@ -34,10 +34,16 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
 
 
-def cover_tiles(kernel: Kernel) -> Kernel:
+def cover_tiles(kernel: Kernel, row: int) -> Kernel:
   """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a block of the next power of two,
-  and what lies outside is masked. a1:N TILE, N about 1000 -> a1:1024 TILE, for N from 513 to 1024."""
-  for a in kernel.of_kind(AxisKind.TILE):
+  and what lies outside is masked. a1:N TILE, N about 1000 -> a1:1024 TILE, for N from 513 to 1024.
+
+  Tiles longer than a ``row``, which registers do not hold, are lowered: Opts make a loop of blocks of them.
+  """
+  tiles = kernel.of_kind(AxisKind.TILE)
+  if long := [a for a in tiles if a.count > row and kernel.plain]:
+    return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))
+  for a in tiles:
     if not isinstance(a.size, int): kernel = Cover(a.id, max(1 << max(a.count - 1, 0).bit_length(), LEAST_COVER)).apply(kernel)
   return kernel.with_(applied=())
 

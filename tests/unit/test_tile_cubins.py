@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,12 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
+from ntgrad.backends.cuda.renderer import TARGET
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.device import Device
+from ntgrad.engine.device import get_device
+from support import triton
 from support.triton import needs_triton
 
 pytestmark = needs_triton
@@ -84,3 +90,23 @@ def test_tf32_where_a_product_asks_for_it(asked: Any, precision: str) -> None:
   def product(x: Any, y: Any, z: Any) -> None: z = tl.dot(x, y, **asked)
   k = tile.make(lambda x, y, z: (x.tile((32, 32)), y.tile((32, 32)), z.tile((32, 32))), product, (tile.Tensor(2),) * 3)
   assert f'input_precision="{precision}"' in k.source("triton", *[((32, 32), "float32")] * 3)
+
+
+@pytest.mark.parametrize("dynamic", ["never", "always"])
+def test_a_tile_longer_than_registers_hold_is_a_loop_of_blocks(dynamic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+  from ntgrad.tile import Tensor
+  def softmax(x: Any, out: Any) -> None:
+    e = tl.exp(x - tl.max(x))
+    out = e / tl.sum(e)
+  k = tile.make(lambda x, out: (x.tile((1, -1)), out.tile((1, -1))), softmax, (Tensor(2), Tensor(2)))
+  monkeypatch.setattr(Device, "assigned", triton.NAME)
+  texts = []
+  for n in (TARGET.row + 5, 1000, 2 * TARGET.row - 3):
+    x, out = np.random.default_rng(0).standard_normal((2, n), np.float32), np.zeros((2, n), np.float32)
+    with config(dynamic=dynamic): k(x, out)
+    e = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(out, e / e.sum(1, keepdims=True), rtol=1e-4)
+    s = k.specialise(x, out) if dynamic == "never" else k.last
+    assert s is not None
+    texts.append(s.spec(get_device(triton.NAME)).source.text)
+  assert all(int(n) <= TARGET.row for text in texts for n in re.findall(r"tl.arange\(0, (\d+)\)", text))
