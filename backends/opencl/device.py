@@ -161,12 +161,14 @@ class OpenCLProgram(Program):
       raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
     given, parts = list(buffers[:self._count]), self.spec.source.parts
     if parts: given = [b.raw if type(b) is Part else b for b in given]
-    flat: list[Any] = []
-    for i, b in enumerate(given): flat += (i, b)
+    buffered: list[Any] = []
+    for i, b in enumerate(given): buffered += (i, b)
+    offsets: list[Any] = []
     for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes)):
-      flat += (i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
+      offsets += (i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
     self._args = []
-    self._kernel._set_arg_multi(tuple(flat))  # a tenth of what set_args takes
+    self._kernel._set_arg_multi(tuple(buffered))  # a tenth of what set_args takes
+    if offsets: self._kernel._set_arg_buf_multi(tuple(offsets))   # set_arg_multi tries buffers first, by exceptions: 15 µs each
     self._args = list(buffers)
 
   def _resize(self, sizes: tuple[int, ...]) -> None:
@@ -176,7 +178,7 @@ class OpenCLProgram(Program):
     try:
       for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
     except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
-    if flat: self._kernel._set_arg_multi(tuple(flat))
+    if flat: self._kernel._set_arg_buf_multi(tuple(flat))
     self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
     self._sizes = sizes
 

@@ -140,19 +140,19 @@ class SizedProgram(Variants):
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
-    def far(v: Variant) -> float: return abs(math.log(work / v.work))
     mine = [v for v in self.variants if v.wide == wide]
-    if mine: units = in_blocks(sizes, units, min(mine, key=far).blocks)
+    near = nearest(mine, work)
+    if near is not None: units = in_blocks(sizes, units, near.blocks)
     if not self.room(units):   # what was made for other multiples
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
-    v = min([v for v in mine if v.units == units and all(v.fits(v.given(sizes)))], key=far, default=None)
+    v = nearest([v for v in mine if v.units == units and all(v.fits(v.given(sizes)))], work)
     return self.new(sizes, units, wide) if v is None or work > max(v.work * MORE, LITTLE) else v
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
-    patterns = {v.units for v in self.variants} | {(1,) * len(units)}
-    return units in patterns or len(patterns) < PATTERNS
+    have = [v.units for v in self.variants]
+    return units in have or len({*have, (1,) * len(units)}) < PATTERNS
 
   def new(self, sizes: Sizes, units: Sizes, wide: bool) -> Variant:
     """Compile a variant, its Opts chosen for these sizes."""
@@ -200,6 +200,11 @@ class SizedProgram(Variants):
     inner = [i for i, name in enumerate(of) if name in loops]
     # a mask of rows is the same in every round: it costs little, and M is what changes most
     return Blocks(tuple([n if i in inner or i in self.strided else 1 for i, n in enumerate(of.values())]), tuple(inner))
+
+
+def nearest(among: Sequence[Variant], work: int) -> Variant | None:
+  """The variant that was made for about so much work."""
+  return among[0] if len(among) == 1 else min(among, key=lambda v: abs(math.log(work / v.work)), default=None)
 
 
 def in_blocks(sizes: Sizes, units: Sizes, blocks: Blocks) -> Sizes:
