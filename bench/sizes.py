@@ -4,16 +4,23 @@ One process, random data, the two sides in turns, medians. Prints a table: both 
 """
 from __future__ import annotations
 
+import os
 import statistics
 import sys
+import tempfile
 import time
+from functools import partial
 from typing import Any, Callable, Mapping
 
-import numpy as np
+if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(prefix="ntgrad-bench-")
 
-from ntgrad.backends.base import Device
+import numpy as np
+from rows import EXAMPLES, module_of
+
+from ntgrad import Device, Tensor, config
+from ntgrad.backends.base import Device as Backend
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.index import Dim, Size
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
@@ -22,7 +29,7 @@ from ntgrad.engine.device import get_device
 
 F32 = dtypes.float32
 DIVIDED, OTHERS = 0.95, 0.85   # what sizes that 16 divides must reach, and others
-SECONDS = 1.5                  # for each side of a row
+SECONDS = 1.0                  # for each side of a row
 
 
 def read(p: Param, *at: UOp) -> UOp: return UOp(Ops.LOAD, p.dtype, (p.uop, UOp(Ops.INDEX, ix.INT, at)))
@@ -73,22 +80,58 @@ def layer_norm(M: Dim, N: Dim) -> Kernel:
   return Kernel((y, x), a, (store(y, UOp.alu(BinaryOps.DIV, centred, scale), i, j),))
 
 
-def matmul(M: Dim, N: Dim, K: Dim) -> Kernel:
-  """z = x @ y"""
-  z, x, y = params((M, N), (M, K), (K, N))
-  a = axes((M, N), (K,))
-  i, j, k = [b.rng for b in a]
-  return Kernel((z, x, y), a, (store(z, total(UOp.alu(BinaryOps.MUL, read(x, i, k), read(y, k, j)), a[2]), i, j),))
-
-
-def product16(M: Dim, N: Dim, K: Dim) -> Kernel:
-  """z = x @ y in float16, summed in float32."""
-  half = dtypes.float16
-  z, x, y = [Param(i, shape, half, i == 0) for i, shape in enumerate(((M, N), (M, K), (K, N)))]
+def matmul(M: Dim, N: Dim, K: Dim, dtype: DType = F32) -> Kernel:
+  """z = x @ y, summed in float32."""
+  z, x, y = [Param(i, shape, dtype, i == 0) for i, shape in enumerate(((M, N), (M, K), (K, N)))]
   a = axes((M, N), (K,))
   i, j, k = [b.rng for b in a]
   value = total(UOp.alu(BinaryOps.MUL, read(x, i, k).cast(F32), read(y, k, j).cast(F32)), a[2])
-  return Kernel((z, x, y), a, (store(z, value.cast(half), i, j),))
+  return Kernel((z, x, y), a, (store(z, value.cast(dtype), i, j),))
+
+
+product16 = partial(matmul, dtype=dtypes.float16)
+
+
+# ---- kernels of examples/tile: their arguments, of some size
+
+Case = tuple[str, Callable[[int], list[Any]]]
+
+
+def random(*shape: int, dtype: Any = np.float32) -> Tensor:
+  return Tensor(np.random.default_rng(0).standard_normal(shape, np.float32).astype(dtype))
+
+
+def attention(batch: int, heads: int, d: int, dtype: Any) -> Case:
+  """Causal attention over n positions."""
+  def arguments(n: int) -> list[Any]:
+    q, k, v, o = [random(batch, heads, n, d, dtype=dtype) for _ in range(4)]
+    return [q, k, v, d ** -0.5, o, random(batch, heads, n, 1)]
+  return "flash_attention.forward_kernel", arguments
+
+
+def rows_softmax(rows: int) -> Case: return "softmax.softmax", lambda n: [random(rows, n), random(rows, n)]
+
+
+def square(dtype: Any) -> Case: return "matmul.matmul", lambda n: [random(n, n, dtype=dtype) for _ in range(3)]
+
+
+TILES_ON_GPU: dict[str, tuple[Case, int]] = {
+  "tile attention 4×16×2048×64": (attention(4, 16, 64, np.float16), 2048),
+  "tile attention 4×16×2001×64": (attention(4, 16, 64, np.float16), 2001),
+  "tile matmul half 4096": (square(np.float16), 4096),
+  "tile matmul half 4001": (square(np.float16), 4001),
+  "tile softmax 4096×4096": (rows_softmax(4096), 4096),
+  "tile softmax 4096×3001": (rows_softmax(4096), 3001),
+  "tile softmax 256×100000": (rows_softmax(256), 100000),
+}
+TILES: dict[str, tuple[Case, int]] = {
+  "tile attention 1×8×512×64": (attention(1, 8, 64, np.float32), 512),
+  "tile attention 1×8×501×64": (attention(1, 8, 64, np.float32), 501),
+  "tile matmul 512": (square(np.float32), 512),
+  "tile matmul 501": (square(np.float32), 501),
+  "tile softmax 2048×2048": (rows_softmax(2048), 2048),
+  "tile softmax 2048×2001": (rows_softmax(2048), 2001),
+}
 
 
 ON_GPU: dict[str, tuple[Callable[..., Kernel], dict[str, int]]] = {
@@ -128,7 +171,7 @@ WORK: dict[str, tuple[Callable[..., Kernel], dict[str, int]]] = {
 }
 
 
-def sides(make: Callable[..., Kernel], sizes: Mapping[str, int], device: Device, launches: int) -> list[Callable[[], None]]:
+def sides(make: Callable[..., Kernel], sizes: Mapping[str, int], device: Backend, launches: int) -> list[Callable[[], None]]:
   """Functions that launch (so many times) the kernel with numbers, and the one with run-time sizes, and wait."""
   symbols = {n: UOp(Ops.SIZE, ix.INT, (), Size(n, 1, hint=size)) for n, size in sizes.items()}
   static, sized = make(**sizes), make(**symbols)
@@ -155,6 +198,28 @@ def sides(make: Callable[..., Kernel], sizes: Mapping[str, int], device: Device,
   return [with_numbers, with_sizes]
 
 
+def tile_sides(case: Case, n: int, device: Backend, launches: int) -> list[Callable[[], None]]:
+  """As ``sides``, for a tile kernel: one that has met this size only, and one that has met others too."""
+  where, arguments = case
+  module, _, name = where.partition(".")
+  kernels = [getattr(module_of(EXAMPLES / "tile" / f"{module}.py"), name) for _ in range(2)]
+  with config(dynamic="auto"):
+    for other in (n - n // 8, n - n // 8 - 1): kernels[1](*arguments(other))   # the tuner's choice is the same for them
+  args = [arguments(n), arguments(n)]
+  def side(kernel: Any, mine: list[Any], dynamic: str) -> Callable[[], None]:
+    def run() -> None:
+      with config(dynamic=dynamic):
+        for _ in range(launches): kernel(*mine)
+      device.synchronize()
+    return run
+  runs = [side(k, a, d) for k, a, d in zip(kernels, args, ("never", "auto"))]
+  for run in runs: run()
+  for x, y in zip(*args):
+    if isinstance(x, Tensor): np.testing.assert_allclose(*[t.numpy().astype(np.float32) for t in (x, y)], rtol=2e-2, atol=2e-2)
+  assert kernels[1].last.kernel.sizes and not kernels[0].last.kernel.sizes
+  return runs
+
+
 def medians(runs: list[Callable[[], None]], seconds: float) -> list[float]:
   """The median time of each, run in turns."""
   for run in runs: run()
@@ -171,14 +236,20 @@ def medians(runs: list[Callable[[], None]], seconds: float) -> list[float]:
 def main(names: list[str]) -> None:
   """The table; of rows whose names begin with one of ``names``, where any are given."""
   name = names.pop(0) if names and names[0] in ("CPU", "CUDA") else "CPU"
-  device, work, launches = get_device(name), WORK if name == "CPU" else ON_GPU, 1 if name == "CPU" else 20
+  Device.DEFAULT = name
+  device, launches = get_device(name), 1 if name == "CPU" else 20
+  rows: dict[str, tuple[Callable[[], list[Callable[[], None]]], bool]] = {}
+  for row, (make, sizes) in (WORK if name == "CPU" else ON_GPU).items():
+    rows[row] = partial(sides, make, sizes, device, launches), all(n % 16 == 0 for n in sizes.values())
+  for row, (case, n) in (TILES if name == "CPU" else TILES_ON_GPU).items():
+    rows[row] = partial(tile_sides, case, n, device, launches), n % 16 == 0
   print("| work | numbers | sizes | ratio | must reach | ok |\n| --- | --: | --: | --: | --: | --- |")
-  for name, (make, sizes) in work.items():
-    if names and not any(name.startswith(n) for n in names): continue
-    numbers, sized = [t / launches for t in medians(sides(make, sizes, device, launches), SECONDS)]
-    must = DIVIDED if all(n % 16 == 0 for n in sizes.values()) else OTHERS
+  for row, (make_sides, divided) in rows.items():
+    if names and not any(row.startswith(n) for n in names): continue
+    numbers, sized = [t / launches for t in medians(make_sides(), SECONDS)]
+    must = DIVIDED if divided else OTHERS
     ok = "yes" if numbers / sized >= must else "**no**"
-    print(f"| {name} | {numbers * 1e3:.3f} ms | {sized * 1e3:.3f} ms | {numbers / sized:.2f} × | ≥ {must} × | {ok} |", flush=True)
+    print(f"| {row} | {numbers * 1e3:.3f} ms | {sized * 1e3:.3f} ms | {numbers / sized:.2f} × | ≥ {must} × | {ok} |", flush=True)
 
 
 if __name__ == "__main__": main(sys.argv[1:])

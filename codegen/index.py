@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import permutations
 from typing import Callable, Iterable, Mapping
 
 from .atoms import (  # handed on: what indices are made of is found here too
@@ -456,8 +457,8 @@ def lt(a: UOp, b: int | UOp) -> UOp:
 
 
 def _lt_sizes(a: UOp, b: int) -> UOp | None:
-  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i. None for any
-  other."""
+  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i; without quotients:
+  i < cdiv(N, 64) -> 64*i < N. None for any other."""
   terms, c = linear(a)
   known, open_ = {t: k for t, k in terms if of_sizes(t)}, {t: k for t, k in terms if not of_sizes(t)}
   if not known or not open_: return None
@@ -467,6 +468,10 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
   down = _leads_down(open_) and all(k < 0 for k in open_.values())
   rest = _build({t: -k if down else k for t, k in open_.items()}, 0)
   end = _build({t: k if down else -k for t, k in known.items()}, 0)
+  if end.op is Ops.ALU and end.arg is BinaryOps.IDIV and end.src[1].op is Ops.CONST:
+    x, n = end.src[0], end.src[1].arg
+    if down: return lt(x, mul(add(rest, b - c), n))
+    return lt(mul(add(rest, c - b), n), sub(x, n - 1))
   sides = (add(end, c - b), rest) if down else (rest, add(end, b - c))
   return UOp(Ops.ALU, dtypes.bool, sides, BinaryOps.CMPLT)
 
@@ -504,9 +509,12 @@ def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
 
 
 def both(*cs: UOp | None) -> UOp:
-  """All of the conditions, each once, in a fixed order; TRUE for none."""
+  """All of the conditions, each once, in a fixed order; TRUE for none. Of i < N and i + 1 < N the second is left."""
   parts = {p: None for c in cs for p in conjuncts(c)}
   if FALSE in parts: return FALSE
+  ends = [p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and has_sizes(p.src[1])] if len(parts) > 1 else []
+  for p, by in permutations(ends, 2):
+    if p in parts and by in parts and vmin(sub(sub(*by.src), sub(*p.src))) >= 0: del parts[p]
   out: UOp | None = None
   for p in sorted(parts, key=key_of):
     out = p if out is None else UOp(Ops.ALU, dtypes.bool, (out, p), BinaryOps.AND)

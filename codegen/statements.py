@@ -205,10 +205,12 @@ class _Statements:
 
 
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:
-  """Conditions of gates that depend on the statement's own axes, each with what makes it true for all their values."""
+  """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values."""
   out: dict[UOp, UOp] = {}
-  for c in [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_of(u))]:
-    if not c.ranges or c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
+  gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_of(u))]
+  if not any(c.ranges for c in gates): return out
+  for c in gates:
+    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
