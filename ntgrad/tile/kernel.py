@@ -337,7 +337,9 @@ class TileKernel:
     found = next((f for f in family.forms if f.serves(values)), None)
     if found is not None or len(family.forms) >= MOST_FORMS: return found
     if any(a is not None and 0 in a.shape for a in full): return None
-    try: found = form_of(names, values, self.symbols, lambda values: self.sized(full, numbers, values))
+    # what was equal in every call is one size, until a call comes in which it is not
+    equal = {} if family.forms else {n: to for n, to in family.equal.items() if n in names and to in names}
+    try: found = form_of(names, values, self.symbols, lambda values: self.sized(full, numbers, values), equal)
     except NtgradError as e:
       report.stays_static(self.name, names, e)
       return None

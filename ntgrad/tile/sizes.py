@@ -26,6 +26,7 @@ LARGEST = (1 << 31) - 1   # a run-time size; greater ones are numbers
 MOST_FORMS = 16           # of the calls that differ in sizes only: from then on each has numbers
 MOST_SEEN = 64            # values of a dimension, to tell whether there are several
 Values = Mapping[str, int]
+NONE: Mapping[str, str] = {}
 Sizes = tuple[int, ...]
 Shapes = Callable[[Sequence[int]], tuple[int, ...]]
 
@@ -74,6 +75,7 @@ class Form:
 class Family:
   """The calls of a kernel that differ in sizes only."""
   seen: dict[str, set[int]] = field(default_factory=dict)   # of each name the values that it had
+  equal: dict[str, str] = field(default_factory=dict)       # of dimensions without a name: the first that was equal in every call
   forms: list[Form] = field(default_factory=list)
 
   def open(self, kernel: TileKernel, values: Values, given: Iterable[str]) -> list[str]:
@@ -85,6 +87,8 @@ class Family:
     for n in names:
       had = self.seen.setdefault(n, set())
       if len(had) < MOST_SEEN: had.add(values[n])
+    first: dict[tuple[str, int], str] = {}
+    self.equal = {n: first.setdefault((self.equal.get(n, ""), values[n]), n) for n in names if n in automatic}
     if not all(0 < values[n] <= LARGEST for n in names): return []
     return names if config.dynamic == "always" else [n for n in names if n not in automatic or len(self.seen[n]) > 1]
 
@@ -100,29 +104,30 @@ def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
   return list(dict.fromkeys([s.name for e, a in dims if a or not automatic for s in sorted(e.names(), key=str)]))
 
 
-def as_sizes(names: Iterable[str], values: Values, symbols: Mapping[str, Symbol]) -> dict[str, Dim]:
-  """The values, with a run-time size for each of ``names``: 1 or more, and within its symbol's bounds."""
+def as_sizes(names: Iterable[str], values: Values, symbols: Mapping[str, Symbol], equal: Mapping[str, str]) -> dict[str, Dim]:
+  """The values, with a run-time size for each of ``names``: 1 or more, and within its symbol's bounds. Some are ``equal``."""
   out: dict[str, Dim] = dict(values)
   for n in names:
     s = symbols[n]
     low, high = max(s.lower_bound or 1, 1), LARGEST if s.upper_bound is None else min(s.upper_bound, LARGEST)
-    out[n] = UOp(Ops.SIZE, ix.INT, (), ix.Size(n, low, high, hint=values[n]))
+    out[n] = UOp(Ops.SIZE, ix.INT, (), ix.Size(equal.get(n, n), low, high, hint=values[n]))
   return out
 
 
 def form_of(names: Sequence[str], values: Values, symbols: Mapping[str, Symbol],
-            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]]) -> Form:
+            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]], equal: Mapping[str, str] = NONE) -> Form:
   """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too.
 
-  What must be equal is one size: the kernel is made again with one name for both, or with the number.
+  What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be
+  ``equal``: each name, and the one that stands for it.
   """
-  given = as_sizes(names, values, symbols)
+  given = as_sizes(names, values, symbols, equal)
   while True:
     specialised, conditions = make(given)
     conditions = list(conditions)
-    equal = {n: to for c in conditions for n, to in equal_in(c)}
-    if not equal: break
-    given = {n: equal.get(v.arg.name, v) if isinstance(v, UOp) else v for n, v in given.items()}
+    found = {n: to for c in conditions for n, to in equal_in(c)}
+    if not found: break
+    given = {n: found.get(v.arg.name, v) if isinstance(v, UOp) else v for n, v in given.items()}
   plain: dict[Any, Any] = {Ops.SIZE: lambda old, new: name_of(old.arg.name)}
   each = list(rewrite(conditions, plain))
   for n, v in given.items():
