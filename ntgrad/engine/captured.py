@@ -73,8 +73,8 @@ NO_SIZES = Sizes((), (), (), ())
 
 
 def signature(pieces: Pieces) -> tuple[Any, ...]:
-  """What a capture is made for: how its arguments are nested, what each Tensor is and how its dimensions are called, what all else
-  is."""
+  """What a capture is made for: how its arguments are nested, what each Tensor is and what its dimensions are called, what
+  all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
   return tuple(pieces.marks), tensors, others, mode.training, mode.grad, Device.assigned, config.dev
