@@ -74,7 +74,7 @@ def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) ->
     d = Derivation(axes, [sized(n) for n in param.shape], indices, gate is ix.TRUE)
     d.run()
     at, valid = d.arr.pull([[a.rng for a in level] for level in d.axes])
-    if at != indices: raise NoArrangement
+    if at != d.given: raise NoArrangement
   except (NoArrangement, NtgradError): return Access(param, stored, index, gate)
   said = set(ix.conjuncts(valid))
   where = tuple(c for c in ix.conjuncts(gate) if not said.issuperset(ix.conjuncts(now(c))))

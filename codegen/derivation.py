@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 from itertools import permutations
-from typing import Iterable, Iterator, Sequence
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from . import index as ix
 from .arrangement import Arrangement
@@ -74,11 +74,19 @@ def ends(i: UOp) -> tuple[Dim, Dim]:
   return ix.number(lo), ix.number(hi)
 
 
-def full(axis: Axis) -> Dim:
-  """The size of an axis; of one whose last round is shorter that of the others: a1:min(64, N - a0*64)//8 -> 8."""
+def left_over(axes: Sequence[Axis]) -> dict[UOp, UOp]:
+  """What is known of rounds where axes go over what only the last one leaves over: a1:min(64, N - a0*64) % 8 has no values in
+  another, so min(64, N - a0*64) is N - a0*64."""
+  sizes = [u for a in axes if a.varies and (u := ix.node(a.size)).arg is BinaryOps.MOD]
+  return {m: left for u in sizes for m, known, left in _rounds(u) if u.src[0] is m and ix.mod(known, u.src[1]) is ix.ZERO}
+
+
+def full(axis: Axis, last: Mapping[UOp, UOp]) -> Dim:
+  """The size of an axis; of one whose last round is shorter that of the others: a1:min(64, N - a0*64)//8 -> 8. ``last`` are
+  rounds of which only the last counts."""
   if not axis.varies: return axis.size
   u = ix.node(axis.size)
-  whole, = substitute((u,), {m: known for m, known, _ in _rounds(u)})
+  whole, = substitute((u,), {m: last.get(m, known) for m, known, _ in _rounds(u)})
   return ix.number(whole) if ix.of_sizes(whole) else ends(whole)[1]
 
 
@@ -127,14 +135,16 @@ class Derivation:
   """
 
   def __init__(self, axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], inside: bool = False):
-    whole = [replace(a, size=full(a)) for a in axes]
+    used = {r.arg[0] for i in index for r in i.ranges}
+    last = left_over([a for a in axes if a.id in used])
+    whole = [replace(a, size=full(a, last)) for a in axes]
     self.arr = Arrangement.of(shape)
-    self.index = list(substitute(index, {a.rng: w.rng for a, w in zip(axes, whole) if a.varies}))
+    self.given = substitute(index, {**last, **{a.rng: a.rng for a in axes}})   # as it is wherever the kernel gets there
+    self.index = list(substitute(self.given, {a.rng: w.rng for a, w in zip(axes, whole) if a.varies}))
     self.inside = inside   # whether the index is, for all values of its axes
     self.sizes = {a.id: a.size for a in whole}
     self.lacks = overhang(axes)
     self.known: set[UOp] = set()
-    used = {r.arg[0] for i in index for r in i.ranges}
     self.names: list[str] = []
     self.axes: list[tuple[Axis, ...]] = []
     for name, kinds in LEVELS:
