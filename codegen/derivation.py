@@ -266,6 +266,7 @@ class Derivation:
     pads = [(greater(ix.minus(0, lo), 0), self.behind(ix.plus(lo, size), n)) for (lo, size), n in zip(dims, shape)]
     if any(p != (0, 0) for p in pads): self.arr = self.arr.pad(pads)
     ranges = [(begin, ix.plus(begin, size)) for lo, size in dims for begin in (greater(lo, 0),)]
+    for begin, end in ranges: self.deny(ix.lt(ix.node(end), ix.node(begin)))
     if ranges != [(0, n) for n in self.arr.shape]: self.arr = self.arr.shrink(ranges)
 
   def behind(self, end: Dim, n: Dim) -> Dim:
@@ -365,6 +366,7 @@ class Derivation:
       spec = [self.window(s, d) for d in range(len(self.index))]
       self.gaps.append([gap for *_, gap in spec])
       sizes = [size for _, size, _, _ in spec]
+      for size in sizes: self.deny(ix.lt(ix.node(size), 1))   # as no axis is empty
       # a stride that no second window takes is not worth saying
       strides = [size if count == 1 else stride for count, size, stride, _ in spec]
       self.arr = self.arr.tile(sizes, strides, self.gaps[s], self.floor and s == 0, level=s)

@@ -143,6 +143,13 @@ TEXTS = {
     "data0(M, N).tile((1, 32)).squeeze(1).squeeze(0, level=1)  GRID (M) · tile (32)",
     "data1(M, N).tile((1, 32)).squeeze(1).squeeze(0, level=1)  GRID (M) · tile (32)",
     "data2(N).pad(((0, 32 - N),)).tile((32,)).expand((M,))  GRID (M) · tile (32)"]),
+  "peeled twice": (after(row_sum(N), Peel(1, 8), Vectorize(1, 8), Peel(1, 2)), [
+    "data0(M)  GRID (M)",
+    "data1(M, K).tile((1, 16 * (K // 16)), floor_mode=True).tile((1, 8), level=1).squeeze(1).squeeze(0, level=1)"
+    ".squeeze(0, level=2)  GRID (M) · LOOP (2 * (K // 16)) · tile (8)",
+    "data1(M, K).shrink(((0, M), (16 * (K // 16), 8 * (K // 8)))).tile((1, 8 * (K // 8) - 16 * (K // 16))).tile((1, 8), level=1)"
+    ".squeeze(1).squeeze(0, level=1).squeeze(0, level=2)  GRID (M) · LOOP (K // 8 - 2 * (K // 16)) · tile (8)",
+    "data1(M, K).shrink(((0, M), (8 * (K // 8), K))).tile((1, K % 8)).squeeze(1).squeeze(0, level=1)  GRID (M) · LOOP (K % 8)"]),
   "flattened": (flattened(N), ["data0(M * N)  GRID (M * N)", "data1(M, N).flatten()  GRID (M * N)"]),
 }
 
