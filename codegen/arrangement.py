@@ -214,7 +214,7 @@ class Arrangement:
     counts, pads, specs, padded = [], [], [], []
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       behind = rest(d, size, gap)
-      count = windows(d, size, stride, gap) if floor_mode else greater(windows(d, size, stride, gap, True), 1) if d else 0
+      count = windows(d, size, stride, gap, not floor_mode)
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
         raise ShapeError(f"tile: no window of {text_of(size)} (dilation {text_of(gap)}) lies inside a dimension of {text_of(d)}")
       over = greater(ix.minus(ix.times(ix.minus(count, 1), stride), behind), 0)
@@ -235,7 +235,7 @@ class Arrangement:
       view = view.then(Ops.RESHAPE, Regrouped.of([*_alone(view.shape[:rank + n]), *[(1, ())] * (rank - n)]))
     given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "shift_inwards": shift_inwards}
     usual = {"strides": sizes, "dilation": (1,) * n, "floor_mode": False, "shift_inwards": False}
-    options = [f"{name}={value}" for name, value in given.items() if value != usual[name]]
+    options = [f"{name}={_arg_text(value)}" for name, value in given.items() if value != usual[name]]
     return self._step(view, level, [tuple(counts), sizes], "tile", sizes, *options)
 
   def expand(self, shape: Sequence[Dim], level: int = 0) -> Arrangement:

@@ -99,6 +99,19 @@ def text_of(u: UOp | int) -> str:
   return texts[u][0]
 
 
+COMPARISONS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
+
+
+def condition_text(c: UOp) -> str:
+  """A comparison of sizes as people write it, nothing negative on either side: ``M < N + 8``."""
+  terms, k = ix.linear(ix.sub(*c.src))
+  sides: list[UOp] = []
+  for sign in (1, -1):
+    each = [ix.mul(t, n * sign) for t, n in terms if n * sign > 0]
+    sides.append(ix.node(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0)))))))
+  return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
+
+
 def shape_text(shape: Sequence[UOp | int]) -> str:
   """A shape as a tuple of expressions: ``(M, 32)``."""
   return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"

@@ -93,8 +93,10 @@ def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
 
 
 def windows(d: Dim, size: Dim, stride: Dim, dilation: Dim, partial: bool = False) -> Dim:
-  """How many windows a dimension has; with ``partial`` one more for elements that are left over."""
-  return ix.plus((ix.rounds if partial else ix.over)(rest(d, size, dilation), stride), 1)
+  """How many windows a dimension has; with ``partial`` one more for elements that are left over, and one where there is none."""
+  if not partial: return ix.plus(ix.over(rest(d, size, dilation), stride), 1)
+  if stride == size and dilation == 1 or d == 0: return ix.rounds(d, size)
+  return ix.number(ix.greatest(ix.node(ix.plus(ix.rounds(rest(d, size, dilation), stride), 1)), 1))
 
 
 def _pull_tile(shape: Shape, arg: Any, idx: Indices) -> Pulled:

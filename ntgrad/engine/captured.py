@@ -73,8 +73,9 @@ NO_SIZES = Sizes((), (), (), ())
 
 
 def signature(pieces: Pieces) -> tuple[Any, ...]:
-  """What a capture is made for: how its arguments are nested, what each Tensor is, what all else is."""
-  tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT) for t in pieces.tensors])
+  """What a capture is made for: how its arguments are nested, what each Tensor is and what its dimensions are called, what
+  all else is."""
+  tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
   return tuple(pieces.marks), tensors, others, mode.training, mode.grad, Device.assigned, config.dev
 
@@ -267,6 +268,7 @@ class Capture:
         read.append(b)
         x = type(t)._from_node(b.node)
       if t._state > 0: x.requires_grad = True
+      x._names = t._names
       out.append(x)
     return out, read, written
 

@@ -9,26 +9,27 @@ what runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.config import config
-from ntgrad.codegen.index import Dim, count
+from ntgrad.codegen.index import Dim, conjuncts, count
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
-from ntgrad.codegen.uop import UOpList
+from ntgrad.codegen.uop import Ops, UOp, UOpList
 
 if TYPE_CHECKING:
   from .plans import Step
 
 WIDTH = 120
+_INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 _waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
 # kernels whose machine code has not been shown
@@ -59,6 +60,16 @@ def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
   return replace(spec, grid=tuple(grid), flops=flops, bytes=traffic)
 
 
+def sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
+  """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
+  return "  " + ", ".join([f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)]) if sizes else ""
+
+
+def conditions_text(conditions: Iterable[UOp]) -> str:
+  """Conditions on run-time sizes: ``8 <= N and M < N``."""
+  return " and ".join([condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions])
+
+
 def grid_text(spec: ProgramSpec) -> str:
   """Programs a launch: ``8x3``, slowest dimension first; with work-items ``8x3 of 64``."""
   def sizes(dims: Sequence[Dim]) -> str: return "x".join(text_of(d) for d in dims[::-1] if d != 1) or "1"
@@ -69,7 +80,9 @@ def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
   """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
   if config.debug < 1: return
   met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
-  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}), where {dim_text(form.condition)}", flush=True)
+  told = [c for c in conjuncts(form.condition) if not any(s.op is Ops.CONST and s.arg >= _INT_MOST for s in c.src[1:])]
+  where = f", where {conditions_text(told)}" if told else ""
+  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}", flush=True)
 
 
 def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
@@ -125,6 +138,7 @@ def table(steps: Sequence[Step]) -> list[str]:
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
     else:
       spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
+      flow += sizes_text(spec, s.sizes)
       mark = "*" if (spec.name, spec.source) in _waiting else " "
       rows.append(
         (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.flops), "FLOP"), scaled(count(spec.bytes), "B"),
@@ -166,9 +180,10 @@ def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
 
 
 def describe(kernel: Kernel) -> str:
-  """Axes, Opts, each parameter with its arrangements, and the body."""
+  """Axes, Opts, the run-time sizes that it is for, each parameter with its arrangements, and the body."""
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   if kernel.applied: lines.append("opts   " + ", ".join(map(str, kernel.applied)))
+  if kernel.needs: lines.append("needs  " + conditions_text(kernel.needs))
   found = accesses(kernel)
   for p in kernel.params:
     mine: dict[tuple[str, str], list[str]] = {}
@@ -188,7 +203,7 @@ def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int] = ()) -> None:
   _count[1] += 1
   name = color(f"{spec.name:36s}", "green")
   speed = f"{count(spec.flops) / seconds * 1e-9:9.2f} GFLOP/s {count(spec.bytes) / seconds * 1e-9:8.2f} GB/s"
-  show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}")
+  show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}{sizes_text(spec, sizes)}")
   device = _unseen.pop((spec.name, spec.source), None) if config.debug >= 6 else None
   if device is not None:
     show(color(f"machine code of {spec.name}", "magenta"))

@@ -253,7 +253,8 @@ def about(t: Template) -> str:
           if isinstance(n, UOp)]
   theirs = {n.arg for b in inputs for n in b.shape if isinstance(n, UOp) and n.op is Ops.SIZE}
   free = len(set(t.sizes) - theirs)
-  return ", ".join(dims) + (f", and {free} more in its operations" if free else "")
+  if free: dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
+  return ", ".join(dims)
 
 
 __all__ = ["Met", "MOST_MET", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template"]

@@ -537,6 +537,37 @@ def test_captured_functions() -> None:
     assert out.names == (None,) and out.tolist() == [3, 3 + k]
 
 
+def test_arguments_of_captured_functions_keep_their_names() -> None:
+  """In the recording call too, which gets other tensors; other names are another capture."""
+  seen: list[tuple[str | None, ...]] = []
+
+  @jit
+  def total(x: Tensor, y: Tensor) -> Tensor:
+    seen.append(x.names)
+    return (x.transpose(0, 1) + y).sum("columns").realize() if x.names[0] is not None else (x.T + y).realize()
+
+  def x(k: int = 0) -> Tensor: return Tensor([[1.0, 2.0], [3.0, k]])
+  for k in range(4): assert total(x(k).named("columns", "rows"), x().named("rows", "columns")).tolist() == [7, 5 + k]
+  assert seen == [("columns", "rows")] * 2
+  for k in range(4): assert total(x(k), x()).tolist() == [[2, 5], [5, k]]
+  assert seen[2:] == [(None, None)] * 2
+  for _ in range(3):
+    with pytest.raises(ShapeError, match="'rows' of the first tensor meets 'time' of the second"):
+      total(x().named("columns", "rows"), x().named("time", "columns"))
+
+
+def test_names_of_arguments_that_are_written_or_change_their_size() -> None:
+  @jit
+  def add(to: Tensor, x: Tensor) -> Tensor:
+    assert to.names == x.names[1:] == ("columns",)
+    to += x.sum("rows")
+    return (x * 2).realize()
+
+  to = Tensor([1.0, 2.0]).named("columns")
+  for n in (2, 2, 3, 5, 4): assert add(to, Tensor.ones(n, 2).named("rows", "columns")).shape == (n, 2)
+  assert to.tolist() == [17, 18] and to.names == ("columns",)
+
+
 # ---- random chains of movement, against a model
 def model_reshape(old: tuple[int, ...], new: tuple[int, ...]) -> list[int | None]:
   """A dim is the same one where as many elements come before it and it has the size; dims of 1 count as many on both sides."""

@@ -2,12 +2,18 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from ntgrad import Tensor
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.opts import ShiftInwards
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine import report
+from support.sizes import elementwise, symbols
 
 
 def shown(level: int, capsys: pytest.CaptureFixture[str], size: int, color: int = 0) -> str:
@@ -34,6 +40,39 @@ def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   assert len(lines) == 2
   for i, line in enumerate(lines):
     assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +[\d.]+ GFLOP/s +[\d.]+ GB/s", line), line
+
+
+def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+  """A launch says with which sizes it ran, and counts work and traffic for them; the kernel itself is for all sizes."""
+  report.reset()
+  with config(debug=3, color=0, cache=0, dynamic="always"):
+    for n in (35, 36): (Tensor([2.0] * n, device="NUMPY").realize().sqrt() * 3).realize()
+  lines = capsys.readouterr().out.splitlines()
+  runs = [line for line in lines if line.startswith("***")]
+  assert [re.sub(r".* GB/s", "", line) for line in runs] == ["  s0=35", "  s0=36"]
+  row, = [line for line in lines if line.startswith("   0*")]
+  assert re.fullmatch(r"   0\*  E_s0  grid 35 +70.0 FLOP +280 B +b1 <- b0  s0=35", row), row
+  assert [line.strip() for line in lines if line.strip().startswith("data1(")] == ["data1(s0)"]
+
+
+def test_sizes_of_a_tile_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+  """What is said once of sizes that a kernel gets at the launch; what any int fits is no condition worth saying."""
+  s0, s1 = (UOp(Ops.SIZE, ix.INT, (), ix.Size(f"s{i}")) for i in range(2))
+  most = UOp(Ops.ALU, dtypes.bool, (s0, ix.const(2 ** 31 - 1)), BinaryOps.CMPLE)
+  family = SimpleNamespace(seen={"s0": {8, 9}, "s1": {4}})
+  with config(debug=1):
+    for condition in (ix.both(most, ix.lt(s1, s0)), most):
+      report.sized("copies", "s0", family, SimpleNamespace(condition=condition))
+  assert capsys.readouterr().out.splitlines() == [
+    "tile copies: s0 unknown until the launch (s0 met as 8 and 9), where s1 < s0",
+    "tile copies: s0 unknown until the launch (s0 met as 8 and 9)"]
+
+
+def test_a_kernel_says_which_sizes_it_needs() -> None:
+  n = symbols()
+  k = ShiftInwards(1, 8).apply(elementwise(n)).needing(ix.lt(ix.node(n["M"]), ix.node(ix.plus(n["N"], 2))))
+  assert report.describe(k).splitlines()[:3] == [
+    "axes   a0:M GRID, a1:cdiv(N, 8) GRID, a2:8 LANE", "opts   a1.shift_inwards(8)", "needs  7 < N and M < N + 2"]
 
 
 def test_levels_are_nested_and_in_order(capsys: pytest.CaptureFixture[str]) -> None:
