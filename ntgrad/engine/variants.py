@@ -37,6 +37,12 @@ class Variant(NamedTuple):
   units: tuple[int, ...]
   wide: bool
   work: int            # of what it was made for
+  needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
+
+
+def in_units(sizes: Sequence[ix.Size], units: Sizes) -> Callable[[Sequence[int]], tuple[int, ...]]:
+  """A function from sizes to how many ``units`` each has."""
+  return evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(sizes, units)]), tuple(sizes))
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
@@ -49,26 +55,20 @@ def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   )
 
 
-class SizedProgram(Program):
-  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has met need.
+class Variants(Program):
+  """Variants of a kernel with run-time sizes, and what tells which of them is for certain sizes.
 
-  ``make`` compiles a kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its
-  Opts need.
+  ``extents`` are the elements of buffers and the values of axes, which an index has to hold; ``work`` the values of all axes;
+  ``stored`` the bytes of each buffer that is written. ``strided`` says which sizes make strides; where they are multiples of
+  ``unit`` and ``stream`` bytes are stored, there may be a variant for that.
   """
 
-  def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
-    self.kernel, self.make, self.sizes = kernel, make, kernel.sizes
-    self.target = device.renderer.target
-    # where vectors are any place's, only those that are stored past the cache need to begin at multiples
-    strides = sizes_of([n for p in kernel.params if self.target.blocks or p.written for n in p.shape[1:]])
-    self.strided = tuple([i for i, s in enumerate(self.sizes) if s in strides])   # those that make strides
-    self.unit = max(ALIGNED // min([p.dtype.itemsize for p in kernel.params], default=1), 1) if self.target.blocks else UNIT
-    grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
-    extents = (*[ix.product(p.shape) for p in kernel.params], *[a.size for a in kernel.axes if not a.varies], ix.product(grid))
-    self.elements = evaluator(extents, self.sizes)
-    self.work = evaluator((ix.product(a.size for a in kernel.axes if not a.varies),), self.sizes)
-    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
-    self.stored = evaluator(tuple(stored), self.sizes)
+  def __init__(self, sizes: tuple[ix.Size, ...], extents: Sequence[ix.Dim], work: ix.Dim, stored: Sequence[ix.Dim],
+               strided: tuple[int, ...], unit: int, stream: int):
+    self.sizes, self.strided, self.unit, self.stream = sizes, strided, unit, stream
+    self.measures = tuple(extents), work, tuple(stored)
+    self.elements, self.stored = evaluator(tuple(extents), sizes), evaluator(tuple(stored), sizes)
+    self.work = evaluator((work,), sizes)
     self.variants: list[Variant] = []
     self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
 
@@ -84,19 +84,53 @@ class SizedProgram(Program):
     return program(buffers, wait, given)
 
   def variant(self, sizes: Sizes) -> tuple[Program, Sizes]:
-    """The program for sizes, and what it is launched with; compiled where no variant fits."""
+    """The program for sizes, and what it is launched with."""
     found = self.found[sizes]
-    if found is not None: return found
-    wide = max(*self.elements(sizes), *sizes) >= WIDE
-    pays = self.target.blocks or max(self.stored(sizes), default=0) >= self.target.stream
-    units = tuple([self.unit if pays and i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)])
-    if units not in (patterns := {v.units for v in self.variants}) and len(patterns) >= PATTERNS - 1: units = (1,) * len(sizes)
-    work, = self.work(sizes)
-    fit = [v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))]
-    v = min(fit, key=lambda v: abs(math.log(max(work, 1) / v.work)), default=None)
-    if v is None or work > max(v.work * MORE, LITTLE): v = self.new(sizes, units, wide)
-    found = self.found[sizes] = v.program, v.given(sizes)
+    if found is None:
+      v = self.chosen(sizes, *self.wanted(sizes), max(*self.work(sizes), 1))
+      found = self.found[sizes] = v.program, v.given(sizes)
     return found
+
+  def wanted(self, sizes: Sizes) -> tuple[Sizes, bool]:
+    """What is best for sizes: what each is a multiple of, and whether an index has to have 64 bits."""
+    wide = max(*self.elements(sizes), *sizes) >= WIDE
+    pays = not self.stream or max(self.stored(sizes), default=0) >= self.stream
+    return tuple([self.unit if pays and i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
+
+  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
+    """The variant for sizes, of which ``wanted`` says ``units`` and ``wide``."""
+    raise NotImplementedError
+
+  def ready(self) -> None:
+    """Variants are compiled when they are launched; wait for those that there are."""
+    for v in self.variants: v.program.ready()
+
+
+class SizedProgram(Variants):
+  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has met need.
+
+  ``make`` compiles a kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its
+  Opts need.
+  """
+
+  def __init__(self, kernel: Kernel, device: Device, make: Callable[[Kernel], tuple[Program, tuple[UOp, ...]]]):
+    self.kernel, self.make, target = kernel, make, device.renderer.target
+    # where vectors are any place's, only those that are stored past the cache need to begin at multiples
+    strides = sizes_of([n for p in kernel.params if target.blocks or p.written for n in p.shape[1:]])
+    strided = tuple([i for i, s in enumerate(kernel.sizes) if s in strides])   # those that make strides
+    unit = max(ALIGNED // min([p.dtype.itemsize for p in kernel.params], default=1), 1) if target.blocks else UNIT
+    grid = [a.size for a in kernel.of_kind(AxisKind.GRID)]
+    values = [a.size for a in kernel.axes if not a.varies]
+    extents = [*[ix.product(p.shape) for p in kernel.params], *values, ix.product(grid)]
+    stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
+    super().__init__(kernel.sizes, extents, ix.product(values), stored, strided, unit, 0 if target.blocks else target.stream)
+
+  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
+    """The variant for sizes; compiled where no variant fits."""
+    if units not in (patterns := {v.units for v in self.variants}) and len(patterns) >= PATTERNS - 1: units = (1,) * len(sizes)
+    fit = [v for v in self.variants if v.units == units and v.wide == wide and all(v.fits(v.given(sizes)))]
+    v = min(fit, key=lambda v: abs(math.log(work / v.work)), default=None)
+    return self.new(sizes, units, wide) if v is None or work > max(v.work * MORE, LITTLE) else v
 
   def new(self, sizes: Sizes, units: Sizes, wide: bool) -> Variant:
     """Compile a variant, its Opts chosen for these sizes."""
@@ -109,12 +143,8 @@ class SizedProgram(Program):
       nodes.append(ix.mul(UOp(Ops.SIZE, ix.INT, (), size), unit))
     program, needs = self.make(with_sizes(self.kernel, nodes))
     own = tuple([next(f for t, _ in ix.linear(n)[0] for f in ix.factors(t)).arg for n in nodes])
-    given = evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, units)]), self.sizes)
-    v = Variant(program, evaluator(needs, own), given, units, wide, max(*self.work(sizes), 1))
+    given = in_units(self.sizes, units)
+    v = Variant(program, evaluator(needs, own), given, units, wide, max(*self.work(sizes), 1), needs)
     assert all(v.fits(given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
-
-  def ready(self) -> None:
-    """Variants are compiled when they are launched; wait for those that there are."""
-    for v in self.variants: v.program.ready()
