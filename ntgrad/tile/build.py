@@ -24,6 +24,7 @@ from ntgrad.codegen.config import config as settings
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, shown
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.device import default_device
@@ -40,6 +41,7 @@ from .specialised import Specialised
 from .tensor import Tensor
 
 LONGEST = 1 << 14   # elements that a block has at most where nothing says how long a size is
+SHORT = 16          # and what is short for a loop
 MOST = 40           # hints that a kernel is compiled for
 LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
@@ -147,7 +149,7 @@ def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, 
       {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants
     ],
   }
-  return entry, [v.program.spec for v in program.variants]   # type: ignore[attr-defined]
+  return entry, list(map(small, program.variants))
 
 
 def about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
@@ -229,17 +231,26 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   for at in itertools.product(*likely): add(program, at)
   base, refused = tuple([v[0] for v in likely]), set[tuple[int, ...]]()
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
+  blocks = device.renderer.target.blocks
   for _ in range(MOST):
-    probes = itertools.product(*[steps(size) if needed(program, size) else [b] for size, b in zip(sizes, base)])
+    if complete(program): break
+    probes = itertools.product(*[steps(size, b, blocks) if needed(program, size) else [b] for size, b in zip(sizes, base)])
     new = [at for at in probes if at not in refused and not served(program, at)]
     if not new: break
     try: add(program, min(new, key=distance))
     except NtgradError: refused.add(min(new, key=distance))
-  if not device.renderer.target.blocks and any(v.needs for v in program.variants):   # whatever else: plain loops
+  if complete(program): return program, {}
+  if not blocks:   # whatever else: plain loops
     with settings(noopt=1): add(program, base, LAST)
-  most = {size.name: max(n for n in steps(size) if served(program, (*base[:i], n, *base[i + 1:])))
-          for i, size in enumerate(sizes) if needed(program, size)}
-  return program, most
+  return program, {
+    size.name: max([n for n in steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
+    for i, (size, b) in enumerate(zip(sizes, base)) if needed(program, size)
+  }
+
+
+def complete(program: SizedProgram) -> bool:
+  """Whether some variant takes all sizes."""
+  return any(max(v.units) == 1 and not v.needs for v in program.variants)
 
 
 def needed(program: SizedProgram, size: ix.Size) -> bool:
@@ -252,10 +263,11 @@ def within(size: ix.Size, n: int) -> int:
   return max(size.lower or 1, n if size.upper is None else min(n, size.upper))
 
 
-def steps(size: ix.Size) -> list[int]:
-  """Powers of two that a size may be, and its bounds."""
+def steps(size: ix.Size, likely: int, blocks: bool) -> list[int]:
+  """What a size may be, for variants that are made for it: for blocks all powers of two, else a few numbers."""
   low, high = within(size, 1), within(size, LONGEST)
-  return sorted({low, high, *[n for n in (1 << i for i in range(LONGEST.bit_length())) if low <= n <= high]})
+  each = [1 << i for i in range(LONGEST.bit_length())] if blocks else [SHORT, likely]
+  return sorted({low, high, *[n for n in each if low <= n <= high]})
 
 
 def served(program: SizedProgram, at: Sequence[int]) -> bool:
@@ -277,6 +289,18 @@ def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> 
     if len(made) == 2 and said(made[0]) == said(made[1]): made = [made[0]._replace(wide=True)]
     made = [v if work is None else v._replace(work=work) for v in made if said(v) not in before]
     program.variants[len(before):] = made
+
+
+def small(v: Variant) -> ProgramSpec:
+  """A variant's program, its sizes with the least bounds at which it may be launched: what compiles it runs it so."""
+  spec: ProgramSpec = v.program.spec  # type: ignore[attr-defined]
+  at = [s.hint or 1 for s in spec.sizes]
+  for i, s in enumerate(spec.sizes):
+    tries = [n for n in (1 << k for k in range(at[i].bit_length())) if n >= max(s.lower or 1, 1) and n <= at[i]]
+    at[i] = next((n for n in tries if all(v.fits([*at[:i], n, *at[i + 1:]]))), at[i])
+  sizes = tuple([s._replace(lower=n) for s, n in zip(spec.sizes, at)])
+  table = {UOp(Ops.SIZE, ix.INT, (), a): UOp(Ops.SIZE, ix.INT, (), b) for a, b in zip(spec.sizes, sizes)}
+  return replace(spec, sizes=sizes, grid=tuple([ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid]))
 
 
 def said(v: Variant) -> tuple[Any, ...]:
