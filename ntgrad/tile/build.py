@@ -175,11 +175,11 @@ def constants(form: Form) -> list[str]:
 def declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
   """The tensors, their dimensions without names as a configuration has them: as if they had been declared so."""
   if not c.arguments: return list(tensors)
-  given = [t for t in tensors if not (t.constexpr and t.value is not None)]
-  if len(given) != len(c.arguments): raise ArgumentError(f"build: {len(c.arguments)} arguments for {len(given)} tensors")
-  out = []
+  count = len([t for t in tensors if not (t.constexpr and t.value is not None)])
+  if count != len(c.arguments): raise ArgumentError(f"build: {len(c.arguments)} arguments for {count} tensors")
+  out, arguments = [], iter(c.arguments)
   for t in tensors:
-    shape, dtype = c.arguments[given.index(t)] if t in given else ((), None)
+    shape, dtype = ((), None) if t.constexpr and t.value is not None else next(arguments)
     if len(shape) != t.ndim or t.operations: out.append(t)   # general says what is wrong
     else:
       s = t._source

@@ -6,9 +6,10 @@ import json
 import math
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Program
 from ntgrad.checks import checked
@@ -17,8 +18,9 @@ from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.device import canonical, default_device
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
@@ -53,13 +55,18 @@ class BuiltProgram(Variants):
       units = tuple(record["units"])
       v = Variant(p, evaluator(needs, sizes), in_units(sizes, units), units, record["wide"], record["work"], needs)
       self.variants.append(v)
+    self.fits = evaluator(tuple([self.condition(v) for v in self.variants]), sizes)
+
+  def condition(self, v: Variant) -> UOp:
+    """When a variant takes sizes: its units divide them, and what it needs of their numbers holds."""
+    sizes = [(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, v.units)]
+    whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in sizes if unit > 1]
+    return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in sizes if unit > 1}))
 
   def chosen(self, sizes: tuple[int, ...], units: tuple[int, ...], wide: bool, work: int) -> Variant:
     """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
-    fit = [
-      v for v in self.variants
-      if (v.wide or not wide) and all([n % u == 0 for n, u in zip(sizes, v.units)]) and all(v.fits(v.given(sizes)))
-    ]
+    fit = [v for v, fits in zip(self.variants, self.fits(sizes)) if fits and (v.wide or not wide)]
+    if len(fit) == 1: return fit[0]
     if not fit:
       said = [f"{s.name} is {n}, and it has programs up to {self.most[s.name]}"
               for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
@@ -139,6 +146,8 @@ class BuiltKernel(Signature):
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
                   buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], Form | None] | None:
+    for t, a in zip(self.tensors, taken):
+      if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
     if self.form is None: return self.built, (), None
     values = self.values(taken, given)
     if self.alike(taken) and self.form.serves(values): return self.built, self.form.sizes(values), self.form
@@ -164,11 +173,12 @@ class BuiltKernel(Signature):
     binary = (library.folder / found["binary"]).read_bytes()
     if hashlib.sha256(binary).hexdigest() != found["sha256"]:
       raise StateError(f"load: {library.folder / found['binary']} is damaged; build it again")
-    specs = [manifest.spec_of(r, (library.folder / r["source"]).read_text()) for r in records]
     on: Device = get_device(device)
-    on.unpack(binary, specs)
-    programs = from_specs(specs, on)
-    return BuiltProgram(self.name, found, programs) if self.form is not None else programs[0]
+    with library.understood():
+      specs = [manifest.spec_of(r, (library.folder / r["source"]).read_text()) for r in records]
+      on.unpack(binary, specs)
+      programs = from_specs(specs, on)
+      return BuiltProgram(self.name, found, programs) if self.form is not None else programs[0]
 
 
 def holds(condition: UOp, values: Mapping[str, int]) -> bool:
@@ -188,13 +198,20 @@ class Library:
       raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
     self.device = default_device() if device is None else canonical(device)
     self._chosen: Recent[Any, BuiltKernel] = Recent(4096)
-    try:
+    with self.understood():
       self.target: str = found["target"]
       self.kernels: list[dict[str, Any]] = found["kernels"]
       made = [BuiltKernel(self, k) for k in self.kernels]
+    self._only = made[0] if len(made) == 1 and made[0].form is not None else None   # it says itself what does not fit
+    self._static, self._free = [k for k in made if k.form is None], [k for k in made if k.form is not None]
+
+  @contextmanager
+  def understood(self) -> Iterator[None]:
+    """Raises StateError where what the block reads in the manifest makes no sense."""
+    try: yield
+    except (StateError, DeviceError): raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, NtgradError) as e:
       raise StateError(f"load: {self.folder / 'manifest.json'} is damaged ({type(e).__name__}: {e}); build it again") from None
-    self._static, self._free = [k for k in made if k.form is None], [k for k in made if k.form is not None]
 
   def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
 
@@ -202,10 +219,12 @@ class Library:
     """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none, and what the kernel
     itself would raise for arguments that do not go together."""
     with lock:
-      taken = tuple([describe(a) for a in args])
-      key = taken, *values.items()
-      kernel = self._chosen[key]
-      if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)
+      kernel = self._only
+      if kernel is None or values:
+        taken = tuple([describe(a) for a in args])
+        key = taken, *values.items()
+        kernel = self._chosen[key]
+        if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)
       launch(kernel, args, {n: v for n, v in values.items() if n not in kernel.constants} if values else {})
 
   def kernel_for(self, taken: Sequence[Argument], values: Mapping[str, int]) -> BuiltKernel:
@@ -216,8 +235,8 @@ class Library:
     if not fits:
       free = [k for k in self._free if all(k.constants.get(n, v) == v for n, v in values.items())]
       alike = [k for k in free if k.alike(taken)]
-      fits = [k for k in alike if k.serves(taken)] or alike[:1]
-      if not fits and len(free) == 1 and len(self.kernels) == 1: fits = free   # it says what is wrong
+      fits = alike if len(alike) < 2 else [k for k in alike if k.serves(taken)] or alike[:1]
+      if not fits and self._only is not None: fits = free
       if fits and all(k.found["values"] == fits[0].found["values"] for k in fits): fits = fits[:1]
     if len(fits) == 1: return fits[0]
     have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)

@@ -8,7 +8,7 @@ from unicodedata import normalize
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, StateError
+from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import Dim
@@ -95,7 +95,7 @@ def parts_of(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list
       p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"], p["value"]
     )
     operations = tuple([Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"]])
-    if any(o.name not in _OPERATIONS for o in operations): raise StateError("no such meta-operation")
+    if any(o.name not in _OPERATIONS for o in operations): raise ValueError("no such meta-operation")
     declared.append(Tensor.__new__(Tensor)._set(source, (), (shape,)))
     arranged.append(Tensor.__new__(Tensor)._set(source, operations, (shape,)))
   def assessed(c: Sequence[Any]) -> Condition: return Condition(c[1], _unsized(c[0], symbols), _unsized(c[2], symbols))
