@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, Shap
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
+from ntgrad.tile.library import BuiltProgram
 from support.devices import missing
 from support.triton import needs_triton
 
@@ -167,7 +169,7 @@ def test_shapes_come_before_sizes(tmp_path: Path) -> None:
   library = built(tmp_path, premake, [tile.Config((3,), arguments=free), tile.Config((5,), arguments=shapes), doubles])
   runs(library, 64, 5)
   for n in (63, 65, 1, 9): runs(library, n, 3)
-  with pytest.raises(ArgumentError, match=r"no kernel for float64\(8,\), float64\(8,\); there is float32\(x_size_0,\), float32\("):
+  with pytest.raises(ArgumentError, match=r"no kernel for float64\(8,\), float64\(8,\); there is float32\(x_size_0,\), "):
     library(np.zeros(8), np.zeros(8))
   with config(dev="CPU"), pytest.raises(ArgumentError, match="two configurations"):
     tile.build(premake, [tile.Config((3,), arguments=free), tile.Config((5,), arguments=free)], tmp_path / "again")
@@ -298,7 +300,15 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     assert [n for n, _ in p["about"]["signature"]] == ["data0", "data1", *given]
     assert all(n in source for n, _ in p["about"]["signature"])
     assert evaluator(spec.grid, spec.sizes)((8, 77)) == (1, 77, 1)
-  for n in range(1, 33):   # all of them are served
-    serving = [p for p in entry["programs"] if p["units"] == [1, 1] and all(
-      evaluator((manifest.comparison(c),), spec.sizes)((n, 5))[0] for c in p["needs"])]
-    assert len(serving) == 2
+  records = entry["programs"]
+  entry["choice"]["most"] = {"N": 32}
+  for p in records: p["needs"].append(["N", "<", 33 // p["units"][0] + 1])
+  chosen = BuiltProgram("softmax", entry, [SimpleNamespace(number=i) for i in range(len(records))])   # type: ignore[misc]
+  for n in range(1, 33):   # the block that n fits, whole vectors where 4 divides it, 64 bits where the rows need them
+    for m in (1, 77, (1 << 31) // n):
+      program, given = chosen.variant((n, m))
+      p = records[program.number]
+      assert p["wide"] == (m > 77) and p["units"] == [1 if n % 4 else 4, 1] and given == (n // p["units"][0], m)
+      assert f"tl.arange(0, {max(16, 1 << (n - 1).bit_length())})" in (folder / p["source"]).read_text()
+  with pytest.raises(ArgumentError, match="softmax: .* no program for these sizes: N is 40, and it has programs up to 32"):
+    chosen.variant((40, 5))
