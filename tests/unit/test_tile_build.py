@@ -159,6 +159,32 @@ def test_arguments_are_taken_as_others_are(tmp_path: Path) -> None:
 
 
 @on_cpu
+def test_captured_functions(tmp_path: Path) -> None:
+  library = built(tmp_path, pairs(), [tile.Config()])
+  def step(x: Any) -> Any:
+    y = ntgrad.Tensor.zeros(*x.shape, device="CPU").contiguous().realize()
+    library(x, y)
+    return (y + 1).realize()
+  for n in (10, 11, 500):
+    fast = ntgrad.jit(step)
+    for v in range(4):
+      x = ntgrad.Tensor(np.full(n, v, f32), device="CPU").realize()
+      assert (fast(x).numpy() == 2 * v + 1).all()
+
+
+@on_cpu
+def test_a_value_for_a_size_is_a_number(tmp_path: Path) -> None:
+  premake = pairs(rows, softmax, (Tensor(shape=("M", "N")), Tensor(shape=("M", "N"))))
+  library = built(tmp_path, premake, [tile.Config(values={"N": 12})], kernel_name="twelve")
+  for m in (1, 5, 100):
+    y = zeros(m, 12)
+    library(zeros(m, 12), y)
+    np.testing.assert_allclose(y, 1 / 12, rtol=1e-5)
+  with pytest.raises(ArgumentError, match="twelve: the library has no kernel for M = 5: it was built for sizes with N == 12"):
+    library(zeros(5, 13), zeros(5, 13))
+
+
+@on_cpu
 def test_shapes_come_before_sizes(tmp_path: Path) -> None:
   def premake(factor: int) -> Any:
     def scaled(x: Any, y: Any) -> None: y = x * factor  # noqa: F841
