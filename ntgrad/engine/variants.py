@@ -94,8 +94,8 @@ class Variants(Program):
   def wanted(self, sizes: Sizes) -> tuple[Sizes, bool]:
     """What is best for sizes: what each is a multiple of, and whether an index has to have 64 bits."""
     wide = max(*self.elements(sizes), *sizes) >= WIDE
-    pays = not self.stream or max(self.stored(sizes), default=0) >= self.stream
-    return tuple([self.unit if pays and i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
+    if not self.strided or self.stream and max(self.stored(sizes), default=0) < self.stream: return (1,) * len(sizes), wide
+    return tuple([self.unit if i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes, of which ``wanted`` says ``units`` and ``wide``."""

@@ -56,6 +56,7 @@ class BuiltProgram(Variants):
       v = Variant(p, evaluator(needs, sizes), in_units(sizes, units), units, record["wide"], record["work"], needs)
       self.variants.append(v)
     self.fits = evaluator(tuple([self.condition(v) for v in self.variants]), sizes)
+    self.groups: dict[tuple[tuple[int, ...], bool], list[list[tuple[int, float]]]] = {}
 
   def condition(self, v: Variant) -> UOp:
     """When a variant takes sizes: its units divide them, and what it needs of their numbers holds."""
@@ -65,15 +66,24 @@ class BuiltProgram(Variants):
 
   def chosen(self, sizes: tuple[int, ...], units: tuple[int, ...], wide: bool, work: int) -> Variant:
     """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
-    fit = [v for v, fits in zip(self.variants, self.fits(sizes)) if fits and (v.wide or not wide)]
-    if len(fit) == 1: return fit[0]
-    if not fit:
-      said = [f"{s.name} is {n}, and it has programs up to {self.most[s.name]}"
-              for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
-      what = "; ".join(said) or f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
-      raise ArgumentError(f"{self.kernel}: the library has no program for these sizes: {what}; build it with such hints")
-    return min(fit, key=lambda v: (v.units != units and v.units != (1,) * len(units), v.wide and not wide, v.units != units,
-                                   abs(math.log(work / v.work))))
+    fits, size = self.fits(sizes), math.log(work)
+    for group in self.groups.get((units, wide)) or self.grouped(units, wide):
+      near = [(abs(size - log), i) for i, log in group if fits[i]]
+      if near: return self.variants[min(near)[1]]
+    said = [f"{s.name} is {n}, and it has programs up to {self.most[s.name]}"
+            for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
+    what = "; ".join(said) or f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
+    raise ArgumentError(f"{self.kernel}: the library has no program for these sizes: {what}; build it with such hints")
+
+  def grouped(self, units: tuple[int, ...], wide: bool) -> list[list[tuple[int, float]]]:
+    """The variants for sizes of which ``wanted`` says this, the best first: by number, with the logarithm of their work."""
+    ones = (1,) * len(units)
+    groups: dict[tuple[bool, ...], list[tuple[int, float]]] = {}
+    for i, v in enumerate(self.variants):
+      key = v.units not in (units, ones), v.units != units, v.wide and not wide
+      if v.wide or not wide: groups.setdefault(key, []).append((i, math.log(v.work)))
+    out = self.groups[units, wide] = [groups[k] for k in sorted(groups)]
+    return out
 
 
 @dataclass
