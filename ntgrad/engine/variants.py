@@ -31,13 +31,16 @@ Sizes = tuple[int, ...]
 
 
 class Blocks(NamedTuple):
-  """What each size (of a loop, or that makes strides) would be a multiple of if all blocks were whole, and which are of loops."""
+  """What each size would be a multiple of if all blocks were whole, and which sizes are those of loops."""
   of: Sizes
   loops: tuple[int, ...] = ()
 
   def whole(self, sizes: Sizes) -> bool:
     """Whether no block of a loop is partial."""
     return bool(self.loops) and all(sizes[i] % self.of[i] == 0 for i in self.loops)
+
+
+NO_BLOCKS = Blocks(())
 
 
 class Variant(NamedTuple):
@@ -49,7 +52,7 @@ class Variant(NamedTuple):
   wide: bool
   work: int            # of what it was made for
   needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
-  blocks: Blocks = Blocks(())   # that it computes with
+  blocks: Blocks = NO_BLOCKS    # that it computes with
 
 
 def in_units(sizes: Sequence[ix.Size], units: Sizes) -> Callable[[Sequence[int]], tuple[int, ...]]:
@@ -106,8 +109,8 @@ class Variants(Program):
   def wanted(self, sizes: Sizes) -> tuple[Sizes, bool]:
     """What is best for sizes: what each is a multiple of, and whether an index has to have 64 bits."""
     wide = max(*self.elements(sizes), *sizes) >= WIDE
-    pays = not self.stream or max(self.stored(sizes), default=0) >= self.stream
-    return tuple([self.unit if pays and i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
+    if not self.strided or self.stream and max(self.stored(sizes), default=0) < self.stream: return (1,) * len(sizes), wide
+    return tuple([self.unit if i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
 
   def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes, of which ``wanted`` says ``units`` and ``wide``."""
@@ -147,25 +150,22 @@ class SizedProgram(Variants):
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
     v = nearest([v for v in mine if v.units == units and all(v.fits(v.given(sizes)))], work)
-    return self.new(sizes, units, wide) if v is None or work > max(v.work * MORE, LITTLE) else v
+    if v is not None and work <= max(v.work * MORE, LITTLE): return v
+    blocks = self.blocks(sizes, units, wide)
+    whole = in_blocks(sizes, units, blocks)
+    return self.new(sizes, whole if self.room(whole) else units, wide, blocks)
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
     have = [v.units for v in self.variants]
     return units in have or len({*have, (1,) * len(units)}) < PATTERNS
 
-  def new(self, sizes: Sizes, units: Sizes, wide: bool) -> Variant:
+  def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: Blocks = NO_BLOCKS) -> Variant:
     """Compile a variant, its Opts chosen for these sizes."""
-    kernel, blocks = self.kernel_for(sizes, units, wide), Blocks((1,) * len(sizes))
-    if self.target.blocks and any(a.kind is AxisKind.LOOP and not isinstance(a.size, int) for a in self.kernel.axes):
-      blocks = self.blocks(kernel)
-      whole = in_blocks(sizes, units, blocks)
-      if whole != units and self.room(whole): units, kernel = whole, self.kernel_for(sizes, whole, wide)
-    program, needs = self.make(kernel)
-    given = in_units(self.sizes, units)
+    program, needs = self.make(self.kernel_for(sizes, units, wide))
     fits, work = evaluator(needs, tuple(self.final(sizes, units, wide))), max(*self.work(sizes), 1)
-    v = Variant(program, fits, given, units, wide, work, needs, blocks)
-    assert all(v.fits(given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
+    v = Variant(program, fits, in_units(self.sizes, units), units, wide, work, needs, blocks)
+    assert all(v.fits(v.given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
 
@@ -184,22 +184,22 @@ class SizedProgram(Variants):
     own = [UOp(Ops.SIZE, ix.INT, (), s) for s in self.final(sizes, units, wide)]
     return with_sizes(self.kernel, [ix.mul(s, unit) for s, unit in zip(own, units)])
 
-  def blocks(self, kernel: Kernel) -> Blocks:
-    """The blocks that the Opts for a kernel with run-time sizes make: (K + 63)//64 of them are of 64."""
+  def blocks(self, sizes: Sizes, units: Sizes, wide: bool) -> Blocks:
+    """The blocks that the Opts for these sizes make, on a target that computes with blocks: (K + 63)//64 of them are of 64."""
+    if not self.target.blocks or all(a.kind is not AxisKind.LOOP or isinstance(a.size, int) for a in self.kernel.axes):
+      return Blocks((1,) * len(sizes))
+    parts = pipeline.run(pipeline.prepare(self.kernel_for(sizes, units, wide), self.target), self.target, "opts", "opts")
     of, loops = {s.name: 1 for s in self.sizes}, set()
-    for part in pipeline.run(pipeline.prepare(kernel, self.target), self.target, "opts", "opts").all():
-      for axis in part.kernel.axes:
-        for u in toposort([axis.size] if isinstance(axis.size, UOp) else []):
-          if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: continue
-          terms, more = ix.linear(u.src[0])
-          n = u.src[1].arg
-          if len(terms) != 1 or terms[0][0].op is not Ops.SIZE or (terms[0][1], more) != (1, n - 1): continue
-          size = terms[0][0].arg
-          of[size.name] = math.lcm(of[size.name], size.unit * n)
-          if axis.kind is AxisKind.LOOP: loops.add(size.name)
-    inner = [i for i, name in enumerate(of) if name in loops]
-    # a mask of rows is the same in every round: it costs little, and M is what changes most
-    return Blocks(tuple([n if i in inner or i in self.strided else 1 for i, n in enumerate(of.values())]), tuple(inner))
+    for axis in [a for k in (parts.kernel, *[p.kernel for p in parts.all()]) for a in k.axes if isinstance(a.size, UOp)]:
+      for u in toposort((axis.size,)):
+        if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: continue
+        terms, more = ix.linear(u.src[0])
+        n = u.src[1].arg
+        if len(terms) != 1 or terms[0][0].op is not Ops.SIZE or (terms[0][1], more) != (1, n - 1): continue
+        size = terms[0][0].arg
+        of[size.name] = math.lcm(of[size.name], size.unit * n)
+        if axis.kind is AxisKind.LOOP: loops.add(size.name)
+    return Blocks(tuple(of.values()), tuple([i for i, name in enumerate(of) if name in loops]))
 
 
 def nearest(among: Sequence[Variant], work: int) -> Variant | None:

@@ -1,35 +1,63 @@
-"""Ahead of time: a family of kernels compiled into a folder, and run from there without reading or compiling anything."""
+"""Ahead of time: a family of kernels compiled into a folder, and run from there without reading or compiling anything.
+
+A configuration that leaves sizes open gives one kernel for all of them, in the variants that calls would make: for indices of 32
+and 64 bits, for strides that are multiples of 16 bytes or any, and for sizes of which its Opts need something (a row that is one
+block) as many as it takes.
+"""
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Mapping, Sequence
 
-from ntgrad.backends.base import Device, KernelSource, ProgramSpec
+from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.checks import checked
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import assuming, negated
 from ntgrad.codegen.config import config as settings
-from ntgrad.codegen.errors import ArgumentError, StateError, shown
-from ntgrad.device import canonical, default_device
-from ntgrad.engine.compile import from_specs
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, shown
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.sizes import sizes_of
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.device import default_device
 from ntgrad.engine.device import get_device
-from ntgrad.engine.plans import Step
+from ntgrad.engine.variants import WIDE, SizedProgram, Variant
 
-from .kernel import make
-from .launch import Launcher, describe, lent, memory_of, run, settled
+from . import manifest
+from .assess import dimensions_agree
+from .kernel import TileKernel, make
+from .launch import describe
+from .library import FORMAT, Library, load, show
+from .sizes import Form
+from .specialised import Specialised
+from .tensor import Tensor
 
-FORMAT = 3
+LONGEST = 1 << 14   # elements that a block has at most where nothing says how long a size is
+SHORT = 16          # and what is short for a loop
+MOST = 40           # hints that a kernel is compiled for
+LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
 
 @dataclass(frozen=True)
 class Config:
-  """One member of a family: what ``premake`` is called with, the arguments' shapes and dtypes, and values for symbols."""
+  """One member of a family: what ``premake`` is called with, the arguments' shapes and dtypes, and values for symbols.
+
+  A dimension is an int, or open: None or "?", a name or a Symbol. Without ``arguments`` all are as the tensors are declared.
+  ``hints`` say what open sizes may well be, one number or several: the kernel is made to be fast for these.
+  """
   args: tuple[Any, ...] = ()
   kwargs: Mapping[str, Any] = field(default_factory=dict)
-  arguments: Sequence[tuple[tuple[int, ...], Any]] = ()
+  arguments: Sequence[tuple[Sequence[Any], Any]] = ()
   values: Mapping[str, int] = field(default_factory=dict)
+  hints: Mapping[str, int | Sequence[int]] = field(default_factory=dict)
 
 
 @checked
@@ -57,128 +85,255 @@ def build(
     if not isinstance(made, tuple) or len(made) != 3:
       raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")
     arrangement, application, tensors = made
-    kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
-    taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
+    device = device_of(target)
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
-      s = kernel.specialise(*c.arguments, **c.values)
-    if s.asserts:
-      raise ArgumentError(f"build: {kernel.name} has a device_assert, which a library cannot say the line of; leave it out there")
-    entry: dict[str, Any] = {
-      "kernel": kernel.name,
-      "arguments": [[list(a.shape), a.dtype.name] for a in taken],
-      "values": {n: v for n, v in s.values.items() if n in c.values},
-      "all_values": dict(s.values),
-      "parameters": [p.name for p in s.parameters],
-      "writes": list(s.writes),
-    }
-    clash = next((e for e in entries if (e["arguments"], e["values"]) == (entry["arguments"], entry["values"])), None)
+      if all(isinstance(n, int) for shape, _ in c.arguments for n in shape) and c.arguments:
+        kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
+        entry, specs = for_shapes(kernel, c, device)
+      else:
+        kernel = make(arrangement, application, declared(tensors, c), kernel_name=kernel_name)
+        entry, specs = for_sizes(kernel, c, device)
+    told = ("arguments", "values", "condition")
+    clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
     if clash is not None:
       raise ArgumentError(
         f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}"
       )
-    stem = f"{kernel.name}_{number}"
-    spec, binary, extension = compiled(s, target)
-    (folder / f"{stem}.{extension}").write_text(spec.source.text)
+    stem, extension = f"{kernel.name}_{number}", "py" if target.startswith("sm_") else "cl"
+    binary = packed(specs, target, device)
     (folder / f"{stem}.bin").write_bytes(binary)
-    entry |= {
-      "name": spec.name,
-      "source": f"{stem}.{extension}",
-      "binary": f"{stem}.bin",
-      "sha256": hashlib.sha256(binary).hexdigest(),
-      "grid": list(spec.grid),
-      "local": list(spec.local),
-      "nparams": spec.nparams,
-      "flops": spec.flops,
-      "bytes": spec.bytes,
-    }
-    entries.append(entry)
+    for i, (spec, record) in enumerate(zip(specs, entry.get("programs", [entry]))):
+      record |= manifest.program(spec, f"{stem}{f'_{i}' if 'programs' in entry else ''}.{extension}")
+      (folder / record["source"]).write_text(spec.source.text)
+    entries.append(entry | {"binary": f"{stem}.bin", "sha256": hashlib.sha256(binary).hexdigest()})
   (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "target": target, "kernels": entries}, indent=1))
   return folder
 
 
-def compiled(s: Any, target: str) -> tuple[ProgramSpec, bytes, str]:
-  """Source, binary, and what files of such source are called."""
-  if target == "opencl":
-    device = get_device(default_device())
-    spec = s.spec(device)
-    return spec, device.pack([spec]), "cl"
-  if target.startswith("sm_"):
-    from types import SimpleNamespace
+# ---- one configuration
 
-    from ntgrad.backends.cuda import compiler as triton
-    from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-    number = triton.capability(target)
-    chip = replace(TARGET, local_memory=triton.shared_memory(number))
-    renderer = TritonRenderer(chip, number)
-    spec = s.spec(SimpleNamespace(renderer=renderer, name=target))
-    return spec, triton.finished(triton.request(spec, target)).pack(), "py"
-  raise ArgumentError(f"build: no target {target!r}; targets: opencl, sm_80, sm_90, …")
+def for_shapes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
+  """A kernel for the shapes of a configuration: what the manifest says of it, and its program."""
+  s = kernel.specialise(*c.arguments, **c.values)
+  taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
+  return about(s, c, [[list(a.shape), a.dtype.name] for a in taken]), [s.spec(device)]
 
 
-class Library:
-  """The kernels of a folder that :func:`build` made. Calling it runs the one whose arguments fit."""
-
-  def __init__(self, folder: str | os.PathLike[str], device: str | None = None):
-    self.folder = Path(folder)
-    try: manifest = json.loads((self.folder / "manifest.json").read_text())
-    except (OSError, ValueError) as e: raise StateError(f"load: {self.folder} is no folder of built kernels ({e})") from None
-    if manifest.get("format") != FORMAT:
-      raise StateError(f"load: {self.folder} has format {manifest.get('format')!r}; this version reads {FORMAT}: build it again")
-    self.target: str = manifest["target"]
-    self.kernels: list[dict[str, Any]] = manifest["kernels"]
-    self.device = default_device() if device is None else canonical(device)
-    self._launchers: dict[int, Launcher] = {}
-
-  def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
-
-  def __call__(self, *args: Any, **values: int) -> None:
-    """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none."""
-    taken = [describe(a) for a in args]
-    want = [[list(a.shape), a.dtype.name] for a in taken]
-    fits = [
-      i
-      for i, k in enumerate(self.kernels)
-      if k["arguments"] == want and all(k["all_values"].get(n) == v for n, v in values.items())
-    ]
-    if len(fits) != 1:
-      have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
-      what = f"{'several kernels' if fits else 'no kernel'} for {show(want)}{f' with {values}' if values else ''}"
-      raise ArgumentError(f"{self!r}: {what}; there is {have}")
-    k = self.kernels[fits[0]]
-    with lent(args) as mine:
-      back: list[Callable[[], None]] = []
-      given = [(name, a, i in k["writes"]) for i, (name, a) in enumerate(zip(k["parameters"], mine))]
-      tensors = settled(k["kernel"], given, self.device, back)
-      launcher = self._launchers.get(fits[0]) or self._launchers.setdefault(fits[0], self.launcher(k))
-      run(launcher, tensors, [memory_of(t).node for t in tensors])
-      for write_back in back: write_back()
-
-  def launcher(self, k: Mapping[str, Any]) -> Launcher:
-    """A kernel of the folder, on the device. Raises StateError for a damaged file or one that the device does not take."""
-    binary = (self.folder / k["binary"]).read_bytes()
-    if hashlib.sha256(binary).hexdigest() != k["sha256"]:
-      raise StateError(f"load: {self.folder / k['binary']} is damaged; build it again")
-    device: Device = get_device(self.device)
-    source = KernelSource((self.folder / k["source"]).read_text())
-    spec = ProgramSpec(k["name"], source, tuple(k["grid"]), tuple(k["local"]), k["nparams"], (), k["flops"], k["bytes"])
-    device.unpack(binary, [spec])
-    program, = from_specs([spec], device)
-    return Launcher(
-      k["kernel"],
-      Step(program, tuple(range(spec.nparams)), tuple(k["writes"]), (), self.device),
-      tuple(k["writes"]),
-      tuple(k["parameters"]),
-      (),   # arguments that are the same memory take a kernel of their own
-    )
+def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
+  """A kernel for all sizes that a configuration leaves open, and its programs."""
+  hints = {n: [v] if isinstance(v, int) else list(v) for n, v in c.hints.items()}
+  unknown = [n for n in hints if n not in kernel.symbols]
+  if unknown: raise ArgumentError(f"build: no size {', '.join(unknown)} in {kernel.name}; it has {', '.join(kernel.symbols)}")
+  wanted = [(shape, dtype) for shape, dtype in c.arguments] or None
+  form = kernel.general(device.renderer.target.blocks, c.values, wanted, {n: v[0] for n, v in hints.items()})
+  s = form.specialised
+  assert isinstance(s, Specialised)
+  memory = [t for t in kernel.tensors if not (t.constexpr and t.value is not None)]
+  arguments = [[[e if isinstance(e, int) else str(e) for e in t.shape], p.dtype.name] for t, p in zip(memory, s.parameters)]
+  if not s.kernel.sizes: return about(s, c, [[list(p.arrangement.source), p.dtype.name] for p in s.parameters]), [s.spec(device)]
+  program, most = variants(s, device, hints)
+  of = {p.name: p.dtype for p in s.parameters}
+  entry = about(s, c, arguments) | {
+    "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
+    "sizes": [size.name for size in s.kernel.sizes],
+    "condition": manifest.conditions([form.condition]),
+    "values_made_for": dict(form.values),
+    "agreements": agreements(kernel, s),
+    "all_values": {n: v for n, v in form.values.items() if n in constants(form)},
+    "choice": {
+      **{name: list(map(manifest.text, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
+      "work": [manifest.text(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
+      "stream": program.stream, "most": most,
+    },
+    "programs": [
+      {"units": list(v.units), "wide": v.wide, "work": v.work, "needs": manifest.conditions(v.needs)} for v in program.variants
+    ],
+  }
+  return entry, list(map(small, program.variants))
 
 
-@checked
-def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
-  """The kernels of a folder that :func:`build` made, for a device. Raises StateError."""
-  return Library(folder, device)
+def about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
+  """What the manifest says of every kernel. Raises ArgumentError for one that no library can have."""
+  if s.asserts:
+    raise ArgumentError(f"build: {s.name} has a device_assert, which a library cannot say the line of; leave it out there")
+  return {
+    "kernel": s.name,
+    "arguments": arguments,
+    "values": {n: v for n, v in s.values.items() if n in c.values},
+    "all_values": dict(s.values),
+    "parameters": [p.name for p in s.parameters],
+    "writes": list(s.writes),
+    "checks": settings.checks,
+  }
 
 
-def show(arguments: Sequence[Any]) -> str: return ", ".join(f"{d}{tuple(shape)}" for shape, d in arguments)
+def constants(form: Form) -> list[str]:
+  """The names that are numbers in a form."""
+  return [n for n, v in form.values.items() if [n, "==", v] in manifest.conditions([form.condition])]
+
+
+def declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
+  """The tensors, their dimensions without names as a configuration has them: as if they had been declared so."""
+  if not c.arguments: return list(tensors)
+  count = len([t for t in tensors if not (t.constexpr and t.value is not None)])
+  if count != len(c.arguments): raise ArgumentError(f"build: {len(c.arguments)} arguments for {count} tensors")
+  out, arguments = [], iter(c.arguments)
+  for t in tensors:
+    shape, dtype = ((), None) if t.constexpr and t.value is not None else next(arguments)
+    if len(shape) != t.ndim or t.operations: out.append(t)   # general says what is wrong
+    else:
+      s = t._source
+      dims = [n if g is None else g for g, n in zip(s.given, shape)]
+      element = s.dtype if s.dtype is not None or dtype is None else dtypes.of(dtype)
+      out.append(Tensor(None, dims, element, s.other, s.shape_options, s.constexpr, s.value, jagged_dim=s.jagged_dim))
+  return out
+
+
+def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
+  """The dimensions that must agree because the application goes through both by one index, as a comparison of ``dim0_1``
+  (dimension 1 of argument 0) and so on, each with its message, in which these stand for numbers."""
+  parameters: list[Any] = []
+  for p in s.parameters:
+    a = p.arrangement
+    dims = [n if isinstance(n, int) else UOp(Ops.SIZE, ix.INT, (), ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d))
+            for d, n in enumerate(a.source)]
+    alone = SimpleNamespace(source=tuple(dims), levels=a.levels, pull=a.pull)
+    parameters.append(SimpleNamespace(**{**vars(p), "arrangement": alone}))
+  out: list[list[Any]] = []
+  known: list[UOp] = []
+  while settings.checks != "none":
+    with assuming() as found:
+      found.update(dict.fromkeys(known))
+      try: dimensions_agree(s.name, s.kernel, parameters, {t.name: t for t in kernel.tensors})
+      except ShapeError as e:
+        known.append(negated(next(reversed(found))))
+        out.append([manifest.conditions(known[-1:])[0], str(e)])
+        continue
+    break
+  return out
+
+
+# ---- programs
+
+class Rendered(Program):
+  """A program that is not compiled yet."""
+  def __init__(self, spec: ProgramSpec): self.spec = spec
+
+
+def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]]) -> tuple[SizedProgram, dict[str, int]]:
+  """The variants of a kernel that serve all its sizes, as far as that can be; and for sizes that must fit a block the greatest
+  that has one."""
+  def rendered(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+    spec, needs = s.rendered(kernel, device)
+    return Rendered(spec), needs
+  program, sizes = SizedProgram(s.kernel, device, rendered), s.kernel.sizes
+  likely = [hints.get(size.name, [within(size, ix.count(UOp(Ops.SIZE, ix.INT, (), size)))]) for size in sizes]
+  for at in itertools.product(*likely): add(program, at)
+  base, refused = tuple([v[0] for v in likely]), set[tuple[int, ...]]()
+  def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
+  blocks = device.renderer.target.blocks
+  for _ in range(MOST):
+    if complete(program): break
+    probes = itertools.product(*[steps(size, b, blocks) if needed(program, size) else [b] for size, b in zip(sizes, base)])
+    new = [at for at in probes if at not in refused and not served(program, at)]
+    if not new: break
+    try: add(program, min(new, key=distance))
+    except NtgradError: refused.add(min(new, key=distance))
+  if complete(program): return program, {}
+  if not blocks:   # whatever else: plain loops
+    with settings(noopt=1): add(program, base, LAST)
+  return program, {
+    size.name: max([n for n in steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
+    for i, (size, b) in enumerate(zip(sizes, base)) if needed(program, size)
+  }
+
+
+def complete(program: SizedProgram) -> bool:
+  """Whether some variant takes all sizes."""
+  return any(max(v.units) == 1 and not v.needs for v in program.variants)
+
+
+def needed(program: SizedProgram, size: ix.Size) -> bool:
+  """Whether some variant needs something of a size."""
+  return size.name in {n.name for v in program.variants for n in sizes_of(v.needs)}
+
+
+def within(size: ix.Size, n: int) -> int:
+  """A number in a size's bounds."""
+  return max(size.lower or 1, n if size.upper is None else min(n, size.upper))
+
+
+def steps(size: ix.Size, likely: int, blocks: bool) -> list[int]:
+  """What a size may be, for variants that are made for it: for blocks all powers of two, else a few numbers."""
+  low, high = within(size, 1), within(size, LONGEST)
+  each = [1 << i for i in range(LONGEST.bit_length())] if blocks else [SHORT, likely]
+  return sorted({low, high, *[n for n in each if low <= n <= high]})
+
+
+def served(program: SizedProgram, at: Sequence[int]) -> bool:
+  """Whether some variant takes sizes, whatever divides them."""
+  return any(max(v.units) == 1 and all(v.fits(v.given(at))) for v in program.variants)
+
+
+def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
+  """Render the variants for about these sizes: whether strides are multiples or not, for indices of 32 and 64 bits where these
+  differ; and whether all blocks are whole."""
+  many = tuple([program.unit if i in program.strided else 1 for i in range(len(at))])
+  pays = not program.stream or max(program.stored(at), default=0) >= program.stream
+  far = max(ix.vmax(ix.node(e)) for e in (*program.measures[0], *[UOp(Ops.SIZE, ix.INT, (), s) for s in program.sizes])) >= WIDE
+  each = [(1,) * len(at)]
+  if pays: each.append(many)
+  blocks = program.blocks(at, each[0], False)
+  if blocks.loops: each.append(tuple(map(math.lcm, many, blocks.of)))
+  for units in dict.fromkeys(each):
+    near = tuple([-(-n // unit) * unit for n, unit in zip(at, units)])
+    if any(s.upper is not None and n > s.upper for n, s in zip(near, program.sizes)): continue
+    before = [said(v) for v in program.variants]
+    made = [program.new(near, units, wide) for wide in ((False, True) if far else (False,))]
+    if len(made) == 2 and said(made[0]) == said(made[1]): made = [made[0]._replace(wide=True)]
+    made = [v if work is None else v._replace(work=work) for v in made if said(v) not in before]
+    program.variants[len(before):] = made
+
+
+def small(v: Variant) -> ProgramSpec:
+  """A variant's program, its sizes with the least bounds at which it may be launched: what compiles it runs it so."""
+  spec: ProgramSpec = v.program.spec  # type: ignore[attr-defined]
+  at = [s.hint or 1 for s in spec.sizes]
+  for i, s in enumerate(spec.sizes):
+    tries = [n for n in (1 << k for k in range(at[i].bit_length())) if n >= max(s.lower or 1, 1) and n <= at[i]]
+    at[i] = next((n for n in tries if all(v.fits([*at[:i], n, *at[i + 1:]]))), at[i])
+  sizes = tuple([s._replace(lower=n) for s, n in zip(spec.sizes, at)])
+  table = {UOp(Ops.SIZE, ix.INT, (), a): UOp(Ops.SIZE, ix.INT, (), b) for a, b in zip(spec.sizes, sizes)}
+  return replace(spec, sizes=sizes, grid=tuple([ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid]))
+
+
+def said(v: Variant) -> tuple[Any, ...]:
+  """All of a variant that makes a difference to a launch."""
+  spec: ProgramSpec = v.program.spec  # type: ignore[attr-defined]
+  return spec.source.text, spec.source.signature, spec.options, str(manifest.program(spec, "")), str(manifest.conditions(v.needs))
+
+
+# ---- targets
+
+def device_of(target: str) -> Device:
+  """What kernels are rendered for: this machine's device, or a GPU that need not be there. Raises ArgumentError."""
+  if target == "opencl": return get_device(default_device())
+  if not target.startswith("sm_"): raise ArgumentError(f"build: no target {target!r}; targets: opencl, sm_80, sm_90, …")
+  from ntgrad.backends.cuda import compiler as triton
+  from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
+  number = triton.capability(target)
+  chip = replace(TARGET, local_memory=triton.shared_memory(number))
+  return SimpleNamespace(renderer=TritonRenderer(chip, number), name=target)   # type: ignore[return-value]
+
+
+def packed(specs: Sequence[ProgramSpec], target: str, device: Device) -> bytes:
+  """Programs compiled, as bytes."""
+  if target == "opencl": return device.pack(specs)
+  from ntgrad.backends.cuda import compiler as triton
+  waiting = triton.ahead(requests := [triton.request(s, target) for s in specs])   # workers compile what comes later
+  out = b"".join([triton.finished(r).pack() for r in requests])
+  del waiting
+  return out
 
 
 __all__ = ["Config", "Library", "build", "load"]

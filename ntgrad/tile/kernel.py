@@ -16,27 +16,25 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import Device
 from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.assume import assuming, below, same
+from ntgrad.codegen.assume import assuming
 from ntgrad.codegen.atoms import UNKNOWN
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, DTypeError, NtgradError, ShapeError, shown
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.device import default_device
 from ntgrad.engine import report
 from ntgrad.engine.device import get_device
 from ntgrad.lock import alone, lock
-from ntgrad.symbol import Symbol, evaluate, size_of, solved
+from ntgrad.symbol import Symbol, evaluate
 from ntgrad.tensor import Tensor as Lazy
 
-from .assess import Assessment, asking, dimensions_agree, no_empty_tiles, same_grids
+from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter
 from .launch import Argument, describe, launch
-from .place import Parameter, Tile
+from .signature import Signature
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
@@ -147,7 +145,7 @@ def at_line(e: NtgradError, fn: Any) -> NtgradError:
   return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
 
 
-class TileKernel:
+class TileKernel(Signature):
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
 
   def __init__(
@@ -161,23 +159,14 @@ class TileKernel:
     asked: Sequence[Assessment] = (),
     checks: str | None = None,
   ):
-    self.application, self.tensors, self.arranged, self.name = application, tensors, arranged, name
-    self.settings, self.output_dir, self.checks = settings, output_dir, checks
+    super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
+    self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
-    self.names = [t.name for t in tensors]
-    self.given = [
-      i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)
-    ]  # the positional arguments of a call
-    self.assessed = [*same_grids(name, arranged), *asked]
-    self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.tuned = any(s.meta for s in self.symbols.values())
     self.identity = fingerprint(name, source_of(application))
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
-    self._launchers: Recent[Any, Any] = Recent(1024)
     self._families: Recent[Any, Family] = Recent(256)
-    self._sized: Recent[Any, Any] = Recent(256)   # of calls that differ in sizes only: what tells which kernel serves them
-    self.last: Specialised | None = None
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
 
@@ -189,64 +178,6 @@ class TileKernel:
     places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
     return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in self.assessed)
 
-  def bind(self, arguments: Sequence[Argument | None], given: Mapping[str, Any]) -> dict[str, int]:
-    """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
-    values: dict[str, int] = {}
-    source: dict[str, str] = {}
-    expressions: list[tuple[Symbol, int, str]] = []   # sizes that are no names, how many elements there are, where
-    for t, a in zip(self.tensors, arguments):
-      if a is None: continue
-      shape = a.shape
-      if len(shape) != len(t.shape):
-        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}")
-      for d, (want, n) in enumerate(zip(t.shape, shape)):
-        if isinstance(want, int):
-          if n != want: raise ShapeError(f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}")
-          continue
-        if not want.is_name:
-          expressions.append((want, n, f"dimension {d} of {t.name}"))
-          continue
-        key = want.name
-        if key in values and values[key] != n:
-          raise ShapeError(
-            f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size"
-          )
-        values[key] = n
-        source[key] = f"dimension {d} of {t.name}"
-        self.within(want, n)
-    for name, value in given.items():
-      s = self.symbols.get(name)
-      if s is None:
-        free = [n for n in self.symbols if n not in values]
-        raise ArgumentError(f"{self.name}: no compile-time value {name!r}; it has {', '.join(free) or 'none'}")
-      if not isinstance(value, int): raise ArgumentError(f"{self.name}: {name} is an int, got {value!r}")
-      if values.get(name, value) != value:
-        raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
-      values[name] = value
-      self.within(s, value)
-    self.solve(expressions, values)
-    return values
-
-  def solve(self, expressions: Sequence[tuple[Symbol, int, str]], values: dict[str, int]) -> None:
-    """Find the names that are left in sizes such as 2 * N + 1, one after another, and see that all such sizes are right."""
-    for want, n, place in [*expressions] * len(expressions):   # one with several unknowns may have one when others are found
-      try: found = solved(want, n, values)
-      except ArgumentError as e: raise ShapeError(f"{self.name}: {place} has {n} elements; {e}") from None
-      if found is None: continue
-      values[found[0].name] = found[1]
-      self.within(*found)
-    for want, n, place in expressions:
-      if any(s.name not in values for s in want.names()): continue
-      is_ = evaluate(want, values)
-      if is_ != n:
-        known = ", ".join(f"{s} = {values[s.name]}" for s in sorted(want.names(), key=str))
-        raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}")
-
-  def within(self, s: Symbol, n: int) -> None:
-    """A size against the bounds of its symbol."""
-    why = s.refusal(n)
-    if why: raise ShapeError(f"{self.name}: {why}")
-
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
@@ -255,19 +186,15 @@ class TileKernel:
     return found[0]
 
   @alone
-  def _specialise(self, taken: Sequence[Argument | None], arguments: Sequence[Any], given: Mapping[str, Any],
+  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any],
                   device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
                   numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
-    if len(taken) != len(self.given):
-      names = [self.names[i] for i in self.given]
-      raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
-    full: list[Argument | None] = [None] * len(self.names)
+    full = self.placed(taken)
     numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
-    for i, a, x in zip(self.given, taken, arguments):
-      if self.tensors[i].constexpr: numbers[i] = constant(self.names[i], x)
-      else: full[i] = a
+    for i, x in zip(self.given, arguments):
+      if self.tensors[i].constexpr: numbers[i], full[i] = constant(self.names[i], x), None
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
@@ -280,14 +207,16 @@ class TileKernel:
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return None if found is None else (found, (), None)
 
-  def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None) -> Form:
+  def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None,
+              likely: Mapping[str, int] | None = None) -> Form:
     """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
     is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
-    ``blocks``: for a target that computes with blocks. Raises ShapeError where arrangement or application must know a number."""
+    ``likely``: values that names may well have. ``blocks``: for a target that computes with blocks. Raises ShapeError where
+    arrangement or application must know a number."""
     wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
     hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()}
-    hints |= given
+    hints |= {**(likely or {}), **given}
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
     numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
@@ -297,10 +226,10 @@ class TileKernel:
         raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
       fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
     hints |= fixed
-    for i, (_, dtype) in zip(self.given, wanted):
+    for i, (shape, dtype) in zip(self.given, wanted):
       t = self.tensors[i]
       if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
-      found = tuple([evaluate(e, hints) for e in t.shape])
+      found = tuple([n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape)])
       full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
@@ -374,49 +303,12 @@ class TileKernel:
 
   def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> Specialised | None:
     """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application."""
+    arranged = self.arrange(full, numbers, values)
+    if arranged is None: return None
+    parameters, tiles = arranged
     known = {n: ix.count(v) for n, v in values.items()}
-    parameters: list[Parameter] = []
-    tiles: list[Any] = []
-    for i, (t, a) in enumerate(zip(self.arranged, full)):
-      if i in numbers:
-        tiles.append(numbers[i])
-        continue
-      assert a is not None
-      shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
-      want = self.tensors[i].element
-      if want is not None and dtypes.of(want) is not dtype:
-        raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
-      other = self.tensors[i].other
-      if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
-      else: arrangement = t.arrangement(None, values)
-      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other)
-      parameters.append(p)
-      dim = self.tensors[i].jagged_dim
-      if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
-        given = "a plain tensor; wrap its values and offsets in tile.Jagged"
-        if a.jagged is not None: given = f"one jagged in {a.jagged[0]}"
-        declared = "not jagged" if dim is None else f"jagged in dimension {dim}"
-        raise ArgumentError(f"{self.name}: {p.name} is {declared}, got {given}")
-      if a.jagged is not None:
-        p.jagged, p.memory, starts = a.jagged
-        p.offsets = Parameter(f"{p.name}_offsets", len(parameters), Arrangement.of((a.shape[0] + 1,)), starts, of=p.name)
-        parameters.append(p.offsets)
-      tiles.append(Tile(p))
-    grids = [p for p in parameters if not p.scalar and not p.of]
-    for p in grids[1:]:
-      grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
-      if len(grid) != len(first) or not all(map(same, grid, first)):
-        raise ShapeError(
-          f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
-          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
-          f"{shape_text(grids[0].arrangement.source)}; "
-          "all parameters are arranged for the same grid"
-        )
     checks = self.checks or config.checks
-    if checks != "none":
-      for asked in self.assessed: asked.check(self.name, known, values)
-    if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
-    no_empty_tiles(self.name, parameters)
+    grids = [p for p in parameters if not p.scalar and not p.of]
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
     with tracer: Interpreter(tracer, values).application(self.application, tiles)
     if not any(p.written for p in parameters):

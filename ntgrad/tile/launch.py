@@ -30,7 +30,8 @@ from .jagged import Jagged
 from .sharing import Pair
 
 if TYPE_CHECKING:
-  from .kernel import TileKernel
+  from .library import Built
+  from .signature import Signature
   from .sizes import Form
   from .specialised import Specialised
 
@@ -88,7 +89,7 @@ def describe(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
-def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
@@ -106,7 +107,7 @@ def launch(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) ->
     else: launch(kernel, mine, given)
 
 
-def sized(kernel: TileKernel, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
+def sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
   """The launcher of a kernel for many sizes for arguments whose sizes are new; None where there is no such kernel."""
   shapes = [n.arg.shape for n in nodes]
   dims = [d for s in shapes for d in s]
@@ -123,14 +124,14 @@ def sized(kernel: TileKernel, nodes: Sequence[UOp], given: Mapping[str, Any]) ->
   return None
 
 
-def alike(kernel: TileKernel, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+def alike(kernel: Signature, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
   """What calls have in common that differ in sizes only; where the tuner chooses, sizes rounded up."""
   chosen = tuple([(d - 1).bit_length() for d in dims]) if config.tune and kernel.tuned else ()
   kinds = [(*n.arg.signature[1:], len(n.arg.shape)) for n in nodes]
   return (*kinds, chosen, config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
 
 
-def remember(kernel: TileKernel, form: Form, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
+def remember(kernel: Signature, form: Form, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
   """Note the kernel for many sizes that a call had, for ``sized``."""
   shapes = [n.arg.shape for n in nodes]
   of_shapes = form.of_shapes(kernel, shapes)
@@ -168,21 +169,21 @@ _PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no 
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
   if len(devices) > 1:
     raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
-  device = devices.pop() if devices else default_device()
+  device = devices.pop() if devices else kernel.device or default_device()
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
-  def settle(s: Specialised) -> None:
+  def settle(s: Specialised | Built) -> None:
     if tensors: return
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
-    tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, pieces=True))
-  def memory(s: Specialised) -> list[Buffer]:
+    tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, kernel.pieces))
+  def memory(s: Specialised | Built) -> list[Buffer]:
     settle(s)
     return [memory_of(t) for t in tensors]
   found = kernel._specialise([describe(a) for a in args], args, given, device, memory)
@@ -191,19 +192,19 @@ def prepare(kernel: TileKernel, args: Sequence[Any], given: Mapping[str, Any]) -
   kernel.last = specialised
   settle(specialised)
   nodes = [memory_of(t).node for t in tensors]
-  launcher = launcher_of(specialised, device, tuple([n.arg.align for n in nodes]), (), sizes)
+  launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   if len(nodes) == len(args) and all(
     type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
   ):
     kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ] = launcher
-    if form is not None: remember(kernel, form, nodes, given, launcher_of(specialised, device))
+    if form is not None: remember(kernel, form, nodes, given, specialised.launcher(device))
   run(launcher, tensors, nodes)
   for write_back in back: write_back()
 
 
-def noted(s: Specialised, device: str) -> Tensor:
+def noted(s: Specialised | Built, device: str) -> Tensor:
   """The argument in which a kernel notes which of its asserts failed."""
   found = s.checks(device)
   assert found is not None

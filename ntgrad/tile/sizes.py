@@ -19,6 +19,7 @@ from ntgrad.symbol import Symbol
 
 if TYPE_CHECKING:
   from .kernel import TileKernel
+  from .signature import Signature
   from .specialised import Specialised
   from .tensor import Tensor
 
@@ -39,7 +40,7 @@ def name_of(name: str) -> UOp:
 @dataclass(frozen=True)
 class Form:
   """A kernel for many sizes: which values of names it takes, and what it is launched with for them."""
-  specialised: Specialised
+  specialised: Any                                    # Specialised, or Built where it comes from a library
   condition: UOp                                      # of names without options
   values: Values                                      # that it was made for
   fits: Callable[[Sequence[int]], tuple[int, ...]]    # of all values, in this order
@@ -50,9 +51,9 @@ class Form:
 
   def sizes(self, values: Values) -> Sizes:
     """What a launch gives for the kernel's sizes."""
-    return tuple([values[s.name] for s in self.specialised.kernel.sizes])
+    return tuple([values[s.name] for s in self.specialised.sizes])
 
-  def of_shapes(self, kernel: TileKernel, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
+  def of_shapes(self, kernel: Signature, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
     """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
     and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of
     names."""
@@ -67,7 +68,7 @@ class Form:
       if to is not d: conditions.append(UOp(Ops.ALU, ix.TRUE.dtype, (d, to), BinaryOps.CMPEQ))
     known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
     conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
-    given = [known[s.name] for s in self.specialised.kernel.sizes]
+    given = [known[s.name] for s in self.specialised.sizes]
     return evaluator((ix.both(*conditions), *given), tuple([d.arg for d in dims]))
 
 
@@ -135,6 +136,11 @@ def form_of(names: Sequence[str], values: Values, symbols: Mapping[str, Symbol],
     elif v.arg.name != n: each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), name_of(v.arg.name)), BinaryOps.CMPEQ))
     else: each += within(name_of(n), v.arg.lower, v.arg.upper)
   condition = ix.both(*each)
+  return form_for(specialised, condition, values)
+
+
+def form_for(specialised: Any, condition: UOp, values: Values) -> Form:
+  """The form of a kernel that serves values which fulfil a condition on names without options."""
   return Form(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Mapping, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.config import config
+from ntgrad.codegen.index import Size
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
@@ -18,6 +19,7 @@ from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import program_spec
 from ntgrad.tensor import Tensor as Lazy
 
+from .launch import Launcher, launcher_of
 from .place import Parameter
 from .sharing import Pair, as_one, may_share
 from .tune import fingerprint
@@ -39,6 +41,15 @@ class Specialised:
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
+
+  @property
+  def sizes(self) -> tuple[Size, ...]:
+    """What a launch gives numbers for."""
+    return self.kernel.sizes
+
+  def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
+    """The kernel compiled for a device. See ``launcher_of``."""
+    return launcher_of(self, device, aligns, (), sizes)
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:

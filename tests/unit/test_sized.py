@@ -225,7 +225,7 @@ def test_texts(wide: bool) -> None:
 
 def test_texts_of_a_kernel() -> None:
   text = describe(centered(symbols()))
-  assert "a0:M GRID, a1:K LOOP" in text and "data2(M, K).at(a0, a1)" in text and kernel_name(centered(symbols())) == "r_M_K"
+  assert "a0:M GRID, a1:K LOOP" in text and "data2(M, K).tile((1, K))" in text and kernel_name(centered(symbols())) == "r_M_K"
   units = elementwise(symbols(unit=16))
   assert "a0:M GRID, a1:N GRID" in describe(units)
 

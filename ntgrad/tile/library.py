@@ -1,0 +1,267 @@
+"""Running kernels that were compiled before: nothing is read or compiled, what must be so of arguments is checked as ever."""
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from ntgrad.backends.base import Device, Program
+from ntgrad.checks import checked
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
+from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.device import canonical, default_device
+from ntgrad.engine.compile import from_specs
+from ntgrad.engine.device import get_device
+from ntgrad.engine.plans import Step
+from ntgrad.engine.variants import Variant, Variants, in_units
+from ntgrad.lock import lock
+
+from . import manifest
+from .launch import Argument, Launcher, describe, launch
+from .place import Parameter
+from .signature import Signature
+from .sizes import Form, form_for
+from .tensor import Tensor
+
+FORMAT = 4
+_DIMENSION = re.compile(r"\bdim(\d+)_(\d+)\b")
+
+
+class BuiltProgram(Variants):
+  """The variants of a library's kernel. ``most``: up to where it has some, by size."""
+
+  def __init__(self, kernel: str, found: Mapping[str, Any], programs: Sequence[Program]):
+    choice = found["choice"]
+    sizes = tuple([ix.Size(n) for n in found["sizes"]])
+    measures = [[manifest.expression(e) for e in choice[m]] for m in ("elements", "work", "stored")]
+    super().__init__(
+      sizes, measures[0], measures[1][0], measures[2], tuple(choice["strided"]), choice["unit"], choice["stream"]
+    )
+    self.kernel, self.most = kernel, choice["most"]
+    for p, record in zip(programs, found["programs"], strict=True):
+      needs = tuple(map(manifest.comparison, record["needs"]))
+      units = tuple(record["units"])
+      v = Variant(p, evaluator(needs, sizes), in_units(sizes, units), units, record["wide"], record["work"], needs)
+      self.variants.append(v)
+    self.fits = evaluator(tuple([self.condition(v) for v in self.variants]), sizes)
+    self.groups: dict[tuple[tuple[int, ...], bool], list[list[tuple[int, float]]]] = {}
+
+  def condition(self, v: Variant) -> UOp:
+    """When a variant takes sizes: its units divide them, and what it needs of their numbers holds."""
+    sizes = [(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, v.units)]
+    whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in sizes if unit > 1]
+    return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in sizes if unit > 1}))
+
+  def chosen(self, sizes: tuple[int, ...], units: tuple[int, ...], wide: bool, work: int) -> Variant:
+    """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
+    fits, size = self.fits(sizes), math.log(work)
+    for group in self.groups.get((units, wide)) or self.grouped(units, wide):
+      near = [(abs(size - log), i) for i, log in group if fits[i]]
+      if near: return self.variants[min(near)[1]]
+    said = [f"{s.name} is {n}, and it has programs up to {self.most[s.name]}"
+            for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
+    what = "; ".join(said) or f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
+    raise ArgumentError(f"{self.kernel}: the library has no program for these sizes: {what}; build it with such hints")
+
+  def grouped(self, units: tuple[int, ...], wide: bool) -> list[list[tuple[int, float]]]:
+    """The variants for sizes of which ``wanted`` says this, the best first: by number, with the logarithm of their work."""
+    ones = (1,) * len(units)
+    groups: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+    for i, v in enumerate(self.variants):
+      # where alignment always pays, the greatest multiples are the best
+      key = v.units not in (units, ones) if self.stream else -math.prod(v.units), v.units != units, v.wide and not wide
+      if v.wide or not wide: groups.setdefault(key, []).append((i, math.log(v.work)))
+    out = self.groups[units, wide] = [groups[k] for k in sorted(groups)]
+    return out
+
+
+@dataclass
+class Built:
+  """A compiled kernel of a library: what ``Specialised`` is to a kernel that is read here."""
+  name: str
+  parameters: tuple[Parameter, ...]
+  writes: tuple[int, ...]
+  sizes: tuple[ix.Size, ...]
+  load: Callable[[str], Program]
+  launchers: dict[str, Launcher] = field(default_factory=dict)
+
+  def checks(self, device: str) -> None:
+    """It has no asserts."""
+
+  def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
+    """What launches it on a device, for certain run-time sizes."""
+    found = self.launchers.get(device)
+    if found is None:
+      names = tuple([p.name for p in self.parameters])
+      step = Step(self.load(device), tuple(range(len(names))), self.writes, (), device)
+      # arguments that are the same memory take a kernel of their own
+      found = self.launchers[device] = Launcher(self.name, step, self.writes, names, ())
+    return found.with_sizes(sizes) if sizes else found
+
+
+class BuiltKernel(Signature):
+  """A kernel of a library: for certain shapes, or for all sizes that its ``form`` serves."""
+  pieces = False
+
+  def __init__(self, library: Library, found: Mapping[str, Any]):
+    self.library, self.found, self.device = library, found, library.device
+    self.constants: dict[str, int] = found["all_values"]
+    self.arguments = [(tuple(shape), dtypes.of(d)) for shape, d in found["arguments"]]
+    self.form: Form | None = None
+    tensors: Sequence[Tensor]
+    if "takes" in found: tensors, arranged, assessed = manifest.parts_of(found["takes"])
+    else:
+      tensors = [Tensor(shape=shape, dtype=d, name=n) for n, (shape, d) in zip(found["parameters"], self.arguments, strict=True)]
+      arranged, assessed = tensors, []
+    super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
+    memory = [t for t in self.tensors if not (t.constexpr and t.value is not None)]
+    self.writes = tuple(found["writes"])
+    parameters = tuple([
+      Parameter(t.name, i, Arrangement.of(()), d, written=i in self.writes)
+      for i, (t, (_, d)) in enumerate(zip(memory, self.arguments, strict=True))
+    ])
+    sizes = tuple([ix.Size(n) for n in found.get("sizes", ())])
+    self.built = Built(self.name, parameters, self.writes, sizes, self.load)
+    if "takes" in found:
+      self.form = form_for(self.built, ix.both(*map(manifest.comparison, found["condition"])), found["values_made_for"])
+      self.agreements = [(manifest.comparison(c), message) for c, message in found["agreements"]]
+
+  def alike(self, taken: Sequence[Argument]) -> bool:
+    """Whether arguments have the numbers of dimensions and the dtypes that it was built for."""
+    return [(len(a.shape), a.dtype) for a in taken] == [(len(shape), d) for shape, d in self.arguments]
+
+  def serves(self, taken: Sequence[Argument]) -> bool:
+    """Whether it may be launched for arguments like those that it was built for."""
+    try: return self.form is not None and self.form.serves(self.values(taken, {}))
+    except NtgradError: return False
+
+  def values(self, taken: Sequence[Argument], given: Mapping[str, Any]) -> dict[str, int]:
+    """What names are, in the form's order. Raises what does not fit."""
+    assert self.form is not None
+    known = self.constants | self.bind(self.placed(taken), given)
+    missing = [n for n in self.form.values if n not in known]
+    if missing: raise ArgumentError(f"{self.name}: no value for {', '.join(missing)}; give it by name")
+    return {n: known[n] for n in self.form.values}
+
+  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
+                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], Form | None] | None:
+    for t, a in zip(self.tensors, taken):
+      if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
+    if self.form is None: return self.built, (), None
+    values = self.values(taken, given)
+    if self.alike(taken) and self.form.serves(values): return self.built, self.form.sizes(values), self.form
+    full = self.placed(taken)
+    numbers = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
+    if self.arrange(full, numbers, values) is None: return None
+    sizes = {f"dim{i}_{d}": n for i, a in enumerate(taken) for d, n in enumerate(a.shape)}
+    for condition, message in self.agreements:
+      if not holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))
+    wrong = [c for c in ix.conjuncts(self.form.condition) if not holds(c, values)]
+    said = " and ".join([f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong)])
+    known = ", ".join([f"{n} = {v}" for n, v in values.items() if n not in self.constants])
+    raise ArgumentError(
+      f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with such hints too"
+    )
+
+  def load(self, device: str) -> Program:
+    """Its program on a device. Raises StateError for a damaged file or one that the device does not take."""
+    library, found = self.library, self.found
+    if device != library.device:
+      raise DeviceError(f"{self.name}: arguments on {device}, and a library for {library.device}; load it for that, or move them")
+    records = found.get("programs", [found])
+    binary = (library.folder / found["binary"]).read_bytes()
+    if hashlib.sha256(binary).hexdigest() != found["sha256"]:
+      raise StateError(f"load: {library.folder / found['binary']} is damaged; build it again")
+    on: Device = get_device(device)
+    with library.understood():
+      specs = [manifest.spec_of(r, (library.folder / r["source"]).read_text()) for r in records]
+      on.unpack(binary, specs)
+      programs = from_specs(specs, on)
+      return BuiltProgram(self.name, found, programs) if self.form is not None else programs[0]
+
+
+def holds(condition: UOp, values: Mapping[str, int]) -> bool:
+  """Whether a comparison of names without options holds where they have values."""
+  return bool(evaluator((condition,), tuple(map(ix.Size, values)))(tuple(values.values()))[0])
+
+
+class Library:
+  """The kernels of a folder that :func:`build` made. Calling it runs the one whose arguments fit."""
+
+  def __init__(self, folder: str | os.PathLike[str], device: str | None = None):
+    self.folder = Path(folder)
+    try: found = json.loads((self.folder / "manifest.json").read_text())
+    except (OSError, ValueError) as e: raise StateError(f"load: {self.folder} is no folder of built kernels ({e})") from None
+    have = found.get("format") if isinstance(found, dict) else None
+    if have != FORMAT:
+      raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
+    self.device = default_device() if device is None else canonical(device)
+    self._chosen: Recent[Any, BuiltKernel] = Recent(4096)
+    with self.understood():
+      self.target: str = found["target"]
+      self.kernels: list[dict[str, Any]] = found["kernels"]
+      made = [BuiltKernel(self, k) for k in self.kernels]
+    self._only = made[0] if len(made) == 1 and made[0].form is not None else None   # it says itself what does not fit
+    self._static, self._free = [k for k in made if k.form is None], [k for k in made if k.form is not None]
+
+  @contextmanager
+  def understood(self) -> Iterator[None]:
+    """Raises StateError where what the block reads in the manifest makes no sense."""
+    try: yield
+    except (StateError, DeviceError): raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, NtgradError) as e:
+      raise StateError(f"load: {self.folder / 'manifest.json'} is damaged ({type(e).__name__}: {e}); build it again") from None
+
+  def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
+
+  def __call__(self, *args: Any, **values: int) -> None:
+    """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none, and what the kernel
+    itself would raise for arguments that do not go together."""
+    with lock:
+      kernel = self._only
+      if kernel is None or values:
+        taken = tuple([describe(a) for a in args])
+        key = taken, *values.items()
+        kernel = self._chosen[key]
+        if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)
+      launch(kernel, args, {n: v for n, v in values.items() if n not in kernel.constants} if values else {})
+
+  def kernel_for(self, taken: Sequence[Argument], values: Mapping[str, int]) -> BuiltKernel:
+    """The kernel for arguments: one for these very shapes, else one for all sizes. Raises ArgumentError where there is none, or
+    where several differ in values that the call does not give."""
+    want = [(a.shape, a.dtype) for a in taken]
+    fits = [k for k in self._static if k.arguments == want and all(k.constants.get(n) == v for n, v in values.items())]
+    if not fits:
+      free = [k for k in self._free if all(k.constants.get(n, v) == v for n, v in values.items())]
+      alike = [k for k in free if k.alike(taken)]
+      fits = alike if len(alike) < 2 else [k for k in alike if k.serves(taken)] or alike[:1]
+      if not fits and self._only is not None: fits = free
+      if fits and all(k.found["values"] == fits[0].found["values"] for k in fits): fits = fits[:1]
+    if len(fits) == 1: return fits[0]
+    have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
+    what = f"{'several kernels' if fits else 'no kernel'} for {show([(s, d.name) for s, d in want])}"
+    raise ArgumentError(f"{self!r}: {what}{f' with {values}' if values else ''}; there is {have}")
+
+
+@checked
+def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
+  """The kernels of a folder that :func:`build` made, for a device. Raises StateError."""
+  return Library(folder, device)
+
+
+def show(arguments: Sequence[Any]) -> str:
+  """Shapes and dtypes as messages have them."""
+  def each(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+  return ", ".join(f"{d}{each(shape)}" for shape, d in arguments)

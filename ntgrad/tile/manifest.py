@@ -1,0 +1,159 @@
+"""What a library's manifest says of kernels for many sizes, as plain JSON. Expressions are text that is parsed, never run."""
+from __future__ import annotations
+
+from keyword import iskeyword
+from typing import Any, Iterable, Mapping, Sequence
+from unicodedata import normalize
+
+from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.symbol import Condition, Expr, Symbol
+
+from .assess import Assessment
+from .signature import Signature
+from .sizes import name_of
+from .tensor import Operation, Source, Tensor
+
+_SIGNS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
+_OPERATIONS = ("tile", "expand", "squeeze", "unsqueeze", "permute", "flatten", "unflatten", "ravel", "pad", "flip", "index")
+
+
+# ---- expressions
+
+def text(e: Dim) -> int | str:
+  """An expression of run-time sizes as text, in which they have their names alone."""
+  return e if isinstance(e, int) else text_of(rewrite((e,), {Ops.SIZE: lambda old, new: name_of(old.arg.name)})[0])
+
+
+def expression(x: Any) -> Dim:
+  """What ``text`` gave. Raises ArgumentError for anything else."""
+  found = Symbol(x)
+  return ix.number(found.node)
+
+
+def conditions(cs: Iterable[UOp]) -> list[list[int | str]]:
+  """Comparisons, all of which must hold: ``[["N", "<", 17]]``."""
+  out = []
+  for c in ix.conjuncts(ix.both(*cs)):
+    if c.op is not Ops.ALU or c.arg not in _SIGNS: raise ArgumentError(f"build: {c} is no comparison of sizes")
+    a, b = c.src
+    out.append([text(ix.number(a)), _SIGNS[c.arg], text(ix.number(b))])
+  return out
+
+
+def comparison(found: Sequence[Any]) -> UOp:
+  """One of those that ``conditions`` gave."""
+  a, sign, b = found
+  fn = next((f for f, s in _SIGNS.items() if s == sign), None)
+  if fn is None: raise ArgumentError(f"{sign!r} compares nothing")
+  return UOp(Ops.ALU, dtypes.bool, (ix.node(expression(a)), ix.node(expression(b))), fn)
+
+
+def checked_name(name: str) -> None:
+  """Raises ArgumentError for a name that does not come back from text as it is."""
+  if iskeyword(name) or normalize("NFKC", name) != name:
+    raise ArgumentError(f"build: a size is called {name!r}, which a library cannot have; give it another name")
+
+
+# ---- what a kernel takes
+
+def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
+  """A kernel's parameters, of these dtypes, with their arrangements, and what it assumes of sizes."""
+  for n in k.symbols: checked_name(n)
+  parameters = []
+  for t, arranged, dtype in zip(k.tensors, k.arranged, taken):
+    s = t._source
+    parameters.append({
+      "name": s.name, "shape": list(map(_sized, s.shape)), "named": [g is not None for g in s.given],
+      "dtype": None if dtype is None else dtype.name, "other": s.other, "value": s.value, "constexpr": s.constexpr,
+      "operations": [[o.level, o.name, _packed(o.args)] for o in arranged.operations],
+    })
+  asked = [a for a in k.assessed if isinstance(a.condition, Condition)]
+  return {
+    "symbols": {n: _options(s) for n, s in sorted(k.symbols.items())},
+    "parameters": parameters,
+    "assessed": [[_condition(a.condition), a.message, a.where] for a in asked],   # type: ignore[arg-type]
+  }
+
+
+def parts_of(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list[Assessment]]:
+  """The tensors that ``signature`` had, as declared and as arranged, and its assessments."""
+  symbols = {n: Symbol(n, **o) for n, o in found["symbols"].items()}
+  declared: list[Tensor] = []
+  arranged: list[Tensor] = []
+  for p in found["parameters"]:
+    shape = tuple([_unsized(e, symbols) for e in p["shape"]])
+    given = tuple([e if g else None for e, g in zip(shape, p["named"], strict=True)])
+    dtype = None if p["dtype"] is None else dtypes.of(p["dtype"])
+    source = Source(
+      p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"], p["value"]
+    )
+    operations = tuple([Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"]])
+    if any(o.name not in _OPERATIONS for o in operations): raise ValueError("no such meta-operation")
+    declared.append(Tensor.__new__(Tensor)._set(source, (), (shape,)))
+    arranged.append(Tensor.__new__(Tensor)._set(source, operations, (shape,)))
+  def assessed(c: Sequence[Any]) -> Condition: return Condition(c[1], _unsized(c[0], symbols), _unsized(c[2], symbols))
+  return declared, arranged, [Assessment(assessed(c), message, where) for c, message, where in found["assessed"]]
+
+
+def _sized(e: Expr) -> int | str: return e if isinstance(e, int) else str(e)
+
+
+def _unsized(x: Any, symbols: Mapping[str, Symbol]) -> Expr:
+  found = x if isinstance(x, int) else Symbol(x)
+  return found.subs(symbols) if isinstance(found, Symbol) else found
+
+
+def _condition(c: Condition) -> list[int | str]: return [_sized(c.a), c.op, _sized(c.b)]
+
+
+def _options(s: Symbol) -> dict[str, Any]:
+  return {"constexpr": s.constexpr, "meta": s.meta, "lower_bound": s.lower_bound, "upper_bound": s.upper_bound,
+          "power_of_two": s.power_of_two}
+
+
+def _packed(a: Any) -> Any:
+  """A meta-operation's arguments as JSON: a size is an int or {"size": its text}."""
+  if isinstance(a, Symbol): return {"size": str(a)}
+  if isinstance(a, slice): return {"slice": [_packed(x) for x in (a.start, a.stop, a.step)]}
+  if a is Ellipsis: return "..."
+  if isinstance(a, (tuple, list)): return [_packed(x) for x in a]
+  return a if a is None or isinstance(a, bool) else int(a)
+
+
+def _unpacked(a: Any, symbols: Mapping[str, Symbol]) -> Any:
+  if isinstance(a, list): return tuple([_unpacked(x, symbols) for x in a])
+  if a == "...": return Ellipsis
+  if not isinstance(a, dict): return a
+  return _unsized(a["size"], symbols) if "size" in a else slice(*[_unpacked(x, symbols) for x in a["slice"]])
+
+
+# ---- programs
+
+def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
+  """A rendered kernel, its source in a file. Sizes that count units have the names of those that they are parts of."""
+  about = spec.source
+  return {
+    "name": spec.name, "source": source, "grid": list(map(text, spec.grid)), "local": list(spec.local),
+    "nparams": spec.nparams, "flops": text(spec.flops), "bytes": text(spec.bytes), "options": spec.options,
+    "sizes": [s.name for s in spec.sizes],
+    "about": {
+      "signature": about.signature, "options": about.options, "parts": about.parts, "sizes": [d.name for d in about.sizes]
+    },
+  }
+
+
+def spec_of(found: Mapping[str, Any], source: str) -> ProgramSpec:
+  """The rendered kernel that ``program`` had."""
+  pairs: dict[str, Any] = {n: tuple([tuple(x) for x in found["about"][n]]) for n in ("signature", "options", "parts")}
+  text = KernelSource(source, **pairs, sizes=tuple([dtypes.of(d) for d in found["about"]["sizes"]]))
+  grid, flops, nbytes = tuple([expression(e) for e in found["grid"]]), expression(found["flops"]), expression(found["bytes"])
+  sizes = tuple([ix.Size(n) for n in found["sizes"]])
+  options = tuple([(name, n) for name, n in found["options"]])
+  return ProgramSpec(found["name"], text, grid, tuple(found["local"]), found["nparams"], (), flops, nbytes, options, sizes)
