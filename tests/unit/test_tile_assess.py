@@ -10,9 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.errors import ArgumentError, NtgradError, ShapeError
-from ntgrad.tile.assess import tiled
 
 
 def ones(*shape: int) -> Any: return np.ones(shape, np.float32)
@@ -101,12 +99,6 @@ def test_single_tiles_and_windows_are_longer() -> None:
   out = np.zeros(6, np.float32)
   tile.make(windows, sums, (tile.Tensor(1),) * 2)(x, out)
   np.testing.assert_array_equal(out, x[:6] + x[1:7] + x[2:])
-
-
-def test_tiled() -> None:
-  a = Arrangement.of((10, 12))
-  assert tiled(a) == [True, True] and tiled(a.tile((4, 3))) == [True, True] and tiled(a.tile((4, 3)).tile((2, 2))) == [True, True]
-  assert tiled(a.tile((4, 3), (2, 3))) == [False, True] and tiled(a.flip(1)) == [True, False]
 
 
 def test_only_square() -> None:
