@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from . import index as ix
-from .assume import below, greater, lesser, same
+from .assume import below, greater, same
 from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from .size_text import shape_text, text_of
 from .sizes import Dim, numbers
@@ -432,7 +432,8 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
     """An end as Python has it: counted from the dimension's end where it is negative, and no further out than ``low`` or n."""
     if v is None: return else_
     if below(v, 0): v = ix.plus(v, n)
-    return lesser(greater(v, low), n if low == 0 else ix.minus(n, 1))
+    most = n if low == 0 else ix.minus(n, 1)
+    return low if below(v, low) else most if below(most, v) else v
   start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
     bound(k.start, -1, ix.minus(n, 1)), bound(k.stop, -1, -1))
   span = ix.minus(stop, start) if step > 0 else ix.minus(start, stop)

@@ -44,8 +44,9 @@ def declared(draw: Draw, label: int, n: int) -> Any:
 
 
 def piece(draw: Draw, cut: Cut, label: int, n: int) -> Piece:
-  how = often(draw, (), (), ("flip",), ("slice", 1, 0), ("slice", 0, 2), ("slice", 1, 1), ("step", 2), ("pad", 1, 0), ("pad", 0, 2),
-              ("flatten",))
+  hows: list[tuple[Any, ...]] = [(), ("flip",), ("slice", 1, 0), ("slice", 0, 2), ("slice", 1, 1), ("pad", 1, 0), ("pad", 0, 2)]
+  if cut.role != SPAN: hows += [("step", 2), ("flatten",)]
+  how = often(draw, (), *hows)
   count = 2 if how == ("flatten",) else 1
   return Piece(tuple([declared(draw, label, n) for _ in range(count)]), how)
 

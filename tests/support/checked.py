@@ -248,10 +248,9 @@ def agree(case: Case, pictures: Sequence[Picture], shapes: Sequence[tuple[int, .
         mine, theirs = places(case, p, label), places(case, q, label)
         if case.cuts[label].role == SPAN and 1 in (mine.size, theirs.size): continue   # one broadcasts
         m, n = a.whole(label, s), b.whole(label, t)
-        differ = mine.shape != theirs.shape or (mine != theirs).any()
-        gaps = case.cuts[label].stride != -1 and m != n   # the end of one may lie between two tiles
-        surely |= bool(differ)
-        if differ or gaps: said.append((a.name, b.name, m, n))
+        differ = 0 not in s + t and (mine.shape != theirs.shape or (mine != theirs).any())   # nothing is nowhere
+        surely |= bool(differ)   # else the end of one may lie between two tiles
+        if differ or (m != n and (0 in s + t or case.cuts[label].stride != -1)): said.append((a.name, b.name, m, n))
   if said: raise Refused("sizes", *said, surely=surely)
 
 

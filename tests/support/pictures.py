@@ -128,7 +128,7 @@ def bound(declared: Sequence[tuple[Any, int, str]], bounds: Mapping[Any, tuple[i
       return fn(*[v if s in left else values[s] for s in names])
     step = of(1) - of(0)
     if step == 0 or any(of(v) != of(0) + v * step for v in range(-8, 9)): continue   # not a sum
-    if (n - of(0)) % step: raise Misfit([*wrong, (left[0], n)])
+    if (n - of(0)) % step: wrong.append((left[0], n))
     values[left[0]] = (n - of(0)) // step
   for (text, names, fn), n, _where in expressions:
     missing = [s for s in names if s not in values]
