@@ -185,9 +185,9 @@ class Whole:
     found = self.covered[d]
     return self.limits[d] if found is None else found
 
-  def names(self, at: tuple[int, int]) -> bool:
-    """Whether all dimensions that a dimension of a level goes through were given names."""
-    return all([named for named, of in zip(self.named, self.of) if at in of])
+  def through(self, at: tuple[int, int]) -> list[int]:
+    """The dimensions that a dimension of a level goes through."""
+    return [d for d, of in enumerate(self.of) if at in of]
 
   def text(self, d: int, t: Tensor, elements: str = "") -> str:
     """``dimension 1 of x, K, has 20 elements``"""
@@ -248,10 +248,14 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
     for (counter, n, here), (another, m, there) in itertools.product(short.once, long.once):
       if counter is not another or n != 1 or same(n, m): continue
-      if whole(short).names(here) and whole(long).names(there): continue
+      first, second = whole(short), whole(long)
+      d, e = first.through(here), second.through(there)
+      if all([first.named[i] for i in d]) and all([second.named[i] for i in e]): continue
+      few = ", ".join([first.text(i, tensors[short.name], " elements") for i in d]) or f"{short.name} has one tile"
+      many = ", ".join([second.text(i, tensors[long.name]) for i in e]) or f"{long.name} {text_of(m)}"
       raise ShapeError(
-        f"{kernel}: a loop goes once through {short.name}, which has one tile there, and through {long.name}, which has "
-        f"{text_of(m)}; give tensors that agree, or name the dimensions of both: Tensor(shape=('N', ..))"
+        f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the dimensions of both: "
+        "Tensor(shape=('N', ..))"
       )
 
 

@@ -15,10 +15,10 @@ import ntgrad
 from ntgrad.errors import VerifyError
 from ntgrad.codegen.config import config
 from ntgrad.errors import NtgradError, ShapeError
-from support.checked import LOOP, SPAN, TILE, Case, Cut, Part, Piece, Refused, elements, reference
+from support.checked import LOOP, REDUCE, SPAN, TILE, Case, Cut, Part, Piece, Refused, elements, reference
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-KINDS = ("map", "map", "atomic", "inplace", "sum", "loopsum", "loops", "pick", "dynamic")
+KINDS = ("map", "map", "atomic", "inplace", "sum", "loopsum", "loops", "product", "pick", "dynamic")
 BOUNDS = {"B0": (2, 9), "B1": (1, 6), "B2": (0, 40)}
 EXPRESSIONS: list[Callable[[str], tuple[Any, ...]]] = [
   lambda a: (f"2 * {a} + 1", (a,), lambda n: 2 * n + 1), lambda a: (f"{a} // 2", (a,), lambda n: n // 2),
@@ -54,11 +54,12 @@ def piece(draw: Draw, cut: Cut, label: int, n: int) -> Piece:
 def case_of(draw: Draw) -> tuple[Case, list[int]]:
   """A kernel, and sizes of its labels that it was drawn for."""
   kind = draw(st.sampled_from(KINDS))
-  reduces = kind in ("sum", "loopsum", "pick", "dynamic")
-  rank = draw(st.integers(1 + reduces, 3 if kind in ("map", "inplace") else 2))
+  reduces = kind in REDUCE
+  rank = 3 if kind == "product" else draw(st.integers(1 + reduces, 3 if kind in ("map", "inplace") else 2))
   cuts = []
   for d in range(rank):
-    role = often(draw, TILE, SPAN) if d < rank - 1 or kind in ("map", "atomic", "inplace") else SPAN if kind == "sum" else LOOP
+    role = LOOP if kind != "sum" else SPAN
+    if d < rank - 1 or kind in ("map", "atomic", "inplace"): role = TILE if kind == "product" else often(draw, TILE, SPAN)
     size = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
     cuts.append(Cut(role, size))
   if rank == 1 or kind in ("map",):   # windows
@@ -67,9 +68,10 @@ def case_of(draw: Draw) -> tuple[Case, list[int]]:
       cuts[d] = Cut(TILE, cuts[d].size, draw(st.integers(1, 5)), draw(st.integers(1, 3)))
   base = [size_of(draw, c) for c in cuts]
   parts = []
-  inputs = 1 if kind in ("pick", "dynamic") else draw(st.integers(1, 2))
+  inputs = 1 if kind in ("pick", "dynamic") else 2 if kind == "product" else draw(st.integers(1, 2))
   for i in range(inputs):
     have = [d for d in range(rank) if (reduces or "loop" in kind) and d == rank - 1 or draw(st.integers(0, 3))]
+    if kind == "product": have = [i, 2]
     parts.append({d: piece(draw, cuts[d], d, base[d]) for d in have or [0]})
   parts.append({d: piece(draw, cuts[d], d, base[d]) for d in range(rank - reduces)})
   floor = draw(st.integers(0, 5)) == 0
@@ -79,7 +81,9 @@ def case_of(draw: Draw) -> tuple[Case, list[int]]:
   if windows:   # what is written twice is a race
     d = next(d for d, c in enumerate(cuts) if c.stride != -1)
     if cuts[d].stride < cuts[d].size * cuts[d].gap: cuts[d] = Cut(TILE, cuts[d].size, -1, 1)
-  return Case(kind, cuts, named, picks, BOUNDS), base
+  even = draw(st.integers(0, len(named[-1].declared) - 1)) if draw(st.integers(0, 9)) == 0 else None
+  if even is not None and isinstance(named[-1].declared[even], (int, tuple)): even = None
+  return Case(kind, cuts, named, picks, BOUNDS, even), base
 
 
 def size_of(draw: Draw, c: Cut) -> int:
@@ -113,7 +117,7 @@ def check(draw: Draw) -> None:
     wanted = [outcome(case, shapes, i) for shapes in calls]
     try: kernel = case.make()
     except NtgradError as e:
-      assert isinstance(e, ShapeError)
+      assert isinstance(e, ShapeError), f"{case}: make raises {type(e).__name__} {e}"
       if "square" not in str(e): assert all(isinstance(w, Refused) for w in wanted), f"{case}: {calls}: make refuses {e}"
       return
     for shapes, want in zip(calls, wanted):

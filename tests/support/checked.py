@@ -22,6 +22,7 @@ from support.pictures import Misfit, Picture, bound, on
 f32 = np.float32
 Bounds = dict[Any, tuple[int, int]]
 TILE, SPAN, LOOP = "tile", "span", "loop"
+REDUCE = ("sum", "loopsum", "product", "pick", "dynamic")
 
 
 @dataclass
@@ -95,9 +96,14 @@ class Case:
   parts: list[Part]              # the last is written
   picks: tuple[int, ...] = ()
   bounds: Bounds = field(default_factory=dict)
+  even: int | None = None        # a source dimension of the last that a check of its own says is even
 
   @property
   def rank(self) -> int: return len(self.cuts)
+  @property
+  def reduces(self) -> bool:
+    """Whether the last label is added up."""
+    return self.kind in REDUCE
   @property
   def grid(self) -> list[int]: return [d for d, c in enumerate(self.cuts) if c.role == TILE]
   @property
@@ -135,6 +141,8 @@ class Case:
       if gone: t = on(t, "squeeze", gone, level=1)
     gone = tuple([d for d, c in enumerate(self.cuts) if c.role != TILE])
     if gone: t = on(t, "squeeze", gone)
+    if self.kind == "product" and not isinstance(t, Picture):   # matrices; a picture keeps all labels
+      t = on(t, "squeeze", tuple([d for d in range(3) if not have[d]]), level=len(t.levels) - 1)
     if grid is not None and not all(have[d] for d in self.grid):
       t = on(t, "expand", tuple([-1 if have[d] else n for d, n in zip(self.grid, grid)]))
     return t
@@ -144,6 +152,7 @@ class Case:
     def arrangement(*tensors: Any) -> Any:
       z = self.arrange(tensors[-1], self.parts[-1], None)
       given = [t for t in tensors if t.shape]
+      if self.even is not None: tile.check(tensors[-1].shape[self.even] % 2 == 0, "even")
       others = [self.arrange(t, p, z.shape) for t, p in zip(given[:-1], self.parts)]
       return (*[t for t in tensors if not t.shape], *others, z)
     scalars = (Tensor(0),) if self.kind == "dynamic" else ()
@@ -174,10 +183,14 @@ def application(kind: str, n: int, picks: Sequence[int]) -> Callable[..., None]:
     for k in range(x.shape[0]): z[k] = x[k] * 2 + 1
   def loops3(x: Any, y: Any, z: Any) -> None:
     for k in range(x.shape[0]): z[k] = x[k] * 2 + y[k]
+  def product3(x: Any, y: Any, z: Any) -> None:
+    total = tl.zeros(z.shape)
+    for k in range(x.shape[0]): total += tl.dot(x[k], tl.trans(y[k]))
+    z = total  # noqa: F841
   def pick2(x: Any, z: Any) -> None: z = tl.sum(x[picks[0]] * 2 + x[picks[1]], axis=z.ndim - 1, keep_dims=True)  # noqa: F841
   def dynamic2(i: Any, x: Any, z: Any) -> None: z = tl.sum(x[i], axis=z.ndim - 1, keep_dims=True)  # noqa: F841
   return {f.__name__: f for f in (map2, map3, atomic2, atomic3, inplace2, inplace3, sum2, sum3, loopsum2, loopsum3, loops2, loops3,
-                                  pick2, dynamic2)}[f"{kind}{n}"]
+                                  product3, pick2, dynamic2)}[f"{kind}{n}"]
 
 
 # ---- what is right
@@ -205,6 +218,7 @@ def reference(case: Case, shapes: Sequence[tuple[int, ...]], data: Sequence[np.n
   grids = [(part.name, p.dims(0)) for p, part in zip(pictures, case.parts)]
   different = [(a, b, *map(str, m), *map(str, n)) for a, m in grids for b, n in grids if m != n]
   if different: raise Refused("grids", *different)
+  if case.even is not None and shapes[-1][case.even] % 2: raise Refused("check", ("even", shapes[-1][case.even]))
   out = data[-1].astype(np.float64)
   if 0 in grid: return out
   for p, part in zip(pictures, case.parts):
@@ -219,7 +233,7 @@ def blocks(case: Case, pictures: Sequence[Picture]) -> None:
   inner = [p.x.shape[-case.rank:] for p in pictures]
   try: value = list(np.broadcast_shapes(*inner[:-1]))
   except ValueError: raise Refused(f"blocks {inner}") from None
-  if "sum" in case.kind or case.kind in ("pick", "dynamic"): value[-1] = 1
+  if case.reduces: value[-1] = 1
   if any(a not in (1, b) for a, b in zip(value, inner[-1])): raise Refused(f"blocks {value} to {inner[-1]}")
   if case.kind == "pick":
     n = pictures[0].dims(1)[0]
@@ -271,10 +285,11 @@ def computed(case: Case, pictures: Sequence[Picture], data: Sequence[np.ndarray]
     else: values[:-1] = [fitted(v, rounds, 0) for v in values[:-1]]
     if case.kind == "loops": z = fitted(z, rounds, -1)
   if case.kind in ("pick", "dynamic"): total = values[0]
+  elif case.kind == "product": total = values[0] * values[1]
   elif len(values) == 3: total = values[0] * 2 + values[1]
   else: total = values[0] * 2 + (0 if "sum" in case.kind else 1)
-  if "sum" in case.kind or case.kind in ("pick", "dynamic"): total = total.sum(-1, keepdims=True)
-  if case.kind == "loopsum": total = total.sum(at)
+  if case.reduces: total = total.sum(-1, keepdims=True)
+  if case.kind in ("loopsum", "product"): total = total.sum(at)
   total = np.broadcast_to(total, z.shape)
   flat = out.reshape(-1)
   inside = z >= 0
