@@ -158,27 +158,32 @@ class Whole:
   """A parameter as it is before it is cut into tiles: the source, or what slices, flips and flattening make of it.
 
   ``limits`` is of each dimension how many elements there are, ``covered`` up to where its tiles go (None: to the end or beyond),
-  ``named`` whether it was given names or numbers, ``of`` the dimensions of levels that go through it.
+  ``named`` whether it was given names or numbers, ``of`` the dimensions of levels that go through it,
+  ``source`` the dimension of the source that it is, where it is one.
   """
   parameter: Parameter
   limits: tuple[Dim, ...]
   covered: list[Dim | None]
   named: list[bool]
   of: list[set[tuple[int, int]]]
+  source: list[int | None]
 
   @staticmethod
   def new(p: Parameter, t: Tensor) -> Whole:
     a = p.arrangement
     whole = a.uncut
-    fresh = [ix.rng(d, n) if not one_or_none(n) else ix.ZERO for d, n in enumerate(whole.view.shape)]
+    shape = whole.view.shape
+    fresh = dimensions(shape)
     made_of = [i.ranges for i in whole.view.pull(fresh)[0]]
-    given = [[named_size(t, s) for s, ranges in enumerate(made_of) if r in ranges] for r in fresh]
+    parts = [[s for s, ranges in enumerate(made_of) if r in ranges] for r in fresh]
     where = [(level, d) for level, dims in enumerate(a.levels) for d in range(len(dims))]
-    through = [ix.rng(d, n) if not one_or_none(n) else ix.ZERO for d, n in enumerate(a.view.shape)]
-    at = a.cut.pull(through)[0]
-    of = [{w for w, r in zip(where, through) if r in i.ranges} for i in at]
-    covered = [last_of(i, n, a.partly) for i, n in zip(at, whole.view.shape)]
-    return Whole(p, whole.view.shape, covered, [all(g) and g != [] for g in given], of)
+    through = dimensions(a.view.shape)
+    of = [{w for w, r in zip(where, through) if r in i.ranges} for i in a.cut.pull(through)[0]]
+    exact = a.cut.pull([ix.rng(d, n) if n else ix.ZERO for d, n in enumerate(a.view.shape)])[0]
+    covered = [last_of(i, n, a.partly) for i, n in zip(exact, shape)]
+    named = [bool(s) and all([named_size(t, d) for d in s]) for s in parts]
+    same_size = [s[0] if len(s) == 1 and parts.count(s) == 1 and a.source[s[0]] == n else None for s, n in zip(parts, shape)]
+    return Whole(p, shape, covered, named, of, same_size)
 
   def size(self, d: int) -> Dim:
     """How many elements of a dimension the tiles have."""
@@ -191,17 +196,17 @@ class Whole:
 
   def text(self, d: int, t: Tensor, elements: str = "") -> str:
     """``dimension 1 of x, K, has 20 elements``"""
-    p = self.parameter
-    whole = p.arrangement.uncut
-    said, plain = self.limits[d], not whole.chain
-    called = f", {t._source.given[d]}," if plain and isinstance(t._source.given[d], Symbol) else ""
+    p, at = self.parameter, self.source[d]
     tiles = "" if self.covered[d] is None else f", tiles for {text_of(self.size(d))}"
-    return f"dimension {d} of {p.name if plain else whole.text(p.name)}{called} has {text_of(said)}{elements}{tiles}"
+    has = f"has {text_of(self.limits[d])}{elements}{tiles}"
+    if at is None: return f"dimension {d} of {p.arrangement.uncut.text(p.name)} {has}"
+    declared = t._source.given[at]
+    return f"dimension {at} of {p.name}{f', {declared},' if isinstance(declared, Symbol) else ''} {has}"
 
 
-def one_or_none(n: Dim) -> bool:
-  """Whether a dimension has at most one element, whatever sizes are."""
-  return isinstance(n, int) and n < 2
+def dimensions(shape: Sequence[Dim]) -> list[UOp]:
+  """An index that varies for each dimension, also for those of 0 and 1."""
+  return [ix.rng(d, max(n, 2) if isinstance(n, int) else n) for d, n in enumerate(shape)]
 
 
 def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
