@@ -233,10 +233,16 @@ class Arrangement:
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {got}")
     if floor_mode and shift_inwards:
       raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (shift_inwards), not both")
-    counts, pads, specs, padded = [], [], [], []
+    counts: list[Dim] = []
+    pads: list[tuple[Dim, Dim]] = []
+    specs: list[tuple[Dim, ...]] = []
+    padded: list[Dim] = []
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
       if size == 0:   # the whole of nothing is one tile of nothing
-        counts, pads, specs, padded = [*counts, 1], [*pads, (0, 0)], [*specs, (0, 1, 1)], [*padded, 0]
+        counts.append(1)
+        pads.append((0, 0))
+        specs.append((0, 1, 1))
+        padded.append(0)
         continue
       behind = rest(d, size, gap)
       count = windows(d, size, stride, gap) if floor_mode else greater(windows(d, size, stride, gap, True), 1) if d else 0
@@ -402,7 +408,8 @@ def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
   out: list[UOp | None] = list(at)
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
-    elif op is Ops.FLIP: out = [ix.sub(ix.node(ix.minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
+    elif op is Ops.FLIP:
+      out = [ix.sub(ix.node(ix.minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
     elif op is Ops.SHRINK: out = [i and ix.sub(i, ix.node(b)) for i, (b, _) in zip(out, arg)]
     elif op is Ops.PAD: out = [i if pair == (0, 0) else None for i, pair in zip(out, arg)]
     elif op is Ops.EXPAND: out = [i if n is m or n == m else None for i, n, m in zip(out, before, after)]

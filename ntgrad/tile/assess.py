@@ -212,8 +212,8 @@ def dimensions(shape: Sequence[Dim]) -> list[UOp]:
 def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
   """How many of n elements tiles reach, their index being ``index``; None where that is all of them."""
   if isinstance(n, int) and not sizes_of((index,)):
-    most = ix.vmax(index) + 1
-    return most if most < n else None
+    reached = ix.vmax(index) + 1
+    return reached if reached < n else None
   if not partly: return None
   terms, c = ix.linear(index)
   if any(t.op is not Ops.RANGE or k < 0 for t, k in terms): return None
@@ -225,8 +225,8 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
   """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
 
   Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. They are those of the parameter as it is when it
-  is first cut into tiles, be it a slice or flattened. Left out are dimensions that were padded, and those of which the application
-  names single tiles (``x[0]``): they are longer than what goes through them. Raises ShapeError.
+  is first cut into tiles, be it a slice or flattened. Left out are dimensions that were padded, and those of which the
+  application names single tiles (``x[0]``): they are longer than what goes through them. Raises ShapeError.
   """
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
   wholes: dict[str, Whole] = {}
@@ -247,17 +247,17 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         if other.named[e] and w.named[d]: continue
         if same(ix.minus(other.size(e), behind), ix.minus(w.size(d), c)): continue
         raise ShapeError(
-          f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the application goes "
-          "through both with one index; give tensors that agree, or name both dimensions: Tensor(shape=('N', ..))"
+          f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
+          "application goes through both with one index; give tensors that agree, or name both dimensions: Tensor(shape=('N', ..))"
         )
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
     for (counter, n, here), (another, m, there) in itertools.product(short.once, long.once):
       if counter is not another or n != 1 or same(n, m): continue
       first, second = whole(short), whole(long)
-      d, e = first.through(here), second.through(there)
-      if all([first.named[i] for i in d]) and all([second.named[i] for i in e]): continue
-      few = ", ".join([first.text(i, tensors[short.name], " elements") for i in d]) or f"{short.name} has one tile"
-      many = ", ".join([second.text(i, tensors[long.name]) for i in e]) or f"{long.name} {text_of(m)}"
+      mine, theirs = first.through(here), second.through(there)
+      if all([first.named[i] for i in mine]) and all([second.named[i] for i in theirs]): continue
+      few = ", ".join([first.text(i, tensors[short.name], " elements") for i in mine]) or f"{short.name} has one tile"
+      many = ", ".join([second.text(i, tensors[long.name]) for i in theirs]) or f"{long.name} {text_of(m)}"
       raise ShapeError(
         f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the dimensions of both: "
         "Tensor(shape=('N', ..))"

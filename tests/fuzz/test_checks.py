@@ -12,11 +12,11 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import ntgrad
-from ntgrad.errors import VerifyError
 from ntgrad.codegen.config import config
-from ntgrad.errors import NtgradError, ShapeError
+from ntgrad.errors import NtgradError, ShapeError, VerifyError
 from support.checked import LOOP, REDUCE, SPAN, TILE, Case, Cut, Part, Piece, Refused, elements, reference
 
+Shapes = list[tuple[int, ...]]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 KINDS = ("map", "map", "atomic", "inplace", "sum", "loopsum", "loops", "product", "pick", "dynamic")
 BOUNDS = {"B0": (2, 9), "B1": (1, 6), "B2": (0, 40)}
@@ -90,7 +90,7 @@ def size_of(draw: Draw, c: Cut) -> int:
   return draw(st.one_of(st.integers(1, 12), st.sampled_from([c.size, 2 * c.size, 3 * c.size, 1, 5, 17])))
 
 
-def called(kernel: Any, case: Case, shapes: list[tuple[int, ...]], tensors: bool, i: int) -> tuple[np.ndarray, NtgradError | None]:
+def called(kernel: Any, case: Case, shapes: Shapes, tensors: bool, i: int) -> tuple[np.ndarray, NtgradError | None]:
   """What the last parameter has after a call, and how it was refused."""
   data = [elements(s, n) for n, s in enumerate(shapes)]
   scalars = [i] if case.kind == "dynamic" else []
@@ -135,7 +135,7 @@ def check(draw: Draw) -> None:
         assert np.array_equal(got, want), f"{got}\nwanted {want}{told}"
 
 
-def outcome(case: Case, shapes: list[tuple[int, ...]], i: int) -> np.ndarray | Refused:
+def outcome(case: Case, shapes: Shapes, i: int) -> np.ndarray | Refused:
   try: return reference(case, shapes, [elements(s, n) for n, s in enumerate(shapes)], i)
   except Refused as e: return e
 

@@ -16,7 +16,6 @@ import numpy as np
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.tile import Symbol, Tensor
-
 from support.pictures import Misfit, Picture, bound, on
 
 f32 = np.float32
@@ -36,7 +35,7 @@ class Cut:
 
 @dataclass
 class Piece:
-  """What a parameter has of a label: source dimensions, declared somehow, and how they become one dimension of the label's size."""
+  """What a parameter has of a label: source dimensions, declared somehow, and how they become one dimension of its size."""
   declared: tuple[Any, ...]
   how: tuple[Any, ...] = ()      # (), ("flip",), ("slice", a, b), ("step", s), ("pad", a, b), ("flatten",)
 
@@ -119,11 +118,10 @@ class Case:
         at += len(groups[label])
       t = on(t, "permute", tuple([d for label in sorted(groups) for d in groups[label]]))
     for at, label in enumerate(sorted(part.pieces)):
-      n = len(part.pieces)
       match part.pieces[label].how:
         case ("flip",): t = on(t, "flip", (at,))
-        case ("slice", a, b): t = on(t, "index", [slice(a or None, -b or None) if d == at else slice(None) for d in range(at + 1)])
-        case ("step", s): t = on(t, "index", [slice(None, None, s) if d == at else slice(None) for d in range(at + 1)])
+        case ("slice", a, b): t = on(t, "index", [*[slice(None)] * at, slice(a or None, -b or None)])
+        case ("step", s): t = on(t, "index", [*[slice(None)] * at, slice(None, None, s)])
         case ("flatten",): t = on(t, "flatten", at, at + 2)
     if any(p.how[:1] == ("pad",) for p in part.pieces.values()):
       hows = [part.pieces[label].how for label in sorted(part.pieces)]
@@ -156,7 +154,8 @@ class Case:
       others = [self.arrange(t, p, z.shape) for t, p in zip(given[:-1], self.parts)]
       return (*[t for t in tensors if not t.shape], *others, z)
     scalars = (Tensor(0),) if self.kind == "dynamic" else ()
-    return tile.make(arrangement, application(self.kind, len(self.parts), self.picks), (*scalars, *[p.tensor(self.bounds) for p in self.parts]))
+    tensors = *scalars, *[p.tensor(self.bounds) for p in self.parts]
+    return tile.make(arrangement, application(self.kind, len(self.parts), self.picks), tensors)
 
 
 # ---- what kernels do
@@ -189,8 +188,9 @@ def application(kind: str, n: int, picks: Sequence[int]) -> Callable[..., None]:
     z = total  # noqa: F841
   def pick2(x: Any, z: Any) -> None: z = tl.sum(x[picks[0]] * 2 + x[picks[1]], axis=z.ndim - 1, keep_dims=True)  # noqa: F841
   def dynamic2(i: Any, x: Any, z: Any) -> None: z = tl.sum(x[i], axis=z.ndim - 1, keep_dims=True)  # noqa: F841
-  return {f.__name__: f for f in (map2, map3, atomic2, atomic3, inplace2, inplace3, sum2, sum3, loopsum2, loopsum3, loops2, loops3,
-                                  product3, pick2, dynamic2)}[f"{kind}{n}"]
+  each: list[Any] = [map2, map3, atomic2, atomic3, inplace2, inplace3, sum2, sum3, loopsum2, loopsum3, loops2, loops3, product3,
+                     pick2, dynamic2]
+  return next(f for f in each if f.__name__ == f"{kind}{n}")
 
 
 # ---- what is right
