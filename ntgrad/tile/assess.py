@@ -153,17 +153,19 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
 
 # ---- dimensions that an operation puts side by side
 
-@dataclass
+@dataclass(eq=False)
 class Whole:
   """A parameter as it is before it is cut into tiles: the source, or what slices, flips and flattening make of it.
 
   ``limits`` is of each dimension how many elements there are, ``covered`` up to where its tiles go (None: to the end or beyond),
+  ``offsets`` where they begin,
   ``named`` whether it was given names or numbers, ``of`` the dimensions of levels that go through it,
   ``source`` the dimension of the source that it is, where it is one.
   """
   parameter: Parameter
   limits: tuple[Dim, ...]
   covered: list[Dim | None]
+  offsets: list[Dim]
   named: list[bool]
   of: list[set[tuple[int, int]]]
   source: list[int | None]
@@ -183,7 +185,7 @@ class Whole:
     covered = [last_of(i, n, a.partly) for i, n in zip(exact, shape)]
     named = [bool(s) and all([named_size(t, d) for d in s]) for s in parts]
     same_size = [s[0] if len(s) == 1 and parts.count(s) == 1 and a.source[s[0]] == n else None for s, n in zip(parts, shape)]
-    return Whole(p, shape, covered, named, of, same_size)
+    return Whole(p, shape, covered, [offset(i) for i in exact], named, of, same_size)
 
   def size(self, d: int) -> Dim:
     """How many elements of a dimension the tiles have."""
@@ -234,7 +236,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
     if p.name not in wholes: wholes[p.name] = Whole.new(p, tensors[p.name])
     return wholes[p.name]
   for statement in body.effects:
-    seen: dict[UOp, tuple[Whole, int, Dim]] = {}
+    seen: dict[UOp, list[tuple[Whole, int]]] = {}
     for u in toposort((statement,)):
       if u.op is not Ops.LOAD and u.op not in EFFECTS or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
       p = by_slot.get(u.src[0].arg[0])
@@ -242,14 +244,17 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
       w = whole(p)
       for d, i in enumerate(onward(p.arrangement.uncut.view, u.src[1].src)):
         if i is None or not i.ranges or w.of[d] & p.picked: continue
-        i, c = without_offset(i)
-        other, e, behind = seen.setdefault(i, (w, d, c))
-        if other.named[e] and w.named[d]: continue
-        if same(ix.minus(other.size(e), behind), ix.minus(w.size(d), c)): continue
-        raise ShapeError(
-          f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
-          "application goes through both with one index; give tensors that agree, or name both dimensions: Tensor(shape=('N', ..))"
-        )
+        beside = seen.setdefault(ix.sub(i, ix.node(w.offsets[d])), [])
+        if (w, d) in beside: continue
+        for other, e in beside:
+          if other.named[e] and w.named[d]: continue
+          if same(ix.minus(other.size(e), other.offsets[e]), ix.minus(w.size(d), w.offsets[d])): continue
+          raise ShapeError(
+            f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
+            "application goes through both with one index; give tensors that agree, or name both dimensions: "
+            "Tensor(shape=('N', ..))"
+          )
+        beside.append((w, d))
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
     for (counter, n, here), (another, m, there) in itertools.product(short.once, long.once):
       if counter is not another or n != 1 or same(n, m): continue
@@ -264,11 +269,10 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
       )
 
 
-def without_offset(i: UOp) -> tuple[UOp, Dim]:
-  """An index without the part that does not vary, and that part: 4*g + t + 3 -> 4*g + t, 3."""
+def offset(i: UOp) -> Dim:
+  """The part of an index that does not vary: 4*g + t + 3 -> 3."""
   terms, c = ix.linear(i)
-  fixed = ix.total([ix.times(k, t) for t, k in terms if not t.ranges])
-  return ix.sub(ix.sub(i, ix.node(fixed)), c), ix.plus(fixed, c)
+  return ix.plus(ix.total([ix.times(k, t) for t, k in terms if not t.ranges]), c)
 
 
 def named_size(t: Tensor, d: int) -> bool:

@@ -140,6 +140,41 @@ def outcome(case: Case, shapes: Shapes, i: int) -> np.ndarray | Refused:
   except Refused as e: return e
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_calls_are_refused_where_something_is_not_there(data: st.DataObject) -> None: check(data.draw)
+
+
+# ---- tensor code: names of dimensions, Variables
+
+OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+  "add": (lambda x, y: x + y, lambda x, y: x + y), "maximum": (lambda x, y: x.maximum(y), np.maximum),
+  "matmul": (lambda x, y: x @ y.transpose(), lambda x, y: x @ y.T),
+  "cat": (lambda x, y: x.cat(y), lambda x, y: np.concatenate([x, y])),
+  "stack": (lambda x, y: x.stack(y), lambda x, y: np.stack([x, y]))}
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(OPERATIONS)), st.tuples(*[st.integers(1, 4)] * 2), st.tuples(*[st.integers(1, 4)] * 2),
+       st.sampled_from(["names", "variables"]))
+def test_tensors_are_refused_by_name(op: str, left: tuple[int, ...], right: tuple[int, ...], how: str) -> None:
+  ours, numpys = OPERATIONS[op]
+  if how == "variables": left, right = ((a + 1, b + 1) for a, b in (left, right))   # a size of 1 broadcasts, and is no Variable
+  variables = [[ntgrad.Variable(f"{t}{d}", 1, 64) for d in range(2)] for t in "xy"]
+  bound = [[v.bind(n) for v, n in zip(vs, s)] for vs, s in zip(variables, (left, right))]
+  shapes = bound if how == "variables" else [left, right]
+  with config(dev="NUMPY"):
+    x, y = (ntgrad.Tensor.ones(*s) for s in shapes)
+    if how == "names": x, y = x.named("rows", "columns"), y.named("other" if op == "matmul" else "rows", "columns")
+    try: want = numpys(np.ones(left), np.ones(right))
+    except ValueError: want = None
+    try: got = ours(x, y).numpy()
+    except NtgradError as e:
+      text = str(e)
+      assert want is None and isinstance(e, ShapeError), e
+      wrong = [d for d in range(2) if left[d] != right[d] and not (op in ("matmul", "cat") and d == 0)]
+      def said(d: int) -> bool:
+        if how == "variables": return f"x{d} = {left[d]}" in text and f"y{d} = {right[d]}" in text
+        return ("rows", "columns")[d] in text and str(left[d]) in text and str(right[d]) in text
+      assert any(map(said, wrong)), e
+    else: np.testing.assert_array_equal(got, want)

@@ -170,6 +170,13 @@ def test_names_are_said() -> None:
     k(ones(3), ones(3), ones(5))
 
 
+def test_all_that_are_side_by_side_are_compared() -> None:
+  def first(x: Any, y: Any, z: Any) -> None: z = x * 2 + y  # noqa: F841
+  named = tile.Tensor(shape=("M",)), tile.Tensor(1), tile.Tensor(shape=("N",))
+  with config(dev="NUMPY"), pytest.raises(ShapeError, match="dimension 0 of y has 1 elements, dimension 0 of z, N, has 4"):
+    tile.make(in_tiles, first, named)(ones(1), ones(1), ones(4))   # x and y agree, and x and z may differ
+
+
 def test_the_whole_of_nothing() -> None:
   def spans(x: Any, z: Any) -> Any: return x.tile((1, -1)).squeeze(1), z.unsqueeze(1).tile((1, 1)).squeeze(1)
   def total(x: Any, z: Any) -> None: z = tl.sum(x, axis=1, keep_dims=True)  # noqa: F841
