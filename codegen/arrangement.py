@@ -7,19 +7,19 @@ indices. ``access.py`` does the reverse: from the index expressions of a kernel 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import EllipsisType
 from typing import Any, Callable, Sequence, TypeVar
 
 import numpy as np
 
 from . import index as ix
-from .assume import below, greater, lesser, same
+from .assume import below, greater, same
 from .errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from .size_text import shape_text, text_of
 from .sizes import Dim, numbers
 from .uop import BinaryOps, Ops, UOp, toposort
-from .view import Pulled, Regrouped, Shape, View, rest, windows
+from .view import Pulled, Regrouped, Shape, View, pull, rest, windows
 
 Ints = int | Sequence[int]
 Key = Dim | slice | EllipsisType | None
@@ -81,6 +81,7 @@ class Arrangement:
   view: View
   levels: tuple[Shape, ...]
   chain: tuple[str, ...] = ()
+  first: Arrangement | None = field(default=None, repr=False, compare=False)
 
   @staticmethod
   def of(shape: Sequence[ix.Dim]) -> Arrangement:
@@ -96,6 +97,24 @@ class Arrangement:
   def shape(self) -> Shape:
     """The outermost level."""
     return self.levels[0]
+
+  @property
+  def uncut(self) -> Arrangement:
+    """As it is before it is first cut into tiles: the source, or what was made of it whole."""
+    return self.first or self
+
+  @property
+  def cut(self) -> View:
+    """How the levels lie in ``uncut``."""
+    out, n = View(self.uncut.view.shape), len(self.uncut.view.steps)
+    out.steps, out.shapes = self.view.steps[n:], self.view.shapes[n:]
+    return out
+
+  @property
+  def partly(self) -> bool:
+    """Whether elements of ``uncut`` may be in no tile: tiles that are left out, or sliced away."""
+    links = self.chain[len(self.uncut.chain):]
+    return any("floor_mode=True" in link for link in links) or any(op is Ops.SHRINK for op, _ in self.cut.steps)
 
   def text(self, name: str = "source") -> str:
     """The meta-operations, as written: ``data1(64, 32).tile((8, 32))``."""
@@ -182,7 +201,8 @@ class Arrangement:
   def _step(self, view: View, level: int, shapes: Sequence[Shape], name: str, *args: object, joined: int = 1) -> Arrangement:
     """The next arrangement, ``name(*args)``: ``shapes`` instead of ``level`` (and of the ``joined - 1`` levels after it)."""
     text = ", ".join(map(_arg_text, (*args, f"level={level}") if level else args))
-    return Arrangement(view, (*self.levels[:level], *shapes, *self.levels[level + joined:]), (*self.chain, f".{name}({text})"))
+    levels = (*self.levels[:level], *shapes, *self.levels[level + joined:])
+    return Arrangement(view, levels, (*self.chain, f".{name}({text})"), self.first)
 
   def _regrouped(self, level: int, groups: Sequence[tuple[int, Shape]], name: str, *args: object) -> Arrangement:
     """``level`` in another shape; ``groups`` says how many of its dimensions become which."""
@@ -206,13 +226,24 @@ class Arrangement:
     sizes = tuple(d if s == -1 else s for s, d in zip(_sizes("tile", shape, n, "tile size"), dims))
     steps = tuple(z if s == -1 else s for s, z in zip(_sizes("tile", -1 if strides is None else strides, n, "stride"), sizes))
     gaps = _sizes("tile", 1 if dilation is None else dilation, n, "dilation")
-    if any(below(v, 1) for v in (*sizes, *steps, *gaps)):
+    whole = [s == -1 for s in _sizes("tile", shape, n, "tile size")]
+    steps = tuple(1 if w and z == 0 and s == 0 else s for w, z, s in zip(whole, sizes, steps))
+    if any(below(v, 1) for v in (*[z for z, w in zip(sizes, whole) if not w or z != 0], *steps, *gaps)):
       got = ", ".join(map(shape_text, (sizes, steps, gaps)))
       raise ArgumentError(f"tile: sizes, strides and dilations are 1 or more, got {got}")
     if floor_mode and shift_inwards:
       raise ArgumentError("tile: a partial last window is left out (floor_mode) or moved back inside (shift_inwards), not both")
-    counts, pads, specs, padded = [], [], [], []
+    counts: list[Dim] = []
+    pads: list[tuple[Dim, Dim]] = []
+    specs: list[tuple[Dim, ...]] = []
+    padded: list[Dim] = []
     for d, size, stride, gap in zip(dims, sizes, steps, gaps):
+      if size == 0:   # the whole of nothing is one tile of nothing
+        counts.append(1)
+        pads.append((0, 0))
+        specs.append((0, 1, 1))
+        padded.append(0)
+        continue
       behind = rest(d, size, gap)
       count = windows(d, size, stride, gap, not floor_mode)
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
@@ -236,7 +267,7 @@ class Arrangement:
     given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "shift_inwards": shift_inwards}
     usual = {"strides": sizes, "dilation": (1,) * n, "floor_mode": False, "shift_inwards": False}
     options = [f"{name}={_arg_text(value)}" for name, value in given.items() if value != usual[name]]
-    return self._step(view, level, [tuple(counts), sizes], "tile", sizes, *options)
+    return replace(self._step(view, level, [tuple(counts), sizes], "tile", sizes, *options), first=self.uncut)
 
   def expand(self, shape: Sequence[Dim], level: int = 0) -> Arrangement:
     """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
@@ -366,9 +397,36 @@ class Arrangement:
       a = a.tile(1, [abs(s) for s in steps], level=level).ravel(2, level)
       groups += [(1, ())] * len(steps)
     link = f".index({key_text(key, True)}, level={level})" if level else f"[{key_text(key)}]"
-    return replace(a._regrouped(level, groups, ""), chain=(*self.chain, link))
+    return replace(a._regrouped(level, groups, ""), chain=(*self.chain, link), first=self.first)
 
   def __getitem__(self, key: Key | tuple[Key, ...]) -> Arrangement: return self.index(key)
+
+
+def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
+  """Where the element of a view's source at ``at`` is in the view; None for a dimension where that is not told by the index: one
+  that is padded or expanded, or has windows."""
+  out: list[UOp | None] = list(at)
+  for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
+    if op is Ops.PERMUTE: out = [out[d] for d in arg]
+    elif op is Ops.FLIP:
+      out = [ix.sub(ix.node(ix.minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
+    elif op is Ops.SHRINK: out = [i and ix.sub(i, ix.node(b)) for i, (b, _) in zip(out, arg)]
+    elif op is Ops.PAD: out = [i if pair == (0, 0) else None for i, pair in zip(out, arg)]
+    elif op is Ops.EXPAND: out = [i if n is m or n == m else None for i, n, m in zip(out, before, after)]
+    elif op is Ops.TILE:   # of a slice with a step: windows of one element
+      firsts = [ix.fdiv(i, ix.node(stride)) if i and size == 1 else None for i, (size, stride, *_) in zip(out, arg)]
+      out = [*firsts, *[ix.ZERO if size == 1 else None for size, *_ in arg]]
+    elif op is Ops.RESHAPE and isinstance(arg, Regrouped):
+      regrouped: list[UOp | None] = []
+      i = j = 0
+      for m, n in arg.runs:
+        back = Regrouped.of([(n, before[i:i + m])])
+        known = [u for u in out[i:i + m] if u is not None]
+        regrouped += pull(Ops.RESHAPE, after[j:j + n], back, tuple(known))[0] if len(known) == m else [None] * n
+        i, j = i + m, j + n
+      out = regrouped
+    else: return [None] * len(view.shape)
+  return out
 
 
 def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
@@ -381,7 +439,8 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
     """An end as Python has it: counted from the dimension's end where it is negative, and no further out than ``low`` or n."""
     if v is None: return else_
     if below(v, 0): v = ix.plus(v, n)
-    return lesser(greater(v, low), n if low == 0 else ix.minus(n, 1))
+    most = n if low == 0 else ix.minus(n, 1)
+    return low if below(v, low) else most if below(most, v) else v
   start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
     bound(k.start, -1, ix.minus(n, 1)), bound(k.stop, -1, -1))
   span = ix.minus(stop, start) if step > 0 else ix.minus(start, stop)

@@ -17,7 +17,7 @@ from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeE
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
-from ntgrad.names import aligned, fit_aligned, text
+from ntgrad.names import aligned, fit_aligned, shape_text, text
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
@@ -32,7 +32,7 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     for i, d in enumerate(s, n - len(s)):
       if d != 1:
         if out[i] not in (1, d):
-          raise ShapeError(f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast; "
+          raise ShapeError(f"{name}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast; "
                            "dimensions, counted from the last, must be equal or 1")
         out[i] = d
   return tuple(out)

@@ -111,7 +111,7 @@ class Functional(Reduction):
     k = sx[-1]
     if sy[-2 if ny > 1 else 0] != k:
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
-      raise ShapeError(f"matmul: shapes {sx} and {sy}; the last dimension of the first ({k}) must equal "
+      raise ShapeError(f"matmul: shapes {text(self)} and {text(w)}; the last dimension of the first ({k}) must equal "
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
     if x.dtype.kind == "b" and y.dtype.kind == "b": x = graph.cast(x, dtypes.default_int)
     a, b, out = _product("matmul", x, y)
@@ -174,7 +174,7 @@ class Functional(Reduction):
     sizes: dict[str, int] = {}
     for name, x in zip(names, xs):
       if len(name) != x.ndim or len(set(name)) != len(name) or any([sizes.setdefault(c, n) != n for c, n in zip(name, x.shape)]):
-        raise ShapeError(f"einsum: {formula!r} for shapes {', '.join(str(x.shape) for x in xs)}; each needs one letter a dim, "
+        raise ShapeError(f"einsum: {formula!r} for shapes {', '.join(map(text, xs))}; each needs one letter a dim, "
                          "none twice, and a letter has one size")
     letters = output + "".join([c for c in sizes if c not in output])
     called = _of_product("einsum", xs, [[letters.index(c) for c in name] for name in names], len(output))

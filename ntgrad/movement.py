@@ -76,12 +76,12 @@ class Movement(Activation):
       known = -math.prod(new)
       if new.count(-1) > 1: raise ShapeError(f"reshape: sizes {new} have -1 more than once; only one size can be found")
       if known <= 0 or n % known:
-        raise ShapeError(f"reshape: shape {u.shape} has {n} elements, which sizes {new} do not divide; "
+        raise ShapeError(f"reshape: shape {text(self)} has {n} elements, which sizes {new} do not divide; "
                          "give sizes whose product does")
       new = tuple([n // known if s == -1 else s for s in new])
       if new == u.shape: return self
     if math.prod(new) != n or min(new, default=0) < 0:
-      raise ShapeError(f"reshape: shape {u.shape} has {n} elements, {new} has {math.prod(new)}; give a shape of {n} elements")
+      raise ShapeError(f"reshape: shape {text(self)} has {n} elements, {new} has {math.prod(new)}; give a shape of {n} elements")
     return self._seen((Ops.RESHAPE, new))
 
   def _regrouped(self, shape: tuple[int, ...], dims: Places) -> Self:

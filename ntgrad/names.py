@@ -14,8 +14,10 @@ from typing import Any, Callable, Iterable, Sequence
 
 from ntgrad.codegen.atoms import count
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.uop import Ops
 from ntgrad.codegen.view import tile_shape
+from ntgrad.variable import Bound
 
 Shape = tuple[int, ...]
 Names = tuple[str | None, ...]
@@ -173,8 +175,18 @@ def moved(names: Names, shape: Shape, moves: Iterable[Move]) -> Names | None:
 # ---- in words
 def text(t: Any) -> str:
   """A tensor's shape with its names: ``(batch 8, time 128)``; without names as Python writes it."""
-  if t._names is None: return str(t.shape)
-  return f"({', '.join([str(s) if n is None else f'{n} {s}' for n, s in zip(t._names, t.shape)])})"
+  if t._names is None: return shape_text(t.shape)
+  return f"({', '.join([size_text(s) if n is None else f'{n} {size_text(s)}' for n, s in zip(t._names, t.shape)])})"
+
+
+def size_text(size: int) -> str:
+  """A size, with the Variables that it is made of: ``n = 3``."""
+  return f"{text_of(size.node)} = {size:d}" if isinstance(size, Bound) else str(size)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+  """A shape as Python writes it, its sizes with the Variables that they are made of: ``(n = 3, 2)``."""
+  return f"({', '.join(map(size_text, shape))}{',' * (len(shape) == 1)})"
 
 
 def _shapes(tensors: Sequence[Any]) -> str:

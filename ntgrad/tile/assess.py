@@ -13,12 +13,12 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from ntgrad.alias import caller
 from ntgrad.checks import checked
 from ntgrad.codegen import assume, index as ix
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.assume import below, same
+from ntgrad.codegen.arrangement import onward
+from ntgrad.codegen.assume import below, lesser, same
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.size_text import shape_text, text_of
-from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.sizes import Dim, sizes_of
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
 
@@ -153,63 +153,128 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
 
 # ---- dimensions that an operation puts side by side
 
+@dataclass(eq=False)
+class Whole:
+  """A parameter as it is before it is cut into tiles: the source, or what slices, flips and flattening make of it.
+
+  ``limits`` is of each dimension how many elements there are, ``covered`` up to where its tiles go (None: to the end or beyond),
+  ``offsets`` where they begin,
+  ``named`` whether it was given names or numbers, ``of`` the dimensions of levels that go through it,
+  ``source`` the dimension of the source that it is, where it is one.
+  """
+  parameter: Parameter
+  limits: tuple[Dim, ...]
+  covered: list[Dim | None]
+  offsets: list[Dim]
+  named: list[bool]
+  of: list[set[tuple[int, int]]]
+  source: list[int | None]
+
+  @staticmethod
+  def new(p: Parameter, t: Tensor) -> Whole:
+    a = p.arrangement
+    whole = a.uncut
+    shape = whole.view.shape
+    fresh = dimensions(shape)
+    made_of = [i.ranges for i in whole.view.pull(fresh)[0]]
+    parts = [[s for s, ranges in enumerate(made_of) if r in ranges] for r in fresh]
+    where = [(level, d) for level, dims in enumerate(a.levels) for d in range(len(dims))]
+    through = dimensions(a.view.shape)
+    of = [{w for w, r in zip(where, through) if r in i.ranges} for i in a.cut.pull(through)[0]]
+    exact = a.cut.pull([ix.rng(d, n) if n else ix.ZERO for d, n in enumerate(a.view.shape)])[0]
+    covered = [last_of(i, n, a.partly) for i, n in zip(exact, shape)]
+    named = [bool(s) and all([named_size(t, d) for d in s]) for s in parts]
+    same_size = [s[0] if len(s) == 1 and parts.count(s) == 1 and a.source[s[0]] == n else None for s, n in zip(parts, shape)]
+    return Whole(p, shape, covered, [offset(i) for i in exact], named, of, same_size)
+
+  def size(self, d: int) -> Dim:
+    """How many elements of a dimension the tiles have."""
+    found = self.covered[d]
+    return self.limits[d] if found is None else found
+
+  def through(self, at: tuple[int, int]) -> list[int]:
+    """The dimensions that a dimension of a level goes through."""
+    return [d for d, of in enumerate(self.of) if at in of]
+
+  def text(self, d: int, t: Tensor, elements: str = "") -> str:
+    """``dimension 1 of x, K, has 20 elements``"""
+    p, at = self.parameter, self.source[d]
+    tiles = "" if self.covered[d] is None else f", tiles for {text_of(self.size(d))}"
+    has = f"has {text_of(self.limits[d])}{elements}{tiles}"
+    if at is None: return f"dimension {d} of {p.arrangement.uncut.text(p.name)} {has}"
+    declared = t._source.given[at]
+    return f"dimension {at} of {p.name}{f', {declared},' if isinstance(declared, Symbol) else ''} {has}"
+
+
+def dimensions(shape: Sequence[Dim]) -> list[UOp]:
+  """An index that varies for each dimension, also for those of 0 and 1."""
+  return [ix.rng(d, max(n, 2) if isinstance(n, int) else n) for d, n in enumerate(shape)]
+
+
+def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
+  """How many of n elements tiles reach, their index being ``index``; None where that is all of them."""
+  if isinstance(n, int) and not sizes_of((index,)):
+    reached = ix.vmax(index) + 1
+    return reached if reached < n else None
+  if not partly: return None
+  terms, c = ix.linear(index)
+  if any(t.op is not Ops.RANGE or k < 0 for t, k in terms): return None
+  most = ix.total([ix.times(k, ix.minus(t.arg[1], 1)) for t, k in terms])
+  return lesser(n, ix.plus(most, c + 1))
+
+
 def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor]) -> None:
   """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
 
-  Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. Left out are dimensions that are seen through
-  windows which overlap, and parameters of which the application names single tiles (``x[0]``): they are longer than what goes
-  through them. Raises ShapeError.
+  Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. They are those of the parameter as it is when it
+  is first cut into tiles, be it a slice or flattened. Left out are dimensions that were padded, and those of which the
+  application names single tiles (``x[0]``): they are longer than what goes through them. Raises ShapeError.
   """
-  by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.picked}
-  known: dict[int, list[bool]] = {}
+  by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
+  wholes: dict[str, Whole] = {}
+  def whole(p: Parameter) -> Whole:
+    if p.name not in wholes: wholes[p.name] = Whole.new(p, tensors[p.name])
+    return wholes[p.name]
   for statement in body.effects:
-    seen: dict[UOp, tuple[Parameter, int]] = {}
+    seen: dict[UOp, list[tuple[Whole, int]]] = {}
     for u in toposort((statement,)):
       if u.op is not Ops.LOAD and u.op not in EFFECTS or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
       p = by_slot.get(u.src[0].arg[0])
-      if p is None: continue
-      if p.slot not in known: known[p.slot] = tiled(p.arrangement)
-      for d, (i, size) in enumerate(zip(u.src[1].src, p.arrangement.source)):
-        if not i.ranges or not known[p.slot][d]: continue
-        other, e = seen.setdefault(i, (p, d))
-        there = other.arrangement.source[e]
-        if not same(there, size) and not (named_size(tensors[p.name], d) and named_size(tensors[other.name], e)):
+      if p is None or not u.src[1].ranges: continue
+      w = whole(p)
+      for d, i in enumerate(onward(p.arrangement.uncut.view, u.src[1].src)):
+        if i is None or not i.ranges or w.of[d] & p.picked: continue
+        beside = seen.setdefault(ix.sub(i, ix.node(w.offsets[d])), [])
+        if (w, d) in beside: continue
+        for other, e in beside:
+          if other.named[e] and w.named[d]: continue
+          if same(ix.minus(other.size(e), other.offsets[e]), ix.minus(w.size(d), w.offsets[d])): continue
           raise ShapeError(
-            f"{kernel}: dimension {e} of {other.name} has {text_of(there)} elements, dimension {d} of {p.name} has "
-            f"{text_of(size)}, and the application goes through both with one index; give tensors that agree, or name both "
-            "dimensions: Tensor(shape=('N', ..))"
+            f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
+            "application goes through both with one index; give tensors that agree, or name both dimensions: "
+            "Tensor(shape=('N', ..))"
           )
+        beside.append((w, d))
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
-    for (counter, n), (another, m) in itertools.product(short.once, long.once):
-      if counter is another and n == 1 and not same(n, m) and not all(map(declared, (tensors[short.name], tensors[long.name]))):
-        raise ShapeError(
-          f"{kernel}: a loop goes once through {short.name}, which has one tile there, and through {long.name}, which has "
-          f"{text_of(m)}; give tensors that agree, or name the dimensions of both: Tensor(shape=('N', ..))"
-        )
+    for (counter, n, here), (another, m, there) in itertools.product(short.once, long.once):
+      if counter is not another or n != 1 or same(n, m): continue
+      first, second = whole(short), whole(long)
+      mine, theirs = first.through(here), second.through(there)
+      if all([first.named[i] for i in mine]) and all([second.named[i] for i in theirs]): continue
+      few = ", ".join([first.text(i, tensors[short.name], " elements") for i in mine]) or f"{short.name} has one tile"
+      many = ", ".join([second.text(i, tensors[long.name]) for i in theirs]) or f"{long.name} {text_of(m)}"
+      raise ShapeError(
+        f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the dimensions of both: "
+        "Tensor(shape=('N', ..))"
+      )
 
 
-def declared(t: Tensor) -> bool:
-  """Whether all dimensions of a tensor were given names or numbers."""
-  return all([named_size(t, d) for d in range(len(t._source.given))])
+def offset(i: UOp) -> Dim:
+  """The part of an index that does not vary: 4*g + t + 3 -> 3."""
+  terms, c = ix.linear(i)
+  return ix.plus(ix.total([ix.times(k, t) for t, k in terms if not t.ranges]), c)
 
 
 def named_size(t: Tensor, d: int) -> bool:
   """Whether a dimension of a tensor was given a name or a number."""
   return t._source.given[d] is not None
-
-
-def tiled(a: Arrangement) -> list[bool]:
-  """For each dimension of the source whether it is cut into pieces side by side: no windows that overlap, no padding."""
-  levels, number = [], 0
-  for level in a.levels:
-    levels.append([ix.rng(number + d, n) if n else ix.ZERO for d, n in enumerate(level)])
-    number += len(level)
-  out = []
-  for i in a.pull(levels)[0]:
-    terms, c = ix.linear(i)
-    reach, fits = 1, c == 0
-    for t, k in sorted(terms, key=lambda tk: tk[1]):
-      fits = fits and t.op is Ops.RANGE and k >= reach
-      reach += k * ix.vmax(t)
-    out.append(fits)
-  return out

@@ -82,6 +82,9 @@ def make(
       f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
       "it returns one arranged tensor for each"
     )
+  order = [t.name for t in arranged]
+  if order != names:
+    raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
   return TileKernel(
     application,
     sources,

@@ -48,10 +48,10 @@ class Parameter:
   of: str = ""                                   # of those offsets: the name of the jagged tensor
   jagged: int = 0                                # its dimension
   anywhere: bool = False                         # read or written at computed places
-  picked: bool = False                           # the application names one of several tiles: x[0]
+  picked: set[tuple[int, int]] = field(default_factory=set)   # levels' dimensions where it names one of several tiles: x[0]
   computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
-  # levels that the only round of a loop goes through: what it counts, and how many tiles there are
-  once: list[tuple[Counter, Dim]] = field(default_factory=list)
+  # levels' dimensions that the only round of a loop goes through: what it counts, how many tiles there are, which it is
+  once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
 
   @property
@@ -160,14 +160,15 @@ class Tile(Place):
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
     at = []
-    for i, n in zip(got, self.shape):
-      u = position(block(i).value)
+    for d, (i, n) in enumerate(zip(got, self.shape)):
+      u, here = position(block(i).value), (len(self._indices) + 1, d)
       lo, hi = ix.bounds(u)
       if lo == hi:
         if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
         if lo < 0: u = position(block(n + lo).value)
-        if not isinstance(i, Counter): self._parameter.picked = self._parameter.picked or not one(n)
-        elif i.once: self._parameter.once.append((i, dim(n)))
+        if isinstance(i, Counter):
+          if i.once: self._parameter.once.append((i, dim(n), here))
+        elif not one(n): self._parameter.picked.add(here)
       if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))

@@ -61,6 +61,7 @@ def tile(shape: Shape, tile_shape: Shape, strides: Shape | None, dilation: Shape
 
 def _windows(d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> Expr:
   """How many windows a dimension has."""
+  if d == 0 and size == 0: return 1   # the whole of nothing
   if gap == 1 and stride == size:
     if d == 1 and not floor_mode: return 1
     count = d // size if floor_mode else cdiv(d, size)

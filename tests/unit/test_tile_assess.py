@@ -10,9 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.config import config
 from ntgrad.errors import ArgumentError, NtgradError, ShapeError
-from ntgrad.tile.assess import tiled
 
 
 def ones(*shape: int) -> Any: return np.ones(shape, np.float32)
@@ -81,6 +80,136 @@ def test_dimensions_side_by_side_agree(text: str, use: Callable[[], None]) -> No
   for part in text.replace(" elements", "").replace(" and ", ", ").split(", "): assert part in str(e.value)
 
 
+def plus_one(x: Any, z: Any) -> None: z = x + 1  # noqa: F841
+
+
+def from_to(of_x: Callable[[Any], Any], rank: int = 1, of_z: Callable[[Any], Any] = lambda z: z.tile((4,))) -> Any:
+  return tile.make(lambda x, z: (of_x(x), of_z(z)), plus_one, (tile.Tensor(rank), tile.Tensor(1)))
+
+
+# how x is arranged beside z in tiles of 4, a shape of x, the size of z that goes with it, one that does not, what is said
+MADE_OF: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], int, int, str]] = {
+  "flip": (lambda x: x.flip(0).tile((4,)), (7,), 7, 5, "dimension 0 of x has 7 elements, dimension 0 of z has 5"),
+  "[:5]": (lambda x: x[:5].tile((4,)), (11,), 5, 7, "dimension 0 of x(11)[:5] has 5 elements, dimension 0 of z has 7"),
+  "[1:]": (lambda x: x[1:].tile((4,)), (7,), 6, 7, "dimension 0 of x(7)[1:] has 6 elements, dimension 0 of z has 7"),
+  "[::2]": (lambda x: x[::2].tile((4,)), (12,), 6, 7, "dimension 0 of x(12)[::2] has 6 elements, dimension 0 of z has 7"),
+  "flatten": (lambda x: x.flatten().tile((4,)), (4, 6), 24, 21, "x(4, 6).flatten() has 24 elements, dimension 0 of z has 21"),
+  "turned": (lambda x: x.permute((1, 0)).flatten().tile((4,)), (4, 6), 24, 21, "has 24 elements, dimension 0 of z has 21"),
+  "floor": (lambda x: x.tile((4,), floor_mode=True), (11,), 8, 7,
+            "dimension 0 of x has 11 elements, tiles for 8, dimension 0 of z has 7"),
+  "tiles": (lambda x: x.tile((4,))[:2], (11,), 8, 7, "dimension 0 of x has 11 elements, tiles for 8, dimension 0 of z has 7"),
+  "tiles from 1": (lambda x: x.tile((4,))[1:], (11,), 7, 8, "dimension 0 of x has 11 elements, dimension 0 of z has 8"),
+  "windows": (lambda x: x.tile((4,), strides=(4,), dilation=(1,)), (7,), 7, 6,
+              "dimension 0 of x has 7 elements, dimension 0 of z has 6"),
+}
+
+
+@pytest.mark.parametrize("dynamic", ["never", "auto", "always"])
+@pytest.mark.parametrize("name", MADE_OF)
+def test_what_is_made_of_a_parameter_is_compared(name: str, dynamic: str) -> None:
+  of_x, shape, fits, other, text = MADE_OF[name]
+  k = from_to(of_x, len(shape))
+  more = tuple([n + 12 * (d == len(shape) - 1) for d, n in enumerate(shape)])
+  with config(dev="NUMPY", dynamic=dynamic):
+    for s in (shape, more, shape):
+      z = np.zeros(fits if s is shape or name == "[:5]" else fits_more(name, s), np.float32)
+      if name != "tiles" or s is shape:
+        k(ones(*s), z)
+        assert (z == 2).all()
+    with pytest.raises(ShapeError) as e: k(ones(*shape), np.zeros(other, np.float32))
+  assert text in str(e.value)
+
+
+def fits_more(name: str, shape: tuple[int, ...]) -> int:
+  """The size of z beside a larger x."""
+  n = int(np.prod(shape))
+  return {"[1:]": n - 1, "[::2]": (n + 1) // 2, "floor": n // 4 * 4, "tiles from 1": n - 4}.get(name, n)
+
+
+def test_what_is_padded_may_be_longer() -> None:
+  with config(dev="NUMPY"):
+    for pads in ((0, 2), (2, 0)):
+      z = np.zeros(7, np.float32)
+      from_to(lambda x, pads=pads: x.pad((pads,)).tile((4,)))(ones(5), z)
+      assert sorted(z) == [1] * 2 + [2] * 5
+
+
+def test_a_tile_by_its_number_leaves_other_dimensions_to_check() -> None:
+  def arrangement(x: Any, z: Any) -> Any:
+    x = x.tile((4, 4)).tile((1, -1)).squeeze(1)
+    x.dtype = x.dtype.squeeze(0)
+    return x, z.unsqueeze(1).tile((4, 1)).squeeze(1)
+  def second(x: Any, z: Any) -> None: z = tl.sum(x[1], axis=1, keep_dims=True)  # noqa: F841
+  k = tile.make(arrangement, second, (tile.Tensor(2), tile.Tensor(1)))
+  z = np.zeros(5, np.float32)
+  with config(dev="NUMPY"):
+    k(ones(5, 10), z)
+    assert z.tolist() == [4] * 5
+    with pytest.raises(ShapeError, match="dimension 0 of x has 5 elements, dimension 0 of z has 8"): k(ones(5, 10), ones(8))
+
+
+def in_turn(*tensors: Any) -> Any: return tuple(t.tile((1,)).tile((-1,)) for t in tensors)
+
+
+def each_in_turn(x: Any, z: Any) -> None:
+  for k in range(x.shape[0]): z[k] = x[k]
+
+
+def test_a_loop_of_one_round_says_both_sizes() -> None:
+  with config(dev="NUMPY"):
+    with pytest.raises(ShapeError, match="dimension 0 of x has 1 elements, dimension 0 of z has 2, and a loop goes once through"):
+      tile.make(in_turn, each_in_turn, (tile.Tensor(1),) * 2)(ones(1), ones(2))
+    z = np.zeros(2, np.float32)
+    tile.make(in_turn, each_in_turn, (tile.Tensor(shape=("M",)), tile.Tensor(shape=("N",))))(ones(1), z)
+    assert z.tolist() == [1, 0]
+
+
+def test_names_are_said() -> None:
+  k = tile.make(in_tiles, add, (tile.Tensor(shape=("N",)), tile.Tensor(shape=("N",)), tile.Tensor(1)))
+  with config(dev="NUMPY"), pytest.raises(ShapeError, match="dimension 0 of x, N, has 3 elements, dimension 0 of z has 5"):
+    k(ones(3), ones(3), ones(5))
+
+
+def test_all_that_are_side_by_side_are_compared() -> None:
+  def first(x: Any, y: Any, z: Any) -> None: z = x * 2 + y  # noqa: F841
+  named = tile.Tensor(shape=("M",)), tile.Tensor(1), tile.Tensor(shape=("N",))
+  with config(dev="NUMPY"), pytest.raises(ShapeError, match="dimension 0 of y has 1 elements, dimension 0 of z, N, has 4"):
+    tile.make(in_tiles, first, named)(ones(1), ones(1), ones(4))   # x and y agree, and x and z may differ
+
+
+def test_the_whole_of_nothing() -> None:
+  def spans(x: Any, z: Any) -> Any: return x.tile((1, -1)).squeeze(1), z.unsqueeze(1).tile((1, 1)).squeeze(1)
+  def total(x: Any, z: Any) -> None: z = tl.sum(x, axis=1, keep_dims=True)  # noqa: F841
+  with config(dev="NUMPY"):
+    k = tile.make(spans, total, (tile.Tensor(2), tile.Tensor(1)))
+    k(ones(0, 0), ones(0))                                     # no programs
+    with pytest.raises(ShapeError, match=r"level 1 of x is \(1, 0\), for a tensor of shape \(5, 0\)"): k(ones(5, 0), ones(5))
+    fixed = tile.make(spans, total, (tile.Tensor(shape=(5, 0)), tile.Tensor(1)))
+    with pytest.raises(ShapeError, match="level 1 of x"): fixed(ones(5, 0), ones(5))
+    padded = tile.make(lambda x, z: spans(x.pad(((0, 0), (0, 2))), z), total, (tile.Tensor(2), tile.Tensor(1)))
+    z = ones(5)
+    padded(ones(5, 0), z)
+    assert z.tolist() == [0] * 5
+    stepped = tile.make(lambda x, z: spans(x[::2].pad(((0, 0), (0, 2))), z), total, (tile.Tensor(2), tile.Tensor(1)))
+    stepped(ones(10, 0), ones(5))
+
+
+def test_a_slice_that_is_one_element_of_many_sizes() -> None:
+  def arrangement(x: Any, z: Any) -> Any: return x[:-2].tile((-1,)), z.tile((-1,))
+  k = tile.make(arrangement, plus_one, (tile.Tensor(1), tile.Tensor(1)))
+  for dynamic in ("always", "auto"):
+    with config(dev="NUMPY", dynamic=dynamic):
+      for n in (3, 7, 3, 5):
+        z = np.zeros(n - 2, np.float32)
+        k(ones(n), z)
+        assert (z == 2).all()
+
+
+def test_arranged_tensors_come_in_order() -> None:
+  with pytest.raises(ArgumentError, match="gives z, x; it returns x, z, in this order"):
+    tile.make(lambda x, z: (z.tile((4,)), x.tile((4,))), plus_one, (tile.Tensor(1),) * 2)
+
+
 def test_dimensions_with_names_may_differ() -> None:
   m, n = tile.Tensor(shape=("M",)), tile.Tensor(shape=("N",))
   out = np.zeros(5, np.float32)
@@ -101,12 +230,6 @@ def test_single_tiles_and_windows_are_longer() -> None:
   out = np.zeros(6, np.float32)
   tile.make(windows, sums, (tile.Tensor(1),) * 2)(x, out)
   np.testing.assert_array_equal(out, x[:6] + x[1:7] + x[2:])
-
-
-def test_tiled() -> None:
-  a = Arrangement.of((10, 12))
-  assert tiled(a) == [True, True] and tiled(a.tile((4, 3))) == [True, True] and tiled(a.tile((4, 3)).tile((2, 2))) == [True, True]
-  assert tiled(a.tile((4, 3), (2, 3))) == [False, True] and tiled(a.flip(1)) == [True, False]
 
 
 def test_only_square() -> None:
