@@ -173,3 +173,14 @@ def factors(t: UOp | None) -> tuple[UOp, ...]:
     t, last = t.src
     out.append(last)
   return () if t is None else (t, *reversed(out))
+
+
+def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
+  """The conditions that all hold when ``c`` holds."""
+  out: list[UOp] = []
+  stack = [c] if c is not None else []
+  while stack:
+    c = stack.pop()
+    if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: stack.extend(c.src[::-1])
+    elif c is not TRUE: out.append(c)
+  return tuple(out)

@@ -24,6 +24,7 @@ from .atoms import (  # handed on: what indices are made of is found here too
   Linear as Linear,
   Size as Size,
   between,
+  conjuncts as conjuncts,
   const as const,
   count as count,
   factors as factors,
@@ -495,17 +496,6 @@ def eq(a: UOp, b: int | UOp) -> UOp:
   if lo == hi == b: return TRUE
   if b < lo or b > hi: return FALSE
   return UOp(Ops.ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
-
-
-def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
-  """The conditions that all hold when ``c`` holds."""
-  out: list[UOp] = []
-  stack = [c] if c is not None else []
-  while stack:
-    c = stack.pop()
-    if c.op is Ops.ALU and c.arg is BinaryOps.AND and c.dtype is dtypes.bool: stack.extend(c.src[::-1])
-    elif c is not TRUE: out.append(c)
-  return tuple(out)
 
 
 def both(*cs: UOp | None) -> UOp:
