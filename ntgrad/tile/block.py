@@ -178,9 +178,11 @@ def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
 
 
 def align(b: Block, own: Sequence[Axis], axes: Sequence[Axis]) -> UOp:
-  """The value of a block with its axes called ``axes``; it does not vary along those it has not."""
-  table = {a: to for a, to in zip(own, axes) if a is not None and to is not None}
-  for a, to in table.items(): tracer().met(a, to)
+  """The value of a block with its axes called ``axes``; it does not vary along those it has not, and one of its own that is not
+  among them has one element."""
+  table = {a: ix.ZERO if to is None else to for a, to in zip(own, axes) if a is not None}
+  for a, to in table.items():
+    if to is not ix.ZERO: tracer().met(a, to)
   return rename(b.value, table)
 
 
