@@ -405,3 +405,24 @@ def test_bound_is_an_int() -> None:
   assert isinstance(n, Bound) and {17: "a"}[n] == "a" and n in {17} and n == 17 and hash(n) == hash(17)
   assert (n + 1, n * 2, 2 ** n, n ** 2, divmod(n, 5), -n, n // 2, n % 5) == (18, 34, 2 ** 17, 289, (3, 2), -17, 8, 2)
   assert (1 / n, n / 2, n - 0.5, 0.5 * n) == (1 / 17, 8.5, 16.5, 8.5) and f"{1 / n:.3f}" == "0.059"
+
+
+def test_division_by_a_size_that_may_be_0(numpy_device: None) -> None:
+  """What is divided by a size holds for its values from 1 on; another call's quotient says nothing of 0."""
+  n, table = Variable("n", 0, 30), Tensor(array(40, 2)).realize()
+  f = ntgrad.jit(lambda x, k: (x[:k % (x.shape[0] // 3) + 2] * 2, table[k % (k // 2 + 1):] + 1))
+  for m, k in ((12, 5), (9, 7), (16, 8), (30, 0), (30, 1), (7, 3), (9, 7), (6, 2)):
+    x = array(m, 3, seed=m)
+    got, rest = f(Tensor(x).realize(), n.bind(k))
+    close(got, x[:k % (m // 3) + 2] * 2)
+    close(rest, array(40, 2)[k % (k // 2 + 1):] + 1)
+
+
+def test_floats_made_of_sizes_are_floats(numpy_device: None) -> None:
+  f = ntgrad.jit(lambda x: (Tensor.full(3, x.shape[0] * 0.5), Tensor(1 / x.shape[0]) + x.sum()), dynamic={0: 0})
+  for n in (2, 4, 6, 9, 6):
+    x = array(n)
+    got, other = f(Tensor(x).realize())
+    assert got.dtype is other.dtype is Tensor(1.0).dtype
+    close(got, np.full(3, n / 2, np.float32))
+    close(other, np.float32(1 / n) + x.sum())
