@@ -60,6 +60,7 @@ PROGRAMS: list[tuple[str, Callable[..., Any], Callable[..., np.ndarray], Callabl
   ("sum of columns", lambda a: a.sum(0), lambda a: a.sum(0), lambda n: ((n, 7),)),
   ("mean", lambda a: a.mean(), lambda a: a.mean(), lambda n: ((n, 7),)),
   ("softmax", lambda a: a.softmax(-1), soft, lambda n: ((9, n),)),
+  ("running sums", lambda a: a.cumsum(1), lambda a: a.cumsum(1), lambda n: ((3, n),)),
   ("product", lambda a, b: a @ b, lambda a, b: a @ b, lambda n: ((n, n + 3), (n + 3, 2 * n))),
   ("linear", lambda x, w, b: (x @ w + b).relu(), lambda x, w, b: np.maximum(x @ w + b, 0), lambda n: ((n, 64), (64, 32), (32,))),
   ("reshape", lambda a: a.reshape(-1, 4).sum(1), lambda a: a.reshape(-1, 4).sum(1), lambda n: ((n, 8),)),
