@@ -36,8 +36,8 @@ def with_numbers(kernel: Kernel) -> Kernel:
   """The twin of a kernel: each run-time size about what it is; exactly that where a difference of sizes that something is divided
   by would not be positive otherwise."""
   sizes = [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]
-  divisors = dict.fromkeys([
-    u.src[1] for u in toposort(kernel.body) if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.has_sizes(u.src[1])])
+  quotients = [u for u in toposort(kernel.body) if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
+  divisors = dict.fromkeys([u.src[1] for u in quotients if ix.has_sizes(u.src[1])])
   table = {u: ix.const(about(u)) for u in sizes}
   if any([ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)]): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)

@@ -53,8 +53,8 @@ def one(kind: str, seed: int, device: str, found: Counter[str]) -> dict[str, Any
 
 def one_of_sizes(seed: int, device: str, found: Counter[str]) -> dict[str, Any]:
   """The same for a program whose sizes change. It meets the plans of those before it."""
-  from support import fuzz_sizes
-  program = fuzz_sizes.generate(seed)
+  from support import fuzz_sizes, fuzz_sizes_generate
+  program = fuzz_sizes_generate.generate(seed)
   signal.setitimer(signal.ITIMER_PROF, 3 * SECONDS)
   try: problem = fuzz_sizes.run(program, device)
   except fuzz_sizes.Invalid: problem = None
@@ -147,10 +147,10 @@ class Job(threading.Thread):
 
 def crash(kind: str, seed: int, device: str, seconds: float) -> str:
   """The shortest program that ends the process, each tried in a process of its own."""
-  from support import fuzz_sizes
+  from support import fuzz_sizes, fuzz_sizes_generate
   from support.fuzz_generate import generate
   from support.fuzz_program import minimise, source
-  if kind == "sizes": return fuzz_sizes.source(fuzz_sizes.generate(seed), device)
+  if kind == "sizes": return fuzz_sizes.source(fuzz_sizes_generate.generate(seed), device)
   def fails(p: Any) -> bool:
     try: text = source(p, kind != "gradient", None, device)
     except Exception: return False
@@ -204,12 +204,12 @@ def main() -> int:
     child(args)
     return 0
   if args.show:
-    from support import fuzz_sizes
+    from support import fuzz_sizes, fuzz_sizes_generate
     from support.fuzz_generate import generate
     from support.fuzz_program import source
     kind, seed = args.show
     if kind == "sizes":
-      print(fuzz_sizes.source(fuzz_sizes.generate(int(seed)), args.device), end="")
+      print(fuzz_sizes.source(fuzz_sizes_generate.generate(int(seed)), args.device), end="")
       return 0
     print(source(generate(kind, int(seed)), kind != "gradient", None, args.device), end="")
     return 0
