@@ -172,6 +172,10 @@ class Capture:
       return None
     if not why and self._first is not None: why = sized.refuses(self._first.outline, self._first.values, mine)
     if not why:
+      assert self._first is not None
+      same = [(s, n) for s, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
+      for s, n in same: trace.holds(ix.eq(UOp(Ops.SIZE, ix.INT, (), s), n))   # a number that forgot it would not have shown
+      if same: sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
       self._first = None
       report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
       return sized

@@ -90,7 +90,7 @@ def outcomes(program: SizedCalls, device: str, reference: bool) -> Iterator[Call
         loss = sum([((t.float() * 0.5).tanh() + t.float() * 0.01).sum() for t in results], tensors[0].sum())
         loss.backward()
         got = [np.zeros(t.shape, np.float32) if t.grad is None else t.grad.numpy() for t in tensors]
-      return [*[t.numpy() for t in results], *got, state[0].numpy()]
+      return [*[t.numpy() for t in (*results, *tensors, state[0])], *got]
     yield call
 
 
@@ -157,7 +157,7 @@ def source(program: SizedCalls, device: str, problem: Problem | None = None) -> 
   if "gradient" in mode:
     lines += ["  sum([((t.float() * 0.5).tanh() + t.float() * 0.01).sum() for t in out], x0.sum()).backward()",
               f"  out += [x.grad for x in ({', '.join(floats)},)]"]
-  lines.append("  print([t.numpy() for t in out])")
+  lines.append(f"  print([t.numpy() for t in (*out, s, {names})])")
   said = f", call {problem.at} {program.calls[problem.at]}: {problem.what}: {problem.detail}" if problem else ""
   return "\n".join([f"# {mode}{said}".replace("\n", " ")[:400], *lines, ""])
 

@@ -69,8 +69,8 @@ class Generator:
     dtypes = ["float32", *[r.choice(["float32", "float32", "float32", "int32"]) for _ in shapes[1:]]]
     self.inputs = tuple([(f"x{i}", s, d) for i, (s, d) in enumerate(zip(shapes, dtypes))])
     self.exact = {name for name, _, _ in self.inputs} | {"s"}
-    self.fresh: set[str] = set()          # what may be written
     self.scope = [name for name, _, _ in self.inputs]
+    self.fresh = set(self.scope) if r.random() < 0.4 and not self.grad else set[str]()   # what may be written
     self.body: list[str] = []
     self.count = 0
     self.state = r.random() < 0.3 and not self.grad

@@ -440,3 +440,13 @@ def test_arguments_are_written_where_a_recording_is_given_up(numpy_device: None)
     want[1] = 9
     np.testing.assert_array_equal(y.numpy(), want)
     close(got, x[[1, -2]] + want[0])
+
+
+def test_a_size_that_was_the_same_in_both_recordings(numpy_device: None) -> None:
+  """Nothing shows that a number was made of it: another value of it has another capture."""
+  f = ntgrad.jit(lambda x: (x.cast("int32") * x.shape[0], x + x.shape[1]), dynamic={0: (0, 1)})
+  for n, m in ((4, 12), (17, 17), (17, 33), (8, 31), (64, 12), (17, 17), (17, 9), (8, 9), (9, 9)):
+    x = np.arange(n * m, dtype=np.float32).reshape(n, m)
+    got, other = f(Tensor(x).realize())
+    np.testing.assert_array_equal(got.numpy(), x.astype(np.int32) * n)
+    close(other, x + m)
