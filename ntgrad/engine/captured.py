@@ -173,8 +173,8 @@ class Capture:
     if not why and self._first is not None: why = sized.refuses(self._first.outline, self._first.values, mine)
     if not why:
       assert self._first is not None
-      same = [(s, n) for s, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
-      for s, n in same: trace.holds(ix.eq(UOp(Ops.SIZE, ix.INT, (), s), n))   # a number that forgot it would not have shown
+      same = [(size, n) for size, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
+      for size, n in same: trace.holds(ix.eq(UOp(Ops.SIZE, ix.INT, (), size), n))   # a number that forgot it would not have shown
       if same: sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
       self._first = None
       report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
@@ -349,7 +349,7 @@ class Capture:
     gone = [(ref(b.storage), p) for b, p in zip([*read, *(b for b, _ in written)], copied)]
     _write_back(written, name)
     del call
-    x = a = t = None  # type: ignore[assignment]
+    x = a = t = None
     stand_ins.clear()
     read.clear()
     written.clear()

@@ -121,7 +121,7 @@ class Generator:
   def add(self, text: str) -> bool:
     """One more line, if no call refuses it."""
     made = text.split(" = ")[0] if re.match(r"[tc]\d+ = ", text) else None
-    if self.mode == "steady" and re.search(r"%|split|chunk|roll|k:|:k|k \+", text): return False   # other structures at some sizes
+    if self.mode == "steady" and re.search(r"%|split|chunk|roll|k:|:k|k \+", text): return False   # several structures
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")
       try:

@@ -450,3 +450,12 @@ def test_a_size_that_was_the_same_in_both_recordings(numpy_device: None) -> None
     got, other = f(Tensor(x).realize())
     np.testing.assert_array_equal(got.numpy(), x.astype(np.int32) * n)
     close(other, x + m)
+
+
+def test_a_variable_of_1_leaves_plain_numbers(numpy_device: None) -> None:
+  """Sizes made of a value that is none of the capture's are numbers in what is compiled."""
+  f = ntgrad.jit(lambda x, n, k: x.unfold(0, 3, 2).roll(k, 1))
+  for n, k in ((17, 1), (17, 1), (9, 1), (9, 2), (17, 2), (30, 1), (20, 2)):
+    x = array(n, seed=n)
+    got = f(Tensor(x).realize(), Variable("n", 0, 50).bind(n), Variable("k", 0, 9).bind(k))
+    close(got, np.roll(np.lib.stride_tricks.sliding_window_view(x, 3)[::2], k, 1))
