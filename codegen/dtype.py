@@ -90,7 +90,7 @@ class dtypes:
       if x in _by_short: return _by_short[x]
     if x is bool: return dtypes.bool
     if isinstance(x, type) and issubclass(x, int): return dtypes.default_int   # an IntEnum's too
-    if x is float: return dtypes.default_float
+    if isinstance(x, type) and issubclass(x, float) and not issubclass(x, np.generic): return dtypes.default_float
     try:
       # numpy reads other objects as float64 (None) or by their dtype attribute
       if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]

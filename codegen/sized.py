@@ -17,7 +17,7 @@ from .kernel import Axis, AxisKind, Kernel
 from .opts import Block, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle, Unroll, Upcast, UpcastInwards, Vectorize
 from .opts.base import PREFIX, Sized
 from .rewrite import substitute
-from .uop import Ops, UOp
+from .uop import BinaryOps, Ops, UOp, toposort
 
 MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
 SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
@@ -33,8 +33,13 @@ def about(size: UOp) -> int:
 
 
 def with_numbers(kernel: Kernel) -> Kernel:
-  """The twin of a kernel: each run-time size about what it is."""
-  table = {u: ix.const(about(u)) for u in [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]}
+  """The twin of a kernel: each run-time size about what it is; exactly that where a difference of sizes that something is divided
+  by would not be positive otherwise."""
+  sizes = [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]
+  quotients = [u for u in toposort(kernel.body) if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
+  divisors = dict.fromkeys([u.src[1] for u in quotients if ix.has_sizes(u.src[1])])
+  table = {u: ix.const(about(u)) for u in sizes}
+  if any([ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)]): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
   axes = tuple([a if isinstance(a.size, int) else replace(a, size=max(ix.count(known(a.size)), 2)) for a in kernel.axes])

@@ -241,9 +241,14 @@ class Reduction(Movement):
   def _running(self, u: UOp) -> UOp:
     """Running sums of the last dim: blocks of at most 256, then the sums of the blocks before."""
     *rest, n = u.shape
-    if n <= 256:
-      t = graph.windows(graph.pad(u, ((0, 0),) * len(rest) + ((n - 1, 0),)), (n,), (1,), (1,))
-      return graph.drop(graph.reduce(BinaryOps.ADD, t, (len(rest) + 1,)), (len(rest) + 1,)) if n > 1 else u
+    if n <= 1: return u
+    if n <= 256:   # not windows of n, whose size would have to be a number
+      shape, ones, at = (*rest, n, n), (1,) * len(rest), graph.iota(n)
+      column, row = graph.expand(graph.reshape(at, (1, n)), (n, n)), graph.expand(graph.reshape(at, (n, 1)), (n, n))
+      before = graph.binary(BinaryOps.CMPLE, column, row)
+      t = graph.where(graph.expand(graph.reshape(before, (*ones, n, n)), shape),
+                      graph.expand(graph.reshape(u, (*rest, 1, n)), shape), graph.const(0, u.dtype, shape))
+      return graph.drop(graph.reduce(BinaryOps.ADD, t, (len(rest) + 1,)), (len(rest) + 1,))
     blocks = -(-n // 256)
     zero = ((0, 0),) * len(rest)
     parts = self._running(graph.reshape(graph.pad(u, (*zero, (0, blocks * 256 - n))), (*rest, blocks, 256)))

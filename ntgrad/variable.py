@@ -93,7 +93,9 @@ def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swap
     if not isinstance(other, int) or isinstance(other, bool): return NotImplemented
     a, b = (other, self) if swapped else (self, other)
     value = fn(int(a), int(b))
-    if made in (ix.fdiv, ix.mod) and int(b) < 1: return value
+    if made in (ix.fdiv, ix.mod):
+      if int(b) < 1: return value
+      if looks and isinstance(b, Bound): looks[-1][Looked(ix.ge, b.node, ix.ONE, True)] = None
     return Bound.of(value, made(_node(a), _node(b)))
   return method
 

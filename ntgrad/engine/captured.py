@@ -173,6 +173,10 @@ class Capture:
       return None
     if not why and self._first is not None: why = sized.refuses(self._first.outline, self._first.values, mine)
     if not why:
+      assert self._first is not None
+      same = [(size, n) for size, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
+      for size, n in same: trace.holds(ix.eq(UOp(Ops.SIZE, ix.INT, (), size), n))   # a number that forgot it would not have shown
+      if same: sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
       self._first = None
       report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
       return sized
@@ -329,6 +333,7 @@ class Capture:
     if other_data and self.sizes and values != self._host_values:   # it may be the same at each call of these sizes
       self._tries, self._first = 0, None
       report.note(f"{name} is captured for each shape: it makes a tensor from host data that is not the same at each size")
+      _write_back(written, name)
       return put(result, _giver([o.first() for o in outputs]))
     if other_data:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
@@ -344,12 +349,9 @@ class Capture:
     copied = [p for p, g in zip(pieces.places, self._given) if g.kind == "read"]
     copied += [f"an argument of shape {b.shape} that is written" for b, _ in written]
     gone = [(ref(b.storage), p) for b, p in zip([*read, *(b for b, _ in written)], copied)]
-    for b, a in written:   # what was written to the copies is the arguments' now
-      engine.before_writing([a.memory.storage], [a])
-      a.memory.take(b)
-      a.overwritten(f"a call of {name}")
+    _write_back(written, name)
     del call
-    x = b = a = t = None  # type: ignore[assignment]
+    x = a = t = None
     stand_ins.clear()
     read.clear()
     written.clear()
@@ -463,6 +465,14 @@ def exact(tensors: list[Any]) -> list[Buffer]:
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
+
+
+def _write_back(written: list[tuple[Buffer, Alias]], name: str) -> None:
+  """What was written to the copies of arguments is the arguments' now."""
+  for b, a in written:
+    engine.before_writing([a.memory.storage], [a])
+    a.memory.take(b)
+    a.overwritten(f"a call of {name}")
 
 
 def _make_own(a: Alias) -> None:

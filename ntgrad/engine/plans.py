@@ -198,6 +198,8 @@ class _Sized:
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
     self.skeleton = templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
+    # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
+    self.declared = self.skeleton.declared or _declared(order)
     key = (self.skeleton.key, *rest)
     if self.skeleton.declared: key += tuple([n.node if type(n) is Bound else None for n in self.skeleton.sizes])
     found = _sized.get(key)
@@ -217,7 +219,7 @@ class _Sized:
     if seen.refused and traces: traces[-1].lost = seen.refused
     if seen.refused: return None
     seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
-    always = config.dynamic == "always" or s.declared
+    always = config.dynamic == "always" or self.declared
     if not always and len({sizes for sizes, _ in seen.met}) == 1: return None   # the first, or it is not sizes that differ
     try: self.guess()
     except Exception as e:   # what has no form with run-time sizes is compiled for each
@@ -233,7 +235,7 @@ class _Sized:
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.skeleton.declared)
+    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.declared)
     report.note(f"run-time sizes from now on: {templates.about(t)}")
     buffers = {i: n for i, n in self.parameters(t)}
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}

@@ -157,7 +157,8 @@ class Sized:
 
   def holds(self, values: Values) -> bool:
     """Whether all that has to hold of values does."""
-    return all(self._holds(values))
+    try: return all(self._holds(values))
+    except ZeroDivisionError: return False   # what is divided by is a size
 
   def numbers_at(self, values: Values) -> tuple[int, ...]:
     """All numbers for other values."""

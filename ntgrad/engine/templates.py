@@ -55,28 +55,43 @@ def _shape(shape: Sequence[int], sizes: list[int]) -> tuple[int, ...]:
   """A shape whose sizes, but 0 and 1, are left out."""
   out = []
   for n in shape:
-    if n in _SMALL: out.append(n)
+    if n in _SMALL: out.append(int(n))
     else:
       out.append(_OPEN)
       sizes.append(n)
   return tuple(out)
 
 
-def _pairs(arg: Sequence[tuple[int, int]], sizes: list[int]) -> tuple[tuple[int, int], ...]:
-  """Amounts of a PAD or SHRINK: both of a dimension that is changed are left out; none of one where there is nothing."""
+def _pads(arg: Sequence[tuple[int, int]], sizes: list[int]) -> tuple[tuple[int, int], ...]:
+  """Amounts of a PAD: those of a dimension that is changed are left out."""
   out = []
   for lo, hi in arg:
-    if hi == 0: out.append((lo, hi))
+    if lo == hi == 0: out.append((0, 0))
     else:
       out.append((_OPEN, _OPEN))
       sizes += (lo, hi)
   return tuple(out)
 
 
+def _ends(arg: Sequence[tuple[int, int]], sizes: list[int]) -> tuple[tuple[int, int], ...]:
+  """Ends of a SHRINK: where a dimension of 0 or 1 is left, the beginning says where it ends."""
+  out = []
+  for begin, end in arg:
+    if end == 0: out.append((0, 0))
+    elif (n := end - begin) in _SMALL:
+      out.append((_OPEN, int(n)))
+      sizes.append(begin)
+    else:
+      out.append((_OPEN, _OPEN))
+      sizes += (begin, end)
+  return tuple(out)
+
+
 def _argument(op: Ops, arg: Any, sizes: list[int]) -> Any:
   """The argument of a node without sizes."""
   if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape(arg, sizes)
-  if op is Ops.PAD or op is Ops.SHRINK: return _pairs(arg, sizes)
+  if op is Ops.PAD: return _pads(arg, sizes)
+  if op is Ops.SHRINK: return _ends(arg, sizes)
   if op is Ops.IOTA: return _shape((arg,), sizes)
   if op is Ops.UNTILE: return (_shape(arg[0], sizes), arg[1])
   if op is Ops.UPDATE: return tuple([(o, _argument(o, a, sizes)) for o, a in arg])
@@ -118,7 +133,8 @@ def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool],
   out: list[ix.Dim] = []
   for place, n in enumerate(met[-1]):   # Variables that people named
     if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
-      made.append((n.node.arg._replace(lower=max(n.node.arg.lower, 2), hint=int(n)), place))
+      lower = n.node.arg.lower if min(sizes[place] for sizes in met) < 2 else max(n.node.arg.lower, 2)
+      made.append((n.node.arg._replace(lower=lower, hint=int(n)), place))
       known[tuple([sizes[place] for sizes in met])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
   named = {size.name: UOp(Ops.SIZE, ix.INT, (), size) for size, _ in made}
   free = [name for k in range(len(met[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
@@ -215,7 +231,9 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
       else: new[u] = u
     elif u.op is Ops.BUFFER: new[u] = _memory(u.arg, _shape_of(u.arg.shape, todo))
     else:
-      new[u] = u.replace(tuple([new[source(s)] for s in u.src]), arg=_with_sizes(u.op, u.arg, todo))
+      src, arg = tuple([new[source(s)] for s in u.src]), _with_sizes(u.op, u.arg, todo)
+      # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
+      new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
   sizes = tuple([size for size, _ in made])
   varies = [len({repr(m[1][k]) for m in met}) > 1 for k in range(len(met[0][1]))]
   numbers_that_stay = tuple([None if v or isinstance(n, Derived) else n for v, n in zip(varies, met[-1][1])])
@@ -233,17 +251,25 @@ def _memory(b: Buffer, shape: Shape) -> UOp:
   return made.node
 
 
-def _shape_of(shape: Sequence[int], todo: Any) -> Shape: return tuple([n if n in _SMALL else next(todo) for n in shape])
+def _shape_of(shape: Sequence[int], todo: Any) -> Shape: return tuple([int(n) if n in _SMALL else next(todo) for n in shape])
 
 
 def _with_sizes(op: Ops, arg: Any, todo: Any) -> Any:
   """The argument of a node with expressions in place of its sizes, in the order of ``_argument``."""
   if op is Ops.RESHAPE or op is Ops.EXPAND: return _shape_of(arg, todo)
-  if op is Ops.PAD or op is Ops.SHRINK: return tuple([p if p[1] == 0 else (next(todo), next(todo)) for p in arg])
+  if op is Ops.PAD: return tuple([(0, 0) if lo == hi == 0 else (next(todo), next(todo)) for lo, hi in arg])
+  if op is Ops.SHRINK: return tuple([_part(begin, end, todo) for begin, end in arg])
   if op is Ops.IOTA: return _shape_of((arg,), todo)[0]
   if op is Ops.UNTILE: return (_shape_of(arg[0], todo), arg[1])
   if op is Ops.UPDATE: return tuple([(o, _with_sizes(o, a, todo)) for o, a in arg])
   return arg
+
+
+def _part(begin: int, end: int, todo: Any) -> tuple[ix.Dim, ix.Dim]:
+  """Ends of a SHRINK with expressions, as ``_ends`` left them out."""
+  if end == 0: return 0, 0
+  first: ix.Dim = next(todo)
+  return first, ix.plus(first, int(n)) if (n := end - begin) in _SMALL else next(todo)
 
 
 def about(t: Template) -> str:

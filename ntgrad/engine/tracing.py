@@ -54,7 +54,8 @@ class Trace:
     """What an expression is now; None for one of other variables."""
     used = sizes_of((node,))
     if any([s not in self._known for s in used]): return None
-    return evaluator((node,), used)([self._known[s] for s in used])[0]
+    try: return evaluator((node,), used)([self._known[s] for s in used])[0]
+    except ZeroDivisionError: return None   # a quotient that stayed from another call
 
 
 def otherwise(c: UOp) -> UOp:

@@ -1,7 +1,7 @@
 """Random programs of in-place writes, views, gradients and captured functions, compared with a model in numpy
-(``support.fuzz_model``).
+(``support.fuzz_model``), and programs whose sizes change, compared with the same at numbers (``support.fuzz_sizes``).
 
-  python tests/fuzz/programs.py --minutes 5 [--device CPU|NUMPY] [--kind eager|gradient|capture|all] [--seed S] [--jobs J]
+  python tests/fuzz/programs.py --minutes 5 [--device CPU|NUMPY] [--kind eager|gradient|capture|sizes|all] [--seed S] [--jobs J]
   python tests/fuzz/programs.py --show capture 17      # the program of a seed, as code
 
 Programs run in child processes, so that a crash of one is a finding like others. What fails is cut down and printed as code.
@@ -37,6 +37,7 @@ def one(kind: str, seed: int, device: str, found: Counter[str]) -> dict[str, Any
   enough)."""
   from support.fuzz_generate import generate
   from support.fuzz_program import minimised, run, source
+  if kind == "sizes": return one_of_sizes(seed, device, found)
   program, exact = generate(kind, seed), kind != "gradient"
   signal.setitimer(signal.ITIMER_PROF, SECONDS)
   problem = run(program, exact)
@@ -48,6 +49,23 @@ def one(kind: str, seed: int, device: str, found: Counter[str]) -> dict[str, Any
     program, problem = minimised(program, problem, exact, seconds=SHORTEN)
   signal.setitimer(signal.ITIMER_PROF, 0)
   return {"problem": problem.kind, "code": source(program, exact, problem, device)}
+
+
+def one_of_sizes(seed: int, device: str, found: Counter[str]) -> dict[str, Any]:
+  """The same for a program whose sizes change. It meets the plans of those before it."""
+  from support import fuzz_sizes, fuzz_sizes_generate
+  program = fuzz_sizes_generate.generate(seed)
+  signal.setitimer(signal.ITIMER_PROF, 3 * SECONDS)
+  try: problem = fuzz_sizes.run(program, device)
+  except fuzz_sizes.Invalid: problem = None
+  if problem is None: return {}
+  found[problem.kind] += 1
+  if found[problem.kind] > EACH: return {"problem": problem.kind, "code": ""}
+  if problem.what != "TimeoutError":
+    signal.setitimer(signal.ITIMER_PROF, 6 * SECONDS)
+    program, problem = fuzz_sizes.shortened(program, problem, device, seconds=2 * SHORTEN)
+  signal.setitimer(signal.ITIMER_PROF, 0)
+  return {"problem": problem.kind, "code": fuzz_sizes.source(program, device, problem)}
 
 
 def child(args: argparse.Namespace) -> None:
@@ -68,7 +86,7 @@ def child(args: argparse.Namespace) -> None:
   print(json.dumps({"end": True}), flush=True)
 
 
-def kinds(kind: str) -> list[str]: return ["eager", "gradient", "capture"] if kind == "all" else [kind]
+def kinds(kind: str) -> list[str]: return ["eager", "gradient", "capture", "sizes"] if kind == "all" else [kind]
 
 
 class Job(threading.Thread):
@@ -129,8 +147,10 @@ class Job(threading.Thread):
 
 def crash(kind: str, seed: int, device: str, seconds: float) -> str:
   """The shortest program that ends the process, each tried in a process of its own."""
+  from support import fuzz_sizes, fuzz_sizes_generate
   from support.fuzz_generate import generate
   from support.fuzz_program import minimise, source
+  if kind == "sizes": return fuzz_sizes.source(fuzz_sizes_generate.generate(seed), device)
   def fails(p: Any) -> bool:
     try: text = source(p, kind != "gradient", None, device)
     except Exception: return False
@@ -171,7 +191,7 @@ def main() -> int:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--minutes", type=float, default=1)
   parser.add_argument("--device", default="NUMPY")
-  parser.add_argument("--kind", default="all", choices=["eager", "gradient", "capture", "all"])
+  parser.add_argument("--kind", default="all", choices=["eager", "gradient", "capture", "sizes", "all"])
   parser.add_argument("--seed", type=int, default=0)
   parser.add_argument("--jobs", type=int, default=1)
   parser.add_argument("--shorten", type=float, default=60, help="seconds for shortening a program that crashes")
@@ -184,9 +204,13 @@ def main() -> int:
     child(args)
     return 0
   if args.show:
+    from support import fuzz_sizes, fuzz_sizes_generate
     from support.fuzz_generate import generate
     from support.fuzz_program import source
     kind, seed = args.show
+    if kind == "sizes":
+      print(fuzz_sizes.source(fuzz_sizes_generate.generate(int(seed)), args.device), end="")
+      return 0
     print(source(generate(kind, int(seed)), kind != "gradient", None, args.device), end="")
     return 0
   began, jobs = time.monotonic(), [Job(args, k) for k in range(args.jobs)]

@@ -143,7 +143,9 @@ class Tensor:
     if not self.ndim: return self.reshape(1)
     s, a, b = self.shape, start % self.ndim, end % self.ndim
     return self.reshape((*s[:a], int(np.prod(s[a:b + 1])), *s[b + 1:]))
-  def unflatten(self, dim: int, sizes: Any) -> Tensor: return self.reshape((*self.shape[:dim], *sizes, *self.shape[dim:][1:]))
+  def unflatten(self, dim: int, sizes: Any) -> Tensor:
+    if np.prod(sizes) != self.shape[dim]: raise Undefined   # of nothing numpy makes any shape
+    return self.reshape((*self.shape[:dim], *sizes, *self.shape[dim:][1:]))
   def permute(self, *order: int) -> Tensor: return self._view(self.index.transpose(order))
   def transpose(self, a: int = 1, b: int = 0) -> Tensor: return self._view(self.index.swapaxes(a, b))
   T = property(lambda self: self._view(self.index.T))

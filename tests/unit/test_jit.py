@@ -712,7 +712,8 @@ def test_no_compiling_after_the_first_call(device: str, monkeypatch: pytest.Monk
   model, opt, step = net(5)
   y = Tensor(np.arange(6, dtype=np.int32) % 3)
   x = Tensor(array(6, 5))
-  with Tensor.train():
+  # the first call knows the classes, which came from the host; what is recorded looks through those of every call
+  with Tensor.train(), config(check_indices=0):
     j = ntgrad.jit(step)
     j(x, y)
     def never(*_: Any) -> Any: raise AssertionError("compiled again")

@@ -405,3 +405,57 @@ def test_bound_is_an_int() -> None:
   assert isinstance(n, Bound) and {17: "a"}[n] == "a" and n in {17} and n == 17 and hash(n) == hash(17)
   assert (n + 1, n * 2, 2 ** n, n ** 2, divmod(n, 5), -n, n // 2, n % 5) == (18, 34, 2 ** 17, 289, (3, 2), -17, 8, 2)
   assert (1 / n, n / 2, n - 0.5, 0.5 * n) == (1 / 17, 8.5, 16.5, 8.5) and f"{1 / n:.3f}" == "0.059"
+
+
+def test_division_by_a_size_that_may_be_0(numpy_device: None) -> None:
+  """What is divided by a size holds for its values from 1 on; another call's quotient says nothing of 0."""
+  n, table = Variable("n", 0, 30), Tensor(array(40, 2)).realize()
+  f = ntgrad.jit(lambda x, k: (x[:k % (x.shape[0] // 3) + 2] * 2, table[k % (k // 2 + 1):] + 1))
+  for m, k in ((12, 5), (9, 7), (16, 8), (30, 0), (30, 1), (7, 3), (9, 7), (6, 2)):
+    x = array(m, 3, seed=m)
+    got, rest = f(Tensor(x).realize(), n.bind(k))
+    close(got, x[:k % (m // 3) + 2] * 2)
+    close(rest, array(40, 2)[k % (k // 2 + 1):] + 1)
+
+
+def test_floats_made_of_sizes_are_floats(numpy_device: None) -> None:
+  f = ntgrad.jit(lambda x: (Tensor.full(3, x.shape[0] * 0.5), Tensor(1 / x.shape[0]) + x.sum()), dynamic={0: 0})
+  for n in (2, 4, 6, 9, 6):
+    x = array(n)
+    got, other = f(Tensor(x).realize())
+    assert got.dtype is other.dtype is Tensor(1.0).dtype
+    close(got, np.full(3, n / 2, np.float32))
+    close(other, np.float32(1 / n) + x.sum())
+
+
+def test_arguments_are_written_where_a_recording_is_given_up(numpy_device: None) -> None:
+  """An index from the host that is another one at each size ends the recording, not what the call writes."""
+  def f(x: Tensor, y: Tensor) -> Tensor:
+    y[1:2] = 9
+    return x[[1, -2]] + y[0]
+  j = ntgrad.jit(f)
+  for n in (6, 5, 6, 7, 6, 5, 7, 8):
+    x, y = array(n, 2, seed=n), Tensor(array(n, seed=1)).realize()
+    got, want = j(Tensor(x).realize(), y), array(n, seed=1)
+    want[1] = 9
+    np.testing.assert_array_equal(y.numpy(), want)
+    close(got, x[[1, -2]] + want[0])
+
+
+def test_a_size_that_was_the_same_in_both_recordings(numpy_device: None) -> None:
+  """Nothing shows that a number was made of it: another value of it has another capture."""
+  f = ntgrad.jit(lambda x: (x.cast("int32") * x.shape[0], x + x.shape[1]), dynamic={0: (0, 1)})
+  for n, m in ((4, 12), (17, 17), (17, 33), (8, 31), (64, 12), (17, 17), (17, 9), (8, 9), (9, 9)):
+    x = np.arange(n * m, dtype=np.float32).reshape(n, m)
+    got, other = f(Tensor(x).realize())
+    np.testing.assert_array_equal(got.numpy(), x.astype(np.int32) * n)
+    close(other, x + m)
+
+
+def test_a_variable_of_1_leaves_plain_numbers(numpy_device: None) -> None:
+  """Sizes made of a value that is none of the capture's are numbers in what is compiled."""
+  f = ntgrad.jit(lambda x, n, k: x.unfold(0, 3, 2).roll(k, 1))
+  for n, k in ((17, 1), (17, 1), (9, 1), (9, 2), (17, 2), (30, 1), (20, 2)):
+    x = array(n, seed=n)
+    got = f(Tensor(x).realize(), Variable("n", 0, 50).bind(n), Variable("k", 0, 9).bind(k))
+    close(got, np.roll(np.lib.stride_tricks.sliding_window_view(x, 3)[::2], k, 1))

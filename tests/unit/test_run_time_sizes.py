@@ -60,6 +60,7 @@ PROGRAMS: list[tuple[str, Callable[..., Any], Callable[..., np.ndarray], Callabl
   ("sum of columns", lambda a: a.sum(0), lambda a: a.sum(0), lambda n: ((n, 7),)),
   ("mean", lambda a: a.mean(), lambda a: a.mean(), lambda n: ((n, 7),)),
   ("softmax", lambda a: a.softmax(-1), soft, lambda n: ((9, n),)),
+  ("running sums", lambda a: a.cumsum(1), lambda a: a.cumsum(1), lambda n: ((3, n),)),
   ("product", lambda a, b: a @ b, lambda a, b: a @ b, lambda n: ((n, n + 3), (n + 3, 2 * n))),
   ("linear", lambda x, w, b: (x @ w + b).relu(), lambda x, w, b: np.maximum(x @ w + b, 0), lambda n: ((n, 64), (64, 32), (32,))),
   ("reshape", lambda a: a.reshape(-1, 4).sum(1), lambda a: a.reshape(-1, 4).sum(1), lambda n: ((n, 8),)),
@@ -196,3 +197,28 @@ def test_guesses(met: list[tuple[int, ...]], dims: tuple[bool, ...], sizes: int)
         table = {u: ix.const(values[u.arg]) for u in e.toposort() if u.op is Ops.SIZE}
         from ntgrad.codegen.rewrite import substitute
         assert substitute((e,), table)[0] is ix.const(n)
+
+
+@pytest.mark.parametrize("fn", [
+  lambda x, k: (x * 2)[k:k + 2] + 1, lambda x, k: (x * 3)[k] + 1, lambda x, k: (x * 3)[k:2 * k + 2] + 1,
+  lambda x, k: (x * 5)[:k] + x[:k], lambda x, k: (x * 7)[:k - 1] + 1])
+def test_variables_of_0_and_1(fn: Callable[..., Any]) -> None:
+  """A place may be 0 or 1; a size of 0 or 1 is another structure."""
+  n, a = Variable("n", 0, 18), np.arange(40, dtype=np.float32).reshape(20, 2)
+  x = Tensor(a, device="NUMPY").realize()
+  for k in (5, 1, 0, 7, 2, 1): np.testing.assert_array_equal(fn(x, n.bind(k)).numpy(), fn(a, k))
+
+
+def test_padding_in_front_is_a_size(made: Counts) -> None:
+  for i, k in enumerate((2, 5, 3, 9, 4)):
+    got = (Tensor(np.ones((4, 2), np.float32), device="NUMPY").pad(((k, 0), (0, 0))) * 2).numpy()
+    assert got.shape == (4 + k, 2) and got.sum() == 16
+    assert made.take()[0] == (i < 2)
+
+
+def test_a_size_is_divided_by_a_difference_of_sizes() -> None:
+  """Heuristics see sizes rounded; what is divided by stays positive."""
+  with config(dynamic="always", dev="NUMPY"):
+    t = Tensor(np.zeros((40, 8), np.float32)).unfold(0, 3, 2).transpose(-1, -2)
+    t[4] = 1
+    assert t.numpy().sum() == t[4].numel()
