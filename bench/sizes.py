@@ -10,22 +10,25 @@ import sys
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Mapping
 
 if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(prefix="ntgrad-bench-")
 
-import numpy as np
-from rows import EXAMPLES, module_of
+import numpy as np  # noqa: E402
+from rows import EXAMPLES, module_of  # noqa: E402
 
-from ntgrad import Device, Tensor, config
-from ntgrad.backends.base import Device as Backend
-from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.index import Dim, Size
-from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
-from ntgrad.engine.compile import programs
-from ntgrad.engine.device import get_device
+sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]   # bench/cuda.py is no package
+
+from ntgrad import Device, Tensor, config  # noqa: E402
+from ntgrad.backends.base import Device as Backend  # noqa: E402
+from ntgrad.codegen import index as ix  # noqa: E402
+from ntgrad.codegen.dtype import DType, dtypes  # noqa: E402
+from ntgrad.codegen.index import Dim, Size  # noqa: E402
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param  # noqa: E402
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp  # noqa: E402
+from ntgrad.engine.compile import programs  # noqa: E402
+from ntgrad.engine.device import get_device  # noqa: E402
 
 F32 = dtypes.float32
 DIVIDED, OTHERS = 0.95, 0.85   # what sizes that 16 divides must reach, and others
