@@ -12,8 +12,9 @@ from typing import Any, Iterable, Iterator
 
 from . import index as ix
 from .dtype import DType
+from .errors import OptError
 from .size_text import text_of
-from .sizes import Dim, sizes_of
+from .sizes import Dim, dim_text, sizes_of
 from .uop import BinaryOps, Ops, UOp, toposort
 
 Shape = tuple[Dim, ...]
@@ -133,19 +134,21 @@ def is_variable(buffer: UOp) -> bool:
 @dataclass(frozen=True)
 class Kernel:
   """``body`` is a tuple of statements, mostly STORE(param, INDEX, value[, gate]); ``applied`` lists the Opts that led here.
-  ``needs``: conditions on run-time sizes without which it must not be launched."""
+  ``needs``: conditions on run-time sizes without which it must not be launched; a ``free`` kernel gets none."""
   params: tuple[Param, ...]
   axes: tuple[Axis, ...]
   body: tuple[UOp, ...]
   applied: tuple[Any, ...] = ()
   needs: tuple[UOp, ...] = ()
+  free: bool = False
 
   def __iter__(self) -> Iterator[Kernel]: yield self   # ``Linearizer(*item.ast)``, as older scripts have it
 
   def with_(self, **changes: Any) -> Kernel: return replace(self, **changes)
 
   def needing(self, condition: UOp) -> Kernel:
-    """The kernel, to be launched where a condition on run-time sizes holds."""
+    """The kernel, to be launched where a condition on run-time sizes holds. Raises OptError for one that is for all sizes."""
+    if self.free and condition is not ix.TRUE: raise OptError(f"a kernel for all sizes: {dim_text(condition)} may not hold")
     return self.with_(needs=ix.conjuncts(ix.both(*self.needs, condition)))
 
   @cached_property

@@ -118,7 +118,8 @@ class _Replay:
     if axis.id in self.kernel.bound and axis.kind is AxisKind.LOOP:
       yield Peel(axis.id, n)
       yield kind(axis.id, n)
-    elif self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID:
+    elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and not (self.kernel.free and
+                                                                                                     kind is Vectorize):
       yield (UpcastInwards if kind is Upcast else ShiftInwards)(axis.id, n)
     else:   # neighbouring elements by one program, in a loop over whole vectors, and one over what is left
       share = next((o for o in later if isinstance(o, Serial) and o.axis == twins.axis), None)

@@ -201,7 +201,7 @@ class _Statements:
       a if self.keeps_blocks or a.kind in COPIED else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
     ]), self.scalars)
     variables = [Variable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
-    return Part(Kernel((*self.kernel.params, *variables), axes, (root,)))
+    return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
 
 
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:

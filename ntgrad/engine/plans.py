@@ -34,7 +34,7 @@ from .buffer import Buffer, Storage
 from .compile import programs
 from .device import get_device
 from .tracing import traces
-from .variants import SizedProgram
+from .variants import SizedProgram, with_common_names
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Step:
   sizes: tuple[int, ...] = ()
   of: SizedProgram | None = None
   asked: tuple[int, ...] = ()
+  takes: tuple[ix.Size, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
     nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
     for step in plan.steps:
-      if isinstance(step.program, SizedProgram): nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.program.sizes]
+      nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.takes]
     return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
 
   def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
@@ -88,7 +89,7 @@ class SizedPlan:
     steps = []
     for step in self.plan.steps:
       if isinstance(step.program, SizedProgram):
-        asked = tuple([next(todo) for _ in step.program.sizes])
+        asked = tuple([next(todo) for _ in step.takes])
         program, given = step.program.variant(tuple(map(int, asked)))
         step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
       steps.append(step)
@@ -405,9 +406,12 @@ def make_plan(
     if item.ast is not None:
       by_device.setdefault(where[i], []).append(i)
   ready_programs: dict[int, Program] = {}
+  takes: dict[int, tuple[ix.Size, ...]] = {}
   for name, numbers in by_device.items():
-    found = programs([items[i].ast for i in numbers], get_device(name))  # type: ignore[misc]
+    named = [with_common_names(items[i].ast) for i in numbers]  # type: ignore[arg-type]
+    found = programs([kernel for kernel, _ in named], get_device(name))
     ready_programs.update(zip(numbers, found))
+    takes.update(zip(numbers, [sizes for _, sizes in named]))
   steps = tuple(
     Step(
       ready_programs.get(i),
@@ -416,6 +420,7 @@ def make_plan(
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
       items[i].offsets,
+      takes=takes.get(i, ()),
     )
     for i, ss in enumerate(placed)
   )

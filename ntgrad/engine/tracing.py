@@ -6,6 +6,7 @@ from typing import Any, Iterator, Sequence
 
 from ntgrad import variable
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.variable import Bound, Derived
@@ -26,6 +27,7 @@ class Trace:
     self.conditions: dict[UOp, None] = {}                    # what kernels and plans need
     self.numbers: dict[int, tuple[str, Any, Derived]] = {}   # memory of a number, by serial: its device, dtype and what it is
     self.lost = ""
+    self._first: tuple[int, dict[UOp, UOp]] = 0, {}
 
   def expr(self, n: int) -> ix.Dim:
     """What an int is made of; itself where it is no value of these variables."""
@@ -33,8 +35,25 @@ class Trace:
     return n.node if self._value(n.node) == int(n) else int(n)
 
   def known(self, n: int) -> int:
-    """An int that is a Bound only as a value of these variables: one that stayed from another call is not."""
-    return n if type(n) is not Bound or isinstance(self.expr(n), UOp) else int(n)
+    """An int that is a Bound only as a value of these variables: one that stayed from another call is not. Of sizes that were
+    found equal it is made of the first."""
+    if type(n) is not Bound: return n
+    if not isinstance(self.expr(n), UOp): return int(n)
+    first = self.first()
+    return Bound.of(int(n), substitute((n.node,), first)[0]) if first else n
+
+  def first(self) -> dict[UOp, UOp]:
+    """Sizes that must be equal to others (a comparison said so), each with the first of these."""
+    met = len(self.looks) + len(self.conditions)
+    if met != self._first[0]:
+      to: dict[UOp, UOp] = {}
+      for c in self.guards:
+        terms, n = ix.linear(ix.sub(*c.src)) if c.op is Ops.ALU and c.arg is BinaryOps.CMPEQ else ((), 0)
+        if n or len(terms) != 2 or terms[0][1] != -terms[1][1] or any(t.op is not Ops.SIZE for t, _ in terms): continue
+        a, b = sorted([to.get(t, t) for t, _ in terms], key=lambda t: self.sizes.index(t.arg))
+        if a is not b: to = {t: a if x is b else x for t, x in to.items()} | {b: a}
+      self._first = met, to
+    return self._first[1]
 
   def holds(self, condition: UOp) -> None:
     """Note what is so now and must be for other values."""

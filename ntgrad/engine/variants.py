@@ -7,7 +7,9 @@ the sizes.
 """
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from dataclasses import replace
 from typing import Callable, NamedTuple, Sequence
 
@@ -25,8 +27,10 @@ UNIT = 16           # and elements for others
 PATTERNS = 4        # which sizes are multiples of what: so many combinations have variants of their own, the last for any
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
-MORE = 16           # times the work that a variant was made for, from which on there is another
+MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
 LITTLE = 1 << 20    # values of all axes: work that any variant does
+LIKELY = 128        # what a variant for any sizes is chosen for, at least
+AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
 Sizes = tuple[int, ...]
 
 
@@ -53,6 +57,7 @@ class Variant(NamedTuple):
   work: int            # of what it was made for
   needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
   blocks: Blocks = NO_BLOCKS    # that it computes with
+  free: bool = False            # whether it was made for any sizes, others not fitting
 
 
 def in_units(sizes: Sequence[ix.Size], units: Sizes) -> Callable[[Sequence[int]], tuple[int, ...]]:
@@ -68,6 +73,19 @@ def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   return kernel.with_(
     params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table), needs=substitute(kernel.needs, table)
   )
+
+
+def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
+  """A kernel whose sizes without a name of their own are s0, s1, .. in the order of its params, and what it is launched with, of
+  the given kernel's sizes: (s7, s2) * (s2, s4) -> (s0, s1) * (s1, s2), (s7, s2, s4). So kernels that differ in that are one."""
+  if not kernel.sizes: return kernel, ()
+  own = tuple(dict.fromkeys([s for p in kernel.params for n in p.shape for s in sizes_of([n])] + list(kernel.sizes)))
+  named = {s.name for s in own if not AUTOMATIC.fullmatch(s.name)}
+  free = (name for i in itertools.count() if (name := f"s{i}") not in named)
+  to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
+  back = {new: s for s, new in to.items()}
+  kernel = with_sizes(kernel, [UOp(Ops.SIZE, ix.INT, (), to[s]) for s in kernel.sizes])
+  return kernel, tuple([back[s] for s in kernel.sizes])
 
 
 class Variants(Program):
@@ -149,22 +167,28 @@ class SizedProgram(Variants):
     if not self.room(units):   # what was made for other multiples
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
-    v = nearest([v for v in mine if v.units == units and all(v.fits(v.given(sizes)))], work)
-    if v is not None and work <= max(v.work * MORE, LITTLE): return v
+    mine = [v for v in mine if v.units == units]
+    v = nearest([v for v in mine if all(v.fits(v.given(sizes)))], work)
+    each = [v.work for v in mine if not v.free]
+    more = work > max(max(each, default=0) * MORE ** len(each), LITTLE)
+    if v is not None and not more: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
-    return self.new(sizes, whole if self.room(whole) else units, wide, blocks)
+    # where blocks span sizes, each power of two has its variant
+    free = bool(mine) and not more and not self.target.blocks
+    return self.new(sizes, whole if self.room(whole) else units, wide, blocks, free)
 
   def room(self, units: Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
     have = [v.units for v in self.variants]
     return units in have or len({*have, (1,) * len(units)}) < PATTERNS
 
-  def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: Blocks = NO_BLOCKS) -> Variant:
-    """Compile a variant, its Opts chosen for these sizes."""
-    program, needs = self.make(self.kernel_for(sizes, units, wide))
-    fits, work = evaluator(needs, tuple(self.final(sizes, units, wide))), max(*self.work(sizes), 1)
-    v = Variant(program, fits, in_units(self.sizes, units), units, wide, work, needs, blocks)
+  def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: Blocks = NO_BLOCKS, free: bool = False) -> Variant:
+    """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
+    likely = tuple([max(n, LIKELY) for n in sizes]) if free else sizes
+    program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
+    fits, work = evaluator(needs, tuple(self.final(likely, units, wide))), max(*self.work(sizes), 1)
+    v = Variant(program, fits, in_units(self.sizes, units), units, wide, work, needs, blocks, free)
     assert all(v.fits(v.given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v

@@ -240,8 +240,7 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
     try: add(program, min(new, key=distance))
     except NtgradError: refused.add(min(new, key=distance))
   if complete(program): return program, {}
-  if not blocks:   # whatever else: plain loops
-    with settings(noopt=1): add(program, base, LAST)
+  if not blocks: add(program, base, LAST)
   return program, {
     size.name: max([n for n in steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
     for i, (size, b) in enumerate(zip(sizes, base)) if needed(program, size)
@@ -277,7 +276,7 @@ def served(program: SizedProgram, at: Sequence[int]) -> bool:
 
 def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
   """Render the variants for about these sizes: whether strides are multiples or not, for indices of 32 and 64 bits where these
-  differ; and whether all blocks are whole."""
+  differ; and whether all blocks are whole. With ``work`` one for any sizes, said to be for so much."""
   many = tuple([program.unit if i in program.strided else 1 for i in range(len(at))])
   pays = not program.stream or max(program.stored(at), default=0) >= program.stream
   far = max(ix.vmax(ix.node(e)) for e in (*program.measures[0], *[UOp(Ops.SIZE, ix.INT, (), s) for s in program.sizes])) >= WIDE
@@ -289,7 +288,7 @@ def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> 
     near = tuple([-(-n // unit) * unit for n, unit in zip(at, units)])
     if any(s.upper is not None and n > s.upper for n, s in zip(near, program.sizes)): continue
     before = [said(v) for v in program.variants]
-    made = [program.new(near, units, wide) for wide in ((False, True) if far else (False,))]
+    made = [program.new(near, units, wide, free=work is not None) for wide in ((False, True) if far else (False,))]
     if len(made) == 2 and said(made[0]) == said(made[1]): made = [made[0]._replace(wide=True)]
     made = [v if work is None else v._replace(work=work) for v in made if said(v) not in before]
     program.variants[len(before):] = made

@@ -34,10 +34,12 @@ def drawn(make: Make, device: str, rng: random.Random, versions: int, most: int 
 
 
 def heuristics(make: Make, device: str, target: Target, hints: tuple[int, ...] = (16, 100)) -> None:
-  """Versions by the heuristics of a target, for several hints and units."""
+  """Versions by the heuristics of a target, for several hints and units, and those that serve any sizes."""
   tried = []
-  for hint, unit in ((h, u) for h in hints for u in (1, 16)):
-    tried.append(run(prepare(make(symbols(max(hint // unit, 1), unit)), target), target, "opts", "opts"))
+  for hint, unit, free in ((hints[-1], 1, True), *((h, u, False) for h in hints for u in (1, 16))):
+    kernel = make(symbols(max(hint // unit, 1), unit)).with_(free=free)
+    tried.append(run(prepare(kernel, target), target, "opts", "opts"))
+    assert not (free and tried[-1].needs)
     where = [n for n in NUMBERS if all(x % unit == 0 for x in n)]
     ran = same(make, [(tried[-1], target)], get_device(device), get_device("NUMPY"), where)
     assert ran or tried[-1].kernel.needs

@@ -161,9 +161,21 @@ def test_variants_for_what_opts_need() -> None:
     s = UOp(Ops.SIZE, ix.INT, (), k.sizes[0])
     top = 1 << (ix.hint(s) - 1).bit_length()
     return Made(k), (ix.lt(s, top + 1), ix.ge(s, top // 2 + 1))
-  p = SizedProgram(k, On(CPU), make)  # type: ignore[arg-type]
-  for x in (40, 64, 33, 65, 40): p([], sizes=(x,))
+  p = SizedProgram(k, On(Target("triton", blocks=True)), make)  # type: ignore[arg-type]
+  for x in (41, 63, 33, 65, 41): p([], sizes=(x,))
   assert len(made) == 2 and len(needs) == 2
+
+
+def test_a_variant_for_any_sizes() -> None:
+  """What the first variant's vectors and copies do not fit is served by one that needs nothing, whatever else comes."""
+  seen: list[tuple[bool, tuple[UOp, ...]]] = []
+  def make(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+    parts = pipeline.run(pipeline.prepare(k, CPU), CPU, "opts", "opts")
+    seen.append((k.free, parts.needs))
+    return Made(k), parts.needs
+  p = SizedProgram(product(symbols()), On(CPU), make)  # type: ignore[arg-type]
+  for sizes in ((55, 62, 10), (2, 5, 300), (300, 1, 1), (1, 300, 1), (63, 64, 65)): p([], sizes=sizes)
+  assert [free for free, _ in seen] == [False, True] and seen[0][1] and not seen[1][1]
 
 
 # ---- widths
