@@ -14,7 +14,6 @@ from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.codegen.view import Shape
@@ -275,8 +274,11 @@ def _part(begin: int, end: int, todo: Any) -> tuple[ix.Dim, ix.Dim]:
 def about(t: Template) -> str:
   """What has become a size, in words: for DEBUG=1."""
   inputs = [u.arg for u in t.order if u.op is Ops.BUFFER]
-  dims = [f"{text_of(n)} (dimension {d} of input {i})" for i, b in enumerate(inputs) for d, n in enumerate(b.shape)
-          if isinstance(n, UOp)]
+  places: dict[UOp, list[str]] = {}
+  for i, b in enumerate(inputs):
+    for d, n in enumerate(b.shape):
+      if isinstance(n, UOp): places.setdefault(n, []).append(f"dimension {d} of input {i}")
+  dims = [" = ".join(same) for same in places.values()]   # kernels have names of their own for them
   theirs = {n.arg for b in inputs for n in b.shape if isinstance(n, UOp) and n.op is Ops.SIZE}
   free = len(set(t.sizes) - theirs)
   if free: dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
