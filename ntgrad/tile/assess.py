@@ -223,7 +223,8 @@ def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
   return lesser(n, ix.plus(most, c + 1))
 
 
-def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor]) -> None:
+def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor],
+                     whole_of: Callable[[Parameter, Tensor], Whole] = Whole.new) -> None:
   """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
 
   Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. They are those of the parameter as it is when it
@@ -233,7 +234,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
   wholes: dict[str, Whole] = {}
   def whole(p: Parameter) -> Whole:
-    if p.name not in wholes: wholes[p.name] = Whole.new(p, tensors[p.name])
+    if p.name not in wholes: wholes[p.name] = whole_of(p, tensors[p.name])
     return wholes[p.name]
   for statement in body.effects:
     seen: dict[UOp, list[tuple[Whole, int]]] = {}

@@ -32,10 +32,11 @@ from ntgrad.engine.device import get_device
 from ntgrad.engine.variants import WIDE, SizedProgram, Variant
 
 from . import manifest
-from .assess import dimensions_agree
+from .assess import Whole, dimensions_agree
 from .kernel import TileKernel, make
 from .launch import describe
 from .library import FORMAT, Library, load, show
+from .place import Parameter
 from .sizes import Form
 from .specialised import Specialised
 from .tensor import Tensor
@@ -192,19 +193,16 @@ def declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
 def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
   """The dimensions that must agree because the application goes through both by one index, as a comparison of ``dim0_1``
   (dimension 1 of argument 0) and so on, each with its message, in which these stand for numbers."""
-  parameters: list[Any] = []
-  for p in s.parameters:
-    a = p.arrangement
-    dims = [n if isinstance(n, int) else UOp(Ops.SIZE, ix.INT, (), ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d))
-            for d, n in enumerate(a.source)]
-    alone = SimpleNamespace(source=tuple(dims), levels=a.levels, pull=a.pull)
-    parameters.append(SimpleNamespace(**{**vars(p), "arrangement": alone}))
+  def whole_of(p: Parameter, t: Tensor) -> Whole:
+    w = Whole.new(p, t)
+    def dim(d: int) -> UOp: return UOp(Ops.SIZE, ix.INT, (), ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d))
+    return replace(w, limits=tuple([n if at is None or isinstance(n, int) else dim(at) for n, at in zip(w.limits, w.source)]))
   out: list[list[Any]] = []
   known: list[UOp] = []
   while settings.checks != "none":
     with assuming() as found:
       found.update(dict.fromkeys(known))
-      try: dimensions_agree(s.name, s.kernel, parameters, {t.name: t for t in kernel.tensors})
+      try: dimensions_agree(s.name, s.kernel, s.parameters, {t.name: t for t in kernel.tensors}, whole_of)
       except ShapeError as e:
         known.append(negated(next(reversed(found))))
         out.append([manifest.conditions(known[-1:])[0], str(e)])
