@@ -44,6 +44,14 @@ def _older_objects_are_not_looked_through() -> None:
   gc.freeze()
 
 
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+  """A kernel is printed when it is compiled, once a process: a test that reads what was printed must not be the second."""
+  from ntgrad.codegen.recent import Recent
+  from ntgrad.engine import compile
+  monkeypatch.setattr(compile, "_programs", Recent(4096))
+
+
 @pytest.fixture(autouse=True)
 def _settings_are_given_back() -> Iterator[None]:
   """A test that leaves the default device or a mode changed would change the ones that come after it in its process."""

@@ -174,6 +174,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
   def x(*shape: int) -> Tensor: return Tensor(np.ones(shape, np.float32), device="NUMPY").realize()

@@ -15,6 +15,8 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine import report
 from support.sizes import elementwise, symbols
 
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
 
 def shown(level: int, capsys: pytest.CaptureFixture[str], size: int, color: int = 0) -> str:
   """What two runs of one structure print. ``size``: another structure for each test, as each is new once."""
