@@ -29,7 +29,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
   apart: set[int] = set()
   while True:
     ready = prepare(Placing(given, late, apart).place(), target)
-    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], alone)
+    part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone)
     lowering = Lowering(part)
     items = [lowering.item(g) for g in part.groups.all if g.stores]
     items += lowering.copies.values()

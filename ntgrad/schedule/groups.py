@@ -39,6 +39,7 @@ class Group:
   stores: list[tuple[UOp, UOp, Idx, Idx, UOp]] = field(default_factory=list)
   bound: list[UOp] = field(default_factory=list)  # RANGEs bound by reductions
   kept: frozenset[UOp] | None = None              # axes that every reduction keeps
+  product: bool = False                           # whether the reduction is a large product of a target with blocks
   alu: int = 0
   reads: dict[UOp, None] = field(default_factory=dict)
   next_axis: int = 0

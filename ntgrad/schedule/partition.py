@@ -14,15 +14,27 @@ from itertools import islice
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.functions import FUNCTIONS
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.view import pull
 
-from .groups import LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
+from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
+from .prepare import is_contraction
 from .storage import Idx, load, storage
 from .writes import EFFECTS, memory_of, number_of
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
+# the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which
+# compute much while they load
+AGAIN, BLOCKS_AGAIN = 6, 40
+SEVERAL = 3          # values in memory that may be looked at for that
+FEW = 8              # a value with so many times fewer elements is a statistic: it costs nothing to load
 REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
+# of a product that a target multiplies in blocks: how often it uses each element of a factor, and how many products it sums, from
+# which on a factor that has to be computed is stored first (its blocks are then copied past the registers)
+FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
+# products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
+LARGE_PRODUCT = 1 << 20
 TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing
 NEVER = 1 << 40
 _NO_AXES: frozenset[UOp] = frozenset()
@@ -35,14 +47,28 @@ def own_cost(u: UOp) -> int:
   return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
 
 
-class Partition:
-  """Groups of a graph. ``sinks`` are the nodes that must have buffers; effects with a number in ``alone`` share no kernel."""
+def size_of(u: UOp) -> int:
+  """Bytes of a node's value in memory."""
+  return ix.elements(u.shape) * u.dtype.itemsize
 
-  def __init__(self, sinks: list[UOp], alone: Collection[int] = ()):
+
+def narrows(u: UOp) -> bool:
+  """Whether a CAST gives elements of fewer bytes than it takes."""
+  return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
+
+
+class Partition:
+  """Groups of a graph for a target. ``sinks`` are the nodes that must have buffers; effects with a number in ``alone`` share no
+  kernel."""
+
+  def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
     self.order = toposort(sinks)
+    self.blocks = target.blocks
     self.alone = {u for u in self.order if alone and u.op in EFFECTS and number_of(u) in alone}
     self.cost: dict[UOp, int] = {}
     for u in self.order: self.cost[u] = self._cost(u)
+    self.again: dict[UOp, tuple[int, frozenset[UOp]]] = {}   # operations, and values in memory, to compute a node once more
+    for u in self.order: self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.demands: dict[UOp, dict[Demand, None]] = {u: {} for u in self.order}
     self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, tuple[UOp, ...]]] = {}
@@ -58,6 +84,33 @@ class Partition:
     if u.op in LEAVES or not u.src: return 0
     if u.op is Ops.REDUCE_AXIS: return NEVER
     return min(NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
+
+  def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
+    """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
+    because several nodes read what is dear to compute. Too many of them count as NEVER."""
+    if u.op in LEAVES or not u.src: return 0, frozenset()
+    if u.op is Ops.REDUCE_AXIS: return NEVER, frozenset()
+    cost, beneath = own_cost(u), frozenset[UOp]()
+    for s in u.src:
+      more, leaves = self.again[s]
+      if more > CHEAP and ix.elements(u.shape) >= FEW * ix.elements(s.shape): continue
+      if self.cost[s] > CHEAP and len(self.users.get(s, ())) > 1 and not self._worth_again(s): more, leaves = 0, frozenset((s,))
+      cost, beneath = cost + more, beneath | leaves
+    return (NEVER, frozenset()) if len(beneath) > SEVERAL else (min(NEVER, cost), beneath)
+
+  def _worth_again(self, u: UOp) -> bool:
+    """Whether several kernels that need ``u`` had better compute it: from no more bytes than it has itself."""
+    cost, leaves = self.again[u]
+    return cost <= (BLOCKS_AGAIN if self.blocks else AGAIN) and sum(map(size_of, leaves)) <= size_of(u)
+
+  def _of_product(self, u: UOp) -> bool:
+    """Whether ``u`` is what a sum of products is made into, element by element: its own kernel then stores no more than this."""
+    size, queue = ix.elements(u.shape), [u]
+    for x in queue:
+      if x.op is Ops.REDUCE_AXIS: return is_contraction(x.src[0])
+      if len(queue) > FAR: break
+      queue += [s for s in x.src if self.cost[s] >= NEVER and len(self.users[s]) == 1 and ix.elements(s.shape) == size]
+    return False
 
   def _force(self) -> None:
     """Nodes that need a buffer whatever their consumers are."""
@@ -80,13 +133,15 @@ class Partition:
   def _fuses(self, u: UOp, ds: list[Demand]) -> bool:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
+    if u.op is Ops.CAST and not narrows(u): return True   # what it is made of takes no more memory
     cost = self.cost[u]
-    if len(ds) > 1 and cost > CHEAP: return False
+    if len(ds) > 1 and cost > CHEAP and not self._worth_again(u): return False
     # reductions under another reduction get buffers: better one for the value that is made of several
     if len(ds) == 1 and cost >= NEVER and own_cost(u) and self._beneath(u, ds[0]) and self._of_several(u): return False
     for d in ds:
       if self._full(u, d[0]): return False
       if cost > REUSED_CHEAP and own_cost(u) and self._reused(u, d): return False
+      if self.blocks and (own_cost(u) or narrows(u)) and self._feeds_product(u, d): return False
     return True
 
   def _full(self, u: UOp, g: Group) -> bool:
@@ -107,13 +162,29 @@ class Partition:
     around = self.around.get((u, *d), _NO_AXES)
     return around if any(r in around for i in d[1] for r in i.ranges) else _NO_AXES
 
+  def _products(self, u: UOp, d: Demand) -> int:
+    """How many elements the reductions around ``u`` go through; 0 where it is beneath none."""
+    around = self._beneath(u, d)
+    g = d[0]
+    return ix.elements(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) if around else 0
+
   def _reused(self, u: UOp, d: Demand) -> bool:
     """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes
     through."""
-    around = self._beneath(u, d)
-    g = d[0]
-    every = around.union(g.out if g.kept is None else g.kept)
-    return bool(around) and ix.elements(r.arg[1] for r in every) >= 8 * ix.elements(u.shape)
+    return self._products(u, d) >= 8 * ix.elements(u.shape) > 0
+
+  def _feeds_product(self, u: UOp, d: Demand) -> bool:
+    """Whether ``u`` is computed for a factor of a large product, which is faster where the factor is in memory as it is
+    multiplied."""
+    n = self._products(u, d)
+    return d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * ix.elements(u.shape)
+
+  def _is_product(self, u: UOp) -> bool:
+    """Whether a sum, or one beneath it that :meth:`_merge` makes one with it, is a large sum of products."""
+    while u.op in MOVEMENT or u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD:
+      if u.op is Ops.REDUCE_AXIS and is_contraction(u.src[0]): return ix.elements(u.src[0].shape) >= LARGE_PRODUCT
+      u = u.src[0]
+    return False
 
   def _bind(self, u: UOp, d: Demand) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
@@ -124,6 +195,8 @@ class Partition:
     g, idx, valid = d
     free = valid.ranges.union(*(i.ranges for i in idx))
     if g.kept is not None and free != g.kept: return False
+    product = self.blocks and self._is_product(u)
+    if g.product or product and g.kept is not None: return False   # blocks are chosen for one product
     if any(b in free for b in g.bound) or ix.elements(r.arg[1] for r in free) > ix.elements(u.shape): return False
     pool = [r for r in dict.fromkeys((*g.out, *g.bound)) if r not in free]
     same_rank = len(g.shape) == len(u.shape)
@@ -138,7 +211,7 @@ class Partition:
       else: fresh.append(dim)
     if any(r not in taken for r in g.out if r not in free and r not in g.bound): return False
     self._take(u, d, at, taken, fresh)
-    g.kept = free
+    g.kept, g.product = free, product
     return True
 
   def _merge(self, u: UOp, d: Demand) -> bool:
@@ -185,6 +258,7 @@ class Partition:
       if u.op is Ops.CAT: self._cat(u)
       if u.op is Ops.SCATTER: self._scatter(u)
       return
+    if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
     here = next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
@@ -195,6 +269,7 @@ class Partition:
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
     host, at, _ = here
+    if asking == {host: 1} and u not in self.must: return   # computed where it is needed
     host.stores.append((u, u, at, at, ix.TRUE))
     self.groups.store(host, u, near)
     for g in asking:
@@ -202,12 +277,37 @@ class Partition:
     if u.op is Ops.ASSIGN: self.groups.read(host, memory_of(u.src[0]))   # the memory has to be there
     self.demands[u] = {here: None}  # the host computes it; every other demand loads
 
+  def _narrower(self, u: UOp) -> UOp | None:
+    """The CAST to fewer bytes that alone reads ``u``, through reshapes at most, where neither has a buffer yet."""
+    x = u
+    while x not in self.must and len(users := self.users.get(x, [])) == 1:
+      x = users[0]
+      if narrows(x): return None if x in self.must or x in self.groups.storing else x
+      if x.op is not Ops.RESHAPE: return None
+    return None
+
+  def _root_of_cast(self, cast: UOp, u: UOp) -> None:
+    """Store what a CAST makes of ``u`` in fewer bytes, in place of ``u``: x -> u -> bfloat16(u) -> .. , stored as bfloat16."""
+    g = self.groups.new(cast.shape)
+    here = (g, g.at, ix.TRUE)
+    g.stores.append((cast, cast, g.at, g.at, ix.TRUE))
+    self.groups.store(g, cast, islice(nearest(cast), MAX_PARAMS))
+    for asking, _, _ in self.demands[cast]: self.groups.read(asking, cast)
+    x, self.demands[cast] = cast, {here: None}
+    while x is not u:   # asked for by the new kernel alone
+      self.demands[x.src[0]] = {}
+      for d in self.demands[x]: self._expand(x, d)
+      x = x.src[0]
+    if u.op is Ops.REDUCE_AXIS:
+      for d in self.demands[u]: self._bind(u, d)
+
   def _hosts(self, u: UOp, d: Demand, readers: Collection[Group]) -> bool:
     """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel
     that reads ``u``."""
     g, idx, valid = d
     if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g) or self._full(u, g): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
+    if g.kept is not None and self._of_product(u): return False
     if self.groups.depends(g, readers): return False
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
 
@@ -232,6 +332,7 @@ class Partition:
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
         continue
       if g in readers or not self._may_join(u, g) or self.groups.depends(g, readers): continue
+      if g.kept is not None and self._of_product(u): continue
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS and not self._bind(u, here): continue
       return here

@@ -1,0 +1,114 @@
+"""What a schedule stores and what it computes again: the bytes of programs for a target with blocks, read from the kernels."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntgrad import Device, Tensor, nn
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import UnaryOps
+from ntgrad.schedule import schedule_graph, sink_of
+
+HALF = dtypes.bfloat16
+BLOCKS = Target("triton", cores=132, blocks=True)
+
+
+def kernels(*tensors: Tensor, target: Target = BLOCKS) -> list[Kernel]:
+  """The kernels of some tensors; none writes what nobody reads."""
+  given, items = schedule_graph([sink_of(t) for t in tensors], target)
+  read = {r for i in items for r in i.reads}.union(given)
+  assert all(w in read for i in items for w in i.writes)
+  return [i.ast for i in items if i.ast is not None]
+
+
+def stored(ks: list[Kernel], least: int) -> list[str]:
+  """The dtypes of the buffers of at least so many elements that kernels write, in their order."""
+  return [p.dtype.name for k in ks for p in k.params if p.written and ix.elements(p.shape) >= least]
+
+
+def empty(*shape: int, dtype: object = HALF) -> Tensor: return Tensor.empty(*shape, dtype=dtype, requires_grad=True)
+
+
+def test_a_product_is_stored_in_what_it_is_rounded_to() -> None:
+  """A sum of products is float32; its readers see bfloat16."""
+  x, w = empty(2048, 1024), empty(1024, 2048)
+  y = (x @ w).reshape(2048, 2, 1024)
+  ks = kernels(y.cast(dtypes.float32).softmax(-1))
+  assert stored(ks, 2048 * 2048) == ["bfloat16", "float32"] and len(ks) == 2
+
+
+def test_a_wider_copy_is_never_stored() -> None:
+  x = Tensor.empty(512, 512)
+  for _ in range(8): x = (x + 1).exp()
+  x = x.cast(HALF)   # dear, rounded, and read by two kernels
+  wide = x.cast(dtypes.float32)
+  assert stored(kernels(wide.sum(0), wide.sum(1)), 512 * 512) == ["bfloat16"]
+
+
+def test_cross_entropy_with_its_gradient() -> None:
+  """The logits and their gradient are stored, as they are multiplied; between them numbers of rows alone."""
+  rows, classes = 4096, 32000
+  h, w, y = empty(rows, 512), empty(classes, 512), Tensor.empty(rows, dtype="int32")
+  loss = (h @ w.T).cast(dtypes.float32).cross_entropy(y).backward()
+  ks = kernels(loss, h.grad, w.grad)
+  assert stored(ks, rows * classes) == ["bfloat16", "bfloat16"]
+  assert sum(len(k.reduces) for k in ks if any(ix.elements(p.shape) == rows * classes for p in k.params if not p.written)) == 5
+
+
+def test_attention_with_its_gradients() -> None:
+  """Of four products over rows and columns of scores, three arrays of that size are stored: scores, weights, a gradient each."""
+  q, k, v = [empty(4, 8, 1024, 64) for _ in range(3)]
+  out = q.scaled_dot_product_attention(k, v, is_causal=True)
+  (out.cast(dtypes.float32).square().sum()).backward()
+  ks = kernels(q.grad, k.grad, v.grad)
+  assert stored(ks, 4 * 8 * 1024 * 1024) == ["bfloat16"] * 4
+
+
+def test_one_large_product_a_kernel() -> None:
+  """Blocks are chosen for one product: the second is added to what the first one stored."""
+  a, b, c, d = [empty(512, 512) for _ in range(4)]
+  y = a @ b + c @ d
+  assert [len(k.reduces) for k in kernels(y)] == [1, 1]
+  assert [len(k.reduces) for k in kernels(y, target=Target("opencl", cores=2))] == [2]
+
+
+@pytest.mark.parametrize("rows, stored_first", [(64, False), (16384, True)])
+def test_a_factor_that_is_cast(rows: int, stored_first: bool) -> None:
+  """Weights of float32 in a product of bfloat16: cast in the kernel, or first where many rows use them."""
+  x, w = empty(rows, 1024), Tensor.empty(1024, 1024)
+  product = next(k for k in kernels(x @ w.cast(HALF)) if len(k.reduces) == 1 and len(k.params) == 3)
+  assert [p.dtype.name for p in product.params[1:]] == ["bfloat16", "bfloat16" if stored_first else "float32"]
+
+
+def test_statistics_of_rows_are_kept_for_gradients() -> None:
+  """Layer norm: its gradient computes the normalised values again from two numbers a row."""
+  norm = nn.LayerNorm(768)
+  x = Tensor.empty(1024, 768, requires_grad=True) + 1
+  y = norm(x.contiguous()).square().sum().backward()
+  sizes = [ix.elements(p.shape) for k in kernels(y, norm.weight.grad) for p in k.params if p.written]
+  assert sizes.count(1024 * 768) == 1   # x itself
+
+
+def test_values() -> None:
+  """What is computed again is what was stored before, on a device and by numpy."""
+  rng = np.random.default_rng(0)
+  q, k, w = [rng.standard_normal(shape).astype(np.float32) for shape in ((2, 24, 16), (2, 24, 16), (5, 16))]
+  weights = rng.dirichlet(np.ones(24), (2, 5)).swapaxes(1, 2).astype(np.float32)
+  def program(device: str) -> list[np.ndarray]:
+    x, y, z = [Tensor(a, device=device, requires_grad=True) for a in (q, k, w)]
+    out = x.scaled_dot_product_attention(y, x, is_causal=True).layernorm() @ z.T.cast(dtypes.float16).cast(dtypes.float32)
+    loss = -(out.cast(dtypes.float16).cast(dtypes.float32).log_softmax(-1) * Tensor(weights, device=device)).sum().backward()
+    return [t.numpy() for t in (loss, x.grad, y.grad, z.grad)]
+  for got, want in zip(program(Device.DEFAULT), program("NUMPY")): np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
+
+
+def test_operations_that_are_dear_on_a_cpu() -> None:
+  """exp of a value in memory, read by two kernels, is computed twice where blocks are loaded meanwhile, stored once elsewhere."""
+  x = Tensor.empty(256, 256)
+  e = (x - x.max(1, keepdim=True)).exp()
+  def exps(target: Target) -> int:
+    return sum(u.arg is UnaryOps.EXP for k in kernels(e.sum(0), (e * 2).sum(1), target=target) for u in k.nodes)
+  assert (exps(BLOCKS), exps(Target("opencl", cores=2))) == (2, 1)
