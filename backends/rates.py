@@ -16,7 +16,7 @@ from ntgrad.codegen.target import Rates
 _F16, _FP8 = ("float16", "bfloat16"), ("float8_e4m3", "float8_e5m2")
 PER_CLOCK: dict[int | str, tuple[dict[str, float], dict[tuple[str, ...], float], float, float]] = {
   # a CPU, for each 32-bit lane of a vector register: two units that multiply and add
-  "lane": ({"float32": 4, "float64": 2, "int8": 16, "int16": 8, "int32": 4, "int64": 2}, {}, 0.5, 4),
+  "lane": ({"float32": 4, "float64": 2, "int8": 16, "int16": 8, "int32": 4, "int64": 2}, {}, 0.25, 4),
   # an OpenCL GPU of which nothing else is known
   "unit": ({"float32": 256, "float64": 16, "int32": 128, "int64": 32}, {}, 16, 64),
   # NVIDIA, by compute capability: Volta, Turing, Ampere (A100, others), Ada, Hopper, Blackwell (data centre, others)

@@ -168,8 +168,8 @@ def _adds_to(u: UOp) -> bool:
 def _computes(u: UOp) -> DType | None:
   """The dtype that an ALU node computes with; None for index arithmetic, masks made of indices, and logic of conditions."""
   if u.arg is TernaryOps.WHERE and not _of_data(u.src[0]): return None
-  dtype = u.src[0].dtype if u.arg in COMPARE else u.dtype
-  return None if dtype.kind == "b" or dtype is ix.INT else dtype
+  dtype = (u.src[0] if u.arg in COMPARE else u).dtype
+  return dtype if dtype.kind == "f" or dtype.kind in "iu" and dtype is not ix.INT and _of_data(u) else None
 
 
 @memoized

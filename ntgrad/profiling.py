@@ -19,7 +19,7 @@ from ntgrad.lock import lock
 
 ROWS = 20             # that a table has
 KERNELS = 4096        # that have a row of their own; what comes after shares one
-_NAME, _SIZES, _DEVICE = 30, 22, 6   # columns of a table, in characters
+_NAME, _SIZES, _DEVICE = 28, 22, 6   # columns of a table, in characters
 
 
 @dataclass
@@ -169,7 +169,8 @@ def run(script: str, args: Sequence[str]) -> None:
   try:
     with p: runpy.run_path(script, run_name="__main__")
   except Exception as e:
-    sys.excepthook(type(e), e, _within(e, script))
+    e.__traceback__ = _within(e, script)
+    sys.excepthook(type(e), e, e.__traceback__)
     raise SystemExit(1) from None
   finally:
     sys.argv, sys.path[0] = argv, path
