@@ -117,26 +117,30 @@ _MANY = 1 << 62
 def work_of(kernel: Kernel) -> Work:
   """What one launch of a kernel in index form does at least."""
   sizes: dict[UOp, Dim] = {a.rng: a.count if a.varies else a.size for a in kernel.axes}
-  return Work(_bytes(kernel, sizes), _operations(kernel, sizes), tuple(sizes.values()))
+  nodes = _around(kernel)
+  return Work(_bytes(kernel, nodes, sizes), _operations(kernel, nodes, sizes), tuple(sizes.values()))
 
 
-def _around(kernel: Kernel) -> list[tuple[Sequence[UOp], frozenset[UOp]]]:
+_Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
+
+
+def _around(kernel: Kernel) -> _Nodes:
   """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on.
 
   Values of a plain kernel depend on all that is gone through for them. Those of other kernels are computed by each program, and
   in each iteration of the FORs around them, as they may depend on variables."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.of_kind(AxisKind.GRID))
-  out: list[tuple[Sequence[UOp], frozenset[UOp]]] = []
+  out: _Nodes = []
   for s, fors in walk(kernel.body):
     around = grid.union([kernel.axis(i).rng for i in fors])
-    out.append((([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1])), around))
+    out.append(([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), around))
   return out
 
 
 # ---- operations
 
-def _operations(kernel: Kernel, sizes: Mapping[UOp, Dim]) -> tuple[Operations, ...]:
+def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tuple[Operations, ...]:
   """The operations of a launch, those of a unit and dtype together, in a fixed order."""
   found: dict[tuple[Unit, str], Dim] = {}
 
@@ -144,7 +148,7 @@ def _operations(kernel: Kernel, sizes: Mapping[UOp, Dim]) -> tuple[Operations, .
     key = unit, dtype.scalar().name
     found[key] = ix.plus(found.get(key, 0), ix.times(ix.product([sizes.get(r, 1) for r in over]), times))
 
-  for nodes, around in _around(kernel):
+  for nodes, around in parts:
     products = {u: p for u in nodes if u.op is Ops.REDUCE and (p := _product(u)) is not None}
     multiplied = {p.node for p in products.values()}
     for u in nodes:
@@ -225,11 +229,11 @@ class _Span:
   count: Dim
 
 
-def _bytes(kernel: Kernel, sizes: Mapping[UOp, Dim]) -> Dim:
+def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
   """The bytes that a launch has to move: elements read, and elements written, each once."""
   read: dict[UOp, dict[_Access, None]] = {p.uop: {} for p in kernel.params}
   written: dict[UOp, dict[_Access, None]] = {p.uop: {} for p in kernel.params}
-  for nodes, around in _around(kernel):
+  for nodes, around in parts:
     for u in nodes:
       if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in read: continue
       access = _Access(u.src[1], gate_of(u), around if _of_data(u.src[1]) else _EMPTY)

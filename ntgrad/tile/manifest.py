@@ -143,7 +143,7 @@ def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
   return {
     "name": spec.name, "source": source, "grid": list(map(text, spec.grid)), "local": list(spec.local),
     "nparams": spec.nparams, "options": spec.options,
-    "work": {
+    "does": {
       "bytes": text(spec.work.bytes), "axes": list(map(text, spec.work.axes)),
       "operations": [[o.unit.value, o.dtype, text(o.count)] for o in spec.work.operations],
     },
@@ -158,7 +158,7 @@ def spec_of(found: Mapping[str, Any], source: str) -> ProgramSpec:
   """The rendered kernel that ``program`` had."""
   pairs: dict[str, Any] = {n: tuple([tuple(x) for x in found["about"][n]]) for n in ("signature", "options", "parts")}
   text = KernelSource(source, **pairs, sizes=tuple([dtypes.of(d) for d in found["about"]["sizes"]]))
-  grid, does = tuple([expression(e) for e in found["grid"]]), found["work"]
+  grid, does = tuple([expression(e) for e in found["grid"]]), found["does"]
   operations = tuple([Operations(Unit(unit), dtype, expression(n)) for unit, dtype, n in does["operations"]])
   work = Work(expression(does["bytes"]), operations, tuple([expression(e) for e in does["axes"]]))
   sizes = tuple([ix.Size(n) for n in found["sizes"]])
