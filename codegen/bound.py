@@ -111,7 +111,6 @@ SPECIAL = frozenset((
 # functions that take more than one operation however they are computed: 20 rounds of three, and the keys
 SEVERAL = {BinaryOps.THREEFRY: 75}
 _EMPTY: frozenset[UOp] = frozenset()
-_MANY = 1 << 62
 
 
 def work_of(kernel: Kernel) -> Work:
@@ -257,16 +256,17 @@ def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[U
     each = ix.product([_length(*ends[r]) for r in a.index.ranges | a.around])
     total = ix.plus(total, _least(each, ix.product([s.count for s in mine])))
     spans.append(mine)
-  return _least(_least(total, whole), _together(spans) if len(spans) > 1 else whole)
+  out, box = _least(total, whole), _together(spans) if len(spans) > 1 else None
+  return out if box is None else _least(out, box)
 
 
-def _together(spans: Sequence[Sequence[_Span]]) -> Dim:
-  """The elements of the box around several accesses, without those that no step of theirs comes to; more than any param has
-  where sizes are not known."""
+def _together(spans: Sequence[Sequence[_Span]]) -> int | None:
+  """The elements of the box around several accesses, without those that no step of theirs comes to; None where its ends are
+  known at the launch only."""
   out = 1
   for along in zip(*spans):
     ends = [(s.low, s.high) for s in along if isinstance(s.low, int) and isinstance(s.high, int)]
-    if len(ends) < len(along): return _MANY
+    if len(ends) < len(along): return None
     low, high = min([a for a, _ in ends]), max([b for _, b in ends])
     out *= (high - low) // math.gcd(*[s.step for s in along], *[a - low for a, _ in ends]) + 1
   return out
@@ -316,8 +316,11 @@ def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
 
 
 def _least(a: Dim, b: Dim) -> Dim:
+  """The lesser of two sizes, what is in both only once: min(min(N, M), M) -> min(N, M)."""
   if isinstance(a, int) and isinstance(b, int): return min(a, b)
-  return a if a is b else ix.number(ix.least(ix.node(a), ix.node(b)))
+  if a is b or isinstance(a, UOp) and a.arg is BinaryOps.MIN and b in a.src: return a
+  if isinstance(b, UOp) and b.arg is BinaryOps.MIN and a in b.src: return b
+  return ix.number(ix.least(ix.node(a), ix.node(b)))
 
 
 def _greatest(a: Dim, b: Dim) -> Dim:

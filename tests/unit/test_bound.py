@@ -172,6 +172,20 @@ def test_blocks_that_hang_over_an_edge() -> None:
   assert k.bytes == 4 * (27 + 30) and k.flops == 32
 
 
+def test_blocks_of_run_time_sizes() -> None:
+  """out[i] = x[i] + x[i + 2] in blocks of 8: of sizes that blocks do not divide, what memory has counts."""
+  n = ix.node(symbols()["N"])
+  b = Builder()
+  g, i = b.grid(ix.cdiv(n, 8)), b.tile(8)
+  out, x = b.param((n,), written=True), b.param((ix.add(n, 2),))
+  row = at(g, 8, i)
+  k = b.kernel(out.set(row, x.load(row, ix.lt(row, n)) + x.load(ix.add(row, 2), ix.lt(row, n)), ix.lt(row, n)))
+  for size in (1, 27, 64):
+    work = k.work.with_numbers(evaluator(k.work.numbers, k.sizes)((size,)))
+    whole = -(-size // 8)
+    assert (work.bytes, work.flops, work.axes) == (4 * (size + 2 + size), 8 * whole, (whole, 8))
+
+
 def test_branches_and_loops_of_unknown_length() -> None:
   """Both branches of an IF count, the body of a WHILE once, its condition too; of a FOR whose end is data all that it may do."""
   b = Builder()
