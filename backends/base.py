@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterable, Sequence, TypeAlias
 
 import numpy as np
 
+from ntgrad.codegen.bound import Work
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.index import Size
@@ -50,8 +51,7 @@ class ProgramSpec:
   local: tuple[int, ...]                 # LOCAL sizes
   nparams: int                           # buffers, in slot order
   uops: tuple[UOp, ...] = ()             # the linear program (numpy runs it; others keep it for DEBUG=5)
-  flops: int | UOp = 0                   # of a launch; over SIZEs as the grid is
-  bytes: int | UOp = 0                   # least traffic: each param once
+  work: Work = Work()                    # what a launch does at least; over SIZEs as the grid is
   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
   options: tuple[tuple[str, int], ...] = ()
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``

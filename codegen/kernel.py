@@ -8,14 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Iterable, Iterator
 
 from . import index as ix
 from .dtype import DType
 from .errors import OptError
 from .size_text import text_of
 from .sizes import Dim, dim_text, sizes_of
-from .uop import BinaryOps, Ops, UOp, toposort
+from .uop import Ops, UOp, toposort
+
+if TYPE_CHECKING:
+  from .bound import Work
 
 Shape = tuple[Dim, ...]
 
@@ -228,32 +231,17 @@ class Kernel:
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
 
   @cached_property
-  def flops(self) -> Dim:
-    """Arithmetic operations of one launch, as a person would count them."""
-    size = {a.rng: a.count if a.varies else a.size for a in self.axes}
-    def count(over: frozenset[UOp]) -> Dim: return ix.product(size.get(r, 1) for r in over)
-    def each(u: UOp, around: frozenset[UOp]) -> Dim:
-      if u.op is Ops.ALU and u.dtype.kind == "f": return count(u.ranges | around)
-      if u.op is Ops.REDUCE and u.arg[0] is BinaryOps.ADD: return count(u.src[0].ranges | around)
-      return 0
-    if self.plain: return ix.total(each(u, frozenset()) for u in self.nodes)
-    grid = frozenset(a.rng for a in self.of_kind(AxisKind.GRID))
-    n: Dim = 0
-    for s, fors in walk(self.body):
-      around = grid.union([self.axis(i).rng for i in fors])
-      n = ix.plus(n, ix.total(each(u, around) for u in toposort(s.src if s.op in EFFECTS else s.src[:1])))
-    return n
+  def work(self) -> Work:
+    """What one launch does at least; see ``bound.py``."""
+    from .bound import work_of  # which looks through kernels
+    return work_of(self)
 
-  @cached_property
+  @property
+  def flops(self) -> Dim:
+    """Arithmetic operations of one launch."""
+    return self.work.flops
+
+  @property
   def bytes(self) -> Dim:
-    """Least traffic of one launch: what is read and written of each parameter, once."""
-    size = {a.rng: a.count if a.varies else a.size for a in self.axes}
-    out: Dim = 0
-    for p in self.params:
-      n = ix.product(p.shape)
-      reads = {u.src[1] for u in self.nodes if u.op in (Ops.LOAD, *EFFECTS) and u.src[0] is p.uop}
-      touched = ix.total(ix.product(size.get(r, 1) for r in i.ranges) for i in reads)
-      if isinstance(n, int) and isinstance(touched, int): n = min(n, max(touched, 1))
-      else: n = ix.number(ix.least(ix.node(n), ix.node(touched)))
-      out = ix.plus(out, ix.times(n, p.dtype.itemsize))
-    return out
+    """Least traffic of one launch: what is read, and what is written, of each parameter once."""
+    return self.work.bytes

@@ -5,9 +5,23 @@ used.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Mapping
 
 from .dtype import DType, dtypes
+
+
+@dataclass(frozen=True)
+class Rates:
+  """The most that a device can do in a second: what the bound of a kernel is made of (``bound.py``), and no heuristic. A fused
+  multiplication and addition are two operations. The defaults are one core of a CPU with vectors of 256 bits at 3 GHz;
+  ``backends/rates.py`` has the table of what others can do."""
+  # additions and multiplications, by the dtype's name; of a dtype that is not there (16-bit floats) as of float32
+  vector: Mapping[str, float] = field(default_factory=lambda: {"float32": 96e9, "float64": 48e9})
+  # operations of products by matrix units, by the dtype of the factors ("tf32": rounded float32); no entry: they cannot do them
+  matrix: Mapping[str, float] = field(default_factory=dict)
+  special: float = 8e9                   # exp, log, sin, sqrt, 1/x: functions that take several operations, each as one
+  cache: float = 96e9                    # bytes between the last cache and the cores
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,8 @@ class Target:
   cache: int = 1 << 20                   # of the last cache, which all cores share
   stream: int = 16 << 20                 # outputs from this size on do not stay in a cache anyway
   bandwidth: float = 20e9                # bytes a second between memory and cores
+  # ---- for bounds only: neither part of what a target is, nor of any cache key
+  rates: Rates = field(default_factory=Rates, repr=False, compare=False)
   # ---- blocks: TILE axes that the target's own compiler makes all at once
   blocks: bool = False
   descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors

@@ -13,6 +13,7 @@ from ntgrad.variable import Variable
 from_dlpack = Tensor.from_dlpack
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
+         "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None)}
 
 
@@ -25,4 +26,6 @@ def __getattr__(name: str) -> Any:
   return found
 
 
-__all__ = ["Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors"]
+__all__ = [
+  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile"
+]

@@ -1,4 +1,5 @@
-"""``python -m ntgrad passes``: the passes that a kernel goes through. ``python -m ntgrad size``: how much code there is."""
+"""``python -m ntgrad passes``: the passes that a kernel goes through. ``python -m ntgrad size``: how much code there is.
+``python -m ntgrad profile script.py [argument ...]``: run a script, and show where its time went."""
 from __future__ import annotations
 
 import ast
@@ -52,5 +53,8 @@ def passes() -> None:
 COMMANDS = {"passes": passes, "size": size}
 
 if __name__ == "__main__":
-  if len(sys.argv) != 2 or sys.argv[1] not in COMMANDS: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}")
-  COMMANDS[sys.argv[1]]()
+  if sys.argv[1:2] == ["profile"] and len(sys.argv) > 2:
+    from ntgrad.profiling import run
+    run(sys.argv[2], sys.argv[3:])
+  elif len(sys.argv) == 2 and sys.argv[1] in COMMANDS: COMMANDS[sys.argv[1]]()
+  else: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}|profile script.py [argument ...]")

@@ -19,12 +19,13 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
+from ntgrad.backends import rates
 from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
 from ntgrad.backends.cuda.graph import CUDAGraph
-from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
+from ntgrad.backends.cuda.renderer import CLOCK, TARGET, TritonRenderer, launch_grid
 from ntgrad.backends.memory import Pooled
 from ntgrad.backends.process import forked
 from ntgrad.codegen.config import config
@@ -187,6 +188,7 @@ class CUDADevice(Pooled):
       local_memory=self.shared,
       cache=int(p.l2_cache_size),
       bandwidth=bandwidth or TARGET.bandwidth,
+      rates=rates.of_nvidia(self.capability, self.cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK),
     )
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))

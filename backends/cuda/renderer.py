@@ -18,6 +18,7 @@ from ntgrad.backends.cuda.descriptors import CAPABILITY, Box, Layout
 from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
 from ntgrad.backends.cuda.facts import triton_type
 from ntgrad.backends.cuda.variables import Variables
+from ntgrad.backends.rates import of_nvidia
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
 from ntgrad.codegen.config import config
@@ -28,8 +29,9 @@ from ntgrad.codegen.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList, step_of
 
+CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
-                descriptors=True)   # an H100
+                descriptors=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
 FP8_CAPABILITY = 89   # the first chips that multiply fp8
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ntgrad.backends import pool
+from ntgrad.backends import pool, rates
 from ntgrad.backends.base import Program, ProgramSpec, grid_of
 from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
@@ -101,10 +101,12 @@ def target_of(d: Any, vector_bits: int) -> Target:
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   memory = int(d.local_mem_size)
   gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
-  if not is_cpu(d): return gpu
+  hertz = float(d.max_clock_frequency) * 1e6
+  if not is_cpu(d): return replace(gpu, rates=rates.of_units(gpu.cores, hertz))
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
-  return pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, long_index=True,
-                           local_memory=min(memory, _MOST_LOCAL)))
+  cpu = pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, long_index=True,
+                          local_memory=min(memory, _MOST_LOCAL)))
+  return replace(cpu, rates=rates.of_cpu(cpu.cores, cpu.lanes, hertz))
 
 
 class Part(NamedTuple):

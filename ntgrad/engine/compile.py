@@ -55,9 +55,8 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Se
     )
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
-  return ProgramSpec(
-    name, source, grid, local, len(kernel.params), tuple(uops), kernel.flops, kernel.bytes, options(chosen.kernel), kernel.sizes
-  )
+  work = kernel.work.rounded() if config.allow_tf32 else kernel.work
+  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes)
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:

@@ -94,8 +94,6 @@ def store(key: str, plan: Plan) -> None:
       spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
       mine = specs.setdefault(s.device, [])
       number = len(mine)
-      mine.append(
-        (spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.flops, spec.bytes, spec.options, spec.sizes)
-      )
+      mine.append((spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.work, spec.options, spec.sizes))
     steps.append((number, s.slots, s.writes, s.last_use, s.device, s.offsets))
   cache.store(TABLE, key, pickle.dumps((plan.inputs, plan.made, plan.outputs, steps, specs), pickle.HIGHEST_PROTOCOL))

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
 from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.bounds import look_through
-from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.lock import alone
@@ -267,7 +267,7 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
 def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   """Run the steps on a buffer a slot; inner ones are released as soon as nothing needs them. ``left`` are the steps that have not
   run yet, the next one last."""
-  wait = config.debug >= 2
+  wait = report.timing()
   place = ""
   for b in buffers[plan.inputs:]:
     if b.storage.nbytes >= LARGE: b.storage.place = place = place or caller()
@@ -304,18 +304,19 @@ def peak(plan: Plan) -> int:
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
-  """Launch one step."""
+  """Launch one step; with ``wait`` see how long it takes, and report that."""
   for note in captures: note(step, buffers)
   if step.program is None:
     to, source = buffers
-    to.take(source)
+    if wait and to.nbytes: report.copied(partial(to.take, source), to.nbytes, get_device(to.device), get_device(source.device))
+    else: to.take(source)
     return
   if step.offsets:   # some are parts of their memory
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
-  if seconds is not None: report.ran(step.program.spec, max(seconds, 1e-9), step.sizes)  # type: ignore[attr-defined]
+  if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 
 
 __all__ = ["realize", "Plan", "Step", "prod"]

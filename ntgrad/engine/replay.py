@@ -9,7 +9,6 @@ import numpy as np
 
 from ntgrad.alias import Alias, live_aliases
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops
@@ -290,7 +289,7 @@ class Replay:
       if b.storage.nbytes >= LARGE: b.storage.place = f"jit {self.name}"
       slot.fill(b.raw)
     form = self.form
-    if form.calls is None and config.debug < 2:
+    if form.calls is None and not report.timing():
       form.calls, form.resize = graphs.calls(form.steps, self._devices, self._accesses, form.slots.values())
     if storages:
       with uninterrupted():
@@ -304,12 +303,12 @@ class Replay:
   def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count))
     for b, array in self.refill: b.put(array)
-    if self.form.calls is None or config.debug >= 2: self._launch_and_tell()
+    if self.form.calls is None or report.timing(): self._launch_and_tell()
     else:
       for call in self.form.calls: call()
     for c in self.checks: asserts.watch(c)
 
   def _launch_and_tell(self) -> None:
-    for s in self.steps:
-      seconds = s.program(s.args, True, s.sizes)
-      if seconds is not None: report.ran(s.program.spec, max(seconds, 1e-9), s.sizes)
+    for s, device in zip(self.steps, self._devices):
+      if device is None: report.copied(partial(s.program, s.args), s.program.nbytes, s.program.to, s.program.source)
+      elif (seconds := s.program(s.args, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, device)

@@ -1,7 +1,7 @@
 """What ``DEBUG`` shows, each level with those below it:
 
-1 devices and schedules · 2 a line per kernel that ran · 3 axes, Opts, arrangements and body of every new kernel · 4 its source ·
-5 its linear UOps · 6 its machine code, once it has run.
+1 devices and schedules · 2 a line per kernel that ran, with the part of its bound that it reached · 3 axes, Opts, arrangements
+and body of every new kernel · 4 its source · 5 its linear UOps · 6 its machine code, once it has run.
 
 A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
 what runs.
@@ -11,10 +11,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
+from ntgrad.codegen.bound import Bound, Work, bound
 from ntgrad.codegen.config import config
 from ntgrad.codegen.index import Dim, conjuncts, count
 from ntgrad.codegen.kernel import Kernel
@@ -55,9 +57,9 @@ def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
   """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
   be."""
   if not spec.sizes: return spec
-  if not sizes: return replace(spec, flops=count(spec.flops), bytes=count(spec.bytes))
-  *grid, flops, traffic = evaluator((*spec.grid, spec.flops, spec.bytes), spec.sizes)(sizes)
-  return replace(spec, grid=tuple(grid), flops=flops, bytes=traffic)
+  if not sizes: return replace(spec, work=spec.work.likely())
+  found, n = evaluator((*spec.grid, *spec.work.numbers), spec.sizes)(sizes), len(spec.grid)
+  return replace(spec, grid=found[:n], work=spec.work.with_numbers(found[n:]))
 
 
 def sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
@@ -141,8 +143,8 @@ def table(steps: Sequence[Step]) -> list[str]:
       flow += sizes_text(spec, s.sizes)
       mark = "*" if (spec.name, spec.source) in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.flops), "FLOP"), scaled(count(spec.bytes), "B"),
-         flow)
+        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
+         scaled(count(spec.work.bytes), "B"), flow)
       )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
@@ -197,17 +199,54 @@ def describe(kernel: Kernel) -> str:
   return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
 
 
-def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int] = ()) -> None:
-  """Level 2: a line per kernel that ran, with ``sizes``. Level 6: its machine code, after the first time."""
-  spec = launched(spec, sizes)
+# ---- launches that are timed
+
+class Watcher(Protocol):
+  """What is told of launches that are timed."""
+
+  def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
+    """A launch, ``spec`` having numbers for its sizes, has taken so long; ``least`` is its bound. Called by the thread that
+    launched."""
+
+
+watchers: list[Watcher] = []
+
+
+def timing() -> bool:
+  """Whether launches are made one by one and timed: for lines at level 2, and for watchers."""
+  return bool(watchers) or config.debug >= 2
+
+
+def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int], device: Device) -> None:
+  """A launch with ``sizes`` was timed. Level 2: a line for it. Level 6: its machine code, after the first time."""
+  least = _tell(spec := launched(spec, sizes), device, seconds := max(seconds, 1e-9))
+  if config.debug < 2: return
   _count[1] += 1
-  name = color(f"{spec.name:36s}", "green")
-  speed = f"{count(spec.flops) / seconds * 1e-9:9.2f} GFLOP/s {count(spec.bytes) / seconds * 1e-9:8.2f} GB/s"
-  show(f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):14s} {scaled(seconds, 's')} {speed}{sizes_text(spec, sizes)}")
-  device = _unseen.pop((spec.name, spec.source), None) if config.debug >= 6 else None
-  if device is not None:
+  name, work = color(f"{spec.name:26s}", "green"), spec.work
+  speed = f"{count(work.flops) / seconds * 1e-9:8.2f} GFLOP/s {count(work.bytes) / seconds * 1e-9:7.2f} GB/s"
+  reached = f"{least.seconds / seconds * 100:3.0f} % of bound ({least.unit.value})"
+  line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {scaled(seconds, 's')} {speed}  {reached}"
+  show(line + sizes_text(spec, sizes))
+  if config.debug >= 6 and _unseen.pop((spec.name, spec.source), None) is not None:
     show(color(f"machine code of {spec.name}", "magenta"))
     show(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
+
+
+def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) -> None:
+  """Make a copy between devices and time it, for watchers: its bound is the memory of the slower one."""
+  for device in (source, to): device.synchronize()
+  start = perf_counter()
+  copy()
+  to.synchronize()
+  slower = min(to, source, key=lambda d: d.renderer.target.bandwidth)
+  spec = ProgramSpec(f"copy {source.name} to {to.name}", KernelSource(""), (), (), 2, work=Work(nbytes, (), (nbytes,)))
+  _tell(spec, slower, perf_counter() - start)
+
+
+def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
+  least = bound(spec.work, device.renderer.target)
+  for w in tuple(watchers): w.launched(spec, device, seconds, least)
+  return least
 
 
 def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.name}: this device runs its UOps as they are"

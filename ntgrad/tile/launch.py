@@ -23,6 +23,7 @@ from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from ntgrad.engine.plans import Step, number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
+from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.tensor import Tensor
 
@@ -325,7 +326,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
     for note in watchers: note(alias)
-  if captures or config.debug >= 2 or launcher.step.offsets: run_step(launcher.step, buffers, config.debug >= 2)
+  if captures or timing() or launcher.step.offsets: run_step(launcher.step, buffers, timing())
   elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
   if launcher.checks is not None: watch(launcher.checks)

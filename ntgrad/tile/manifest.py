@@ -7,6 +7,7 @@ from unicodedata import normalize
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.bound import Operations, Unit, Work
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.rewrite import rewrite
@@ -141,7 +142,11 @@ def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
   about = spec.source
   return {
     "name": spec.name, "source": source, "grid": list(map(text, spec.grid)), "local": list(spec.local),
-    "nparams": spec.nparams, "flops": text(spec.flops), "bytes": text(spec.bytes), "options": spec.options,
+    "nparams": spec.nparams, "options": spec.options,
+    "does": {
+      "bytes": text(spec.work.bytes), "axes": list(map(text, spec.work.axes)),
+      "operations": [[o.unit.value, o.dtype, text(o.count)] for o in spec.work.operations],
+    },
     "sizes": [s.name for s in spec.sizes],
     "about": {
       "signature": about.signature, "options": about.options, "parts": about.parts, "sizes": [d.name for d in about.sizes]
@@ -153,7 +158,9 @@ def spec_of(found: Mapping[str, Any], source: str) -> ProgramSpec:
   """The rendered kernel that ``program`` had."""
   pairs: dict[str, Any] = {n: tuple([tuple(x) for x in found["about"][n]]) for n in ("signature", "options", "parts")}
   text = KernelSource(source, **pairs, sizes=tuple([dtypes.of(d) for d in found["about"]["sizes"]]))
-  grid, flops, nbytes = tuple([expression(e) for e in found["grid"]]), expression(found["flops"]), expression(found["bytes"])
+  grid, does = tuple([expression(e) for e in found["grid"]]), found["does"]
+  operations = tuple([Operations(Unit(unit), dtype, expression(n)) for unit, dtype, n in does["operations"]])
+  work = Work(expression(does["bytes"]), operations, tuple([expression(e) for e in does["axes"]]))
   sizes = tuple([ix.Size(n) for n in found["sizes"]])
   options = tuple([(name, n) for name, n in found["options"]])
-  return ProgramSpec(found["name"], text, grid, tuple(found["local"]), found["nparams"], (), flops, nbytes, options, sizes)
+  return ProgramSpec(found["name"], text, grid, tuple(found["local"]), found["nparams"], (), work, options, sizes)

@@ -250,8 +250,8 @@ def test_descriptions_of_what_heuristics_make(name: str) -> None:
 def test_work_of_a_launch() -> None:
   k = product(symbols())
   at = dict(zip((s.name for s in k.sizes), (5, 3, 4)))                # K, M, N
-  spec = ProgramSpec("k", KernelSource(""), (k.axes[0].size,), (1,), 3, flops=k.flops, bytes=k.bytes, sizes=k.sizes)
+  spec = ProgramSpec("k", KernelSource(""), (k.axes[0].size,), (1,), 3, work=k.work, sizes=k.sizes)
   numbers = launched(spec, (5, 3, 4))
   static = product(at)
-  assert (numbers.flops, numbers.bytes, numbers.grid) == (static.flops, static.bytes, (3,)) and grid_text(numbers) == "3"
-  assert launched(spec).flops == product({"M": 16, "N": 16, "K": 16}).flops and grid_text(spec) == "M"
+  assert (numbers.work, numbers.grid) == (static.work, (3,)) and grid_text(numbers) == "3"
+  assert launched(spec).work == product({"M": 16, "N": 16, "K": 16}).work and grid_text(spec) == "M"

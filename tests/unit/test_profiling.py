@@ -1,0 +1,239 @@
+"""``ntgrad.profile``: what is counted, how it is sorted and printed, and ``python -m ntgrad profile``."""
+from __future__ import annotations
+
+import gc
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ntgrad
+from ntgrad import Tensor, config, tile
+from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.codegen.bound import Bound, Unit, Work
+from ntgrad.engine import report
+from ntgrad.engine.device import get_device
+from ntgrad.profiling import KERNELS, ROWS, Profile, Row
+
+
+@pytest.fixture(autouse=True)
+def _plain() -> Any:
+  """Each size its own kernel, so that what is counted does not depend on the tests before; and nobody is left watching."""
+  with config(dynamic="never"): yield
+  assert not report.watchers
+
+
+def ones(*shape: int, device: str = "NUMPY") -> Tensor: return Tensor(np.ones(shape, np.float32), device=device).realize()
+
+
+def launched(p: Profile, name: str, seconds: float, least: float = 0.0, unit: Unit = Unit.MEMORY,
+             axes: tuple[int, ...] = (4,)) -> None:
+  spec = ProgramSpec(name, KernelSource(name), (1,), (1,), 1, work=Work(0, (), axes))
+  p.launched(spec, get_device("NUMPY"), seconds, Bound(least, unit))
+
+
+def test_what_lost_most_comes_first() -> None:
+  p = Profile()
+  launched(p, "fast", 3.0, 2.5, Unit.MATRIX)
+  launched(p, "slow", 1.0, 0.25)
+  launched(p, "slow", 2.0, 0.75, Unit.VECTOR)
+  launched(p, "from the cache", 0.5, 1.0)   # faster than memory: nothing is lost
+  assert [r.name for r in p.rows] == ["slow", "fast", "from the cache"]
+  slow, fast, cached = p.rows
+  assert (slow.count, slow.seconds, slow.bound, slow.lost, slow.unit) == (2, 3.0, 1.0, 2.0, Unit.VECTOR)
+  assert slow.fraction == pytest.approx(1 / 3) and cached.lost == 0 and cached.fraction == 2.0
+  assert (p.total, p.lost) == (6.5, 2.5)
+  lines = str(p).splitlines()
+  assert lines[0].split() == "kernel sizes count time bound lost of lost of bound by".split()
+  assert re.fullmatch(r"slow +4 +2 +3\.00 +s +1\.00 +s +2\.00 +s +80\.0% +33\.3%  vector", lines[1])
+  assert re.fullmatch(r"all +4 +6\.50 +s +4\.50 +s +2\.50 +s +100\.0% +69\.2%", lines[-1]) and len(lines) == 5
+
+
+def test_a_table_is_one_screen() -> None:
+  p = Profile()
+  for i in range(ROWS + 7): launched(p, f"kernel_with_a_very_long_name_{i}_of_many_more", 1.0 + i, axes=(123456,) * 6)
+  lines = str(p).splitlines()
+  assert len(lines) == 1 + ROWS + 2 and max(map(len, lines)) <= 120 and re.match(r"7 others +7 +28\.0 +s", lines[-2])
+  assert "…" in lines[1] and lines[1].endswith("  memory")
+  assert len(p.table(most=3).splitlines()) == 6 and re.match(r"1 other +1", p.table(most=ROWS + 6).splitlines()[-2])
+  assert str(Profile()) == "nothing was launched"
+
+
+def test_sizes_that_change_are_one_row() -> None:
+  p = Profile()
+  for n in (16, 64, 48): launched(p, "k", 1.0, axes=(1024, n))
+  assert [(r.axes, r.sizes, r.count) for r in p.rows] == [(((1024, 1024), (16, 64)), "1024x16..64", 3)]
+  with ntgrad.profile() as q, config(dynamic="always", cache=0):
+    for n in (35, 36): (ones(n).sqrt() * 3).realize()
+  assert [(r.sizes, r.count) for r in q.rows] == [("35..36", 2)]
+
+
+def test_so_many_rows_and_no_more() -> None:
+  p = Profile()
+  for i in range(KERNELS + 10): launched(p, f"k{i}", 1.0 if i < KERNELS else 10.0)
+  first, *rest = p.rows
+  assert len(rest) == KERNELS and (first.name, first.count, first.seconds) == ("other kernels", 10, 100.0)
+
+
+# ---- launches
+
+def test_counts_what_is_launched_within(capsys: pytest.CaptureFixture[str]) -> None:
+  a = ones(40, 50)
+  (a + 1).realize()
+  with ntgrad.profile() as p:
+    for _ in range(3): (a + 1).realize()
+    (a + 1).sum().item()
+  (a + 1).realize()
+  assert {(r.sizes, r.count, r.device) for r in p.rows} == {("40x50", 3, "NUMPY"), ("40x50", 1, "NUMPY")}
+  add, = [r for r in p.rows if r.name == "E_40_50"]
+  assert add.seconds > 0 and add.unit is Unit.CACHE
+  assert add.bound == pytest.approx(3 * 16000 / get_device("NUMPY").renderer.target.rates.cache)
+  assert capsys.readouterr().out == ""
+
+
+def test_profiles_within_profiles_and_again() -> None:
+  a = ones(41)
+  with ntgrad.profile() as outer:
+    (a + 1).realize()
+    with ntgrad.profile() as inner: (a + 1).realize()
+    with inner, inner: (a + 1).realize()
+  assert [r.count for r in outer.rows] == [3] and [r.count for r in inner.rows] == [2]
+
+
+def test_an_error_within() -> None:
+  a = ones(42)
+  with pytest.raises(ZeroDivisionError), ntgrad.profile() as p:
+    (a + 1).realize()
+    1 / 0
+  (a + 1).realize()
+  assert [r.count for r in p.rows] == [1] and "E_42" in str(p)
+
+
+def test_replays_of_captured_functions() -> None:
+  a, b = ones(43), ones(43)
+  step = ntgrad.jit(lambda x: (x + 1).sum() * 2)
+  for _ in range(3): step(a)
+  with ntgrad.profile() as p:
+    for _ in range(4): got = step(b)
+  once = {r.name: r.count for r in p.rows}
+  assert set(once.values()) == {4} and got.item() == 172
+  first = ntgrad.jit(lambda x: (x + 2).sum())   # captured, and replayed for the first time, within
+  with ntgrad.profile() as p:
+    for _ in range(5): got = first(b)
+  assert {r.count for r in p.rows} == {5} and got.item() == 129
+  assert first(a).item() == 129
+
+
+def test_tile_kernels() -> None:
+  @tile.jit
+  def double(x: tile.Tensor(1).tile((8,)), out: tile.Tensor(1).tile((8,))) -> None:   # type: ignore[valid-type]
+    out = x * 2   # noqa: F841
+  a, out = ones(44), ones(44)
+  double(a, out)
+  with ntgrad.profile() as p:
+    for _ in range(2): double(a, out)
+  row, = p.rows
+  assert (row.name, row.count) == ("double", 2) and row.bound > 0 and out.numpy().sum() == 88
+
+
+def test_several_devices_and_copies_between_them() -> None:
+  a = ones(45, device="CPU")
+  with ntgrad.profile() as p: ((a + 1).to("NUMPY") * 2).realize()
+  found = {(r.name, r.device, r.sizes): r for r in p.rows}
+  assert len(found) == 3 and {r.device for r in p.rows} == {"CPU", "NUMPY"}
+  copy, = [r for r in p.rows if r.name == "copy CPU to NUMPY"]
+  assert (copy.count, copy.sizes) == (1, "180") and copy.seconds > 0 and copy.bound > 0
+  assert all("NUMPY" in line or "CPU" in line for line in str(p).splitlines()[1:-1])
+  assert max(map(len, str(p).splitlines())) <= 120
+  step = ntgrad.jit(lambda x: (x + 1).to("NUMPY") * 2)
+  for _ in range(3): step(a)
+  with ntgrad.profile() as p: step(a)
+  assert sorted(r.count for r in p.rows) == [1, 1, 1] and any(r.name.startswith("copy") for r in p.rows)
+
+
+def test_threads() -> None:
+  """Every launch of the process counts, whichever thread makes it."""
+  tensors = [ones(46) for _ in range(4)]
+  def work(a: Tensor) -> None:
+    for _ in range(20): (a + 1).realize()
+  with ntgrad.profile() as p:
+    threads = [threading.Thread(target=work, args=(a,)) for a in tensors]
+    for t in threads: t.start()
+    while any(t.is_alive() for t in threads): assert len(p.rows) <= 1 and str(p)
+    for t in threads: t.join()
+  assert [r.count for r in p.rows] == [80]
+
+
+def test_nothing_is_kept_of_launches() -> None:
+  a = ones(47)
+  with ntgrad.profile() as p:
+    (a + 1).realize()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(200): (a + 1).realize()
+    gc.collect()
+    assert len(gc.get_objects()) < before + 100
+  assert p.rows[0].count == 201
+
+
+def test_beside_debug(capsys: pytest.CaptureFixture[str]) -> None:
+  a = ones(48)
+  with config(debug=2), ntgrad.profile() as p: (a + 1).realize()
+  assert capsys.readouterr().out.count("% of bound") == 1 and p.rows[0].count == 1
+
+
+def test_rows_are_plain_data() -> None:
+  r = Row("k", "CPU", ((2, 2), (3, 5)), 2, 4.0, {Unit.MEMORY: 1.0, Unit.VECTOR: 2.0})
+  assert (r.bound, r.lost, r.fraction, r.unit, r.sizes) == (3.0, 1.0, 0.75, Unit.VECTOR, "2x3..5")
+  assert (Row("k", "CPU").sizes, Row("k", "CPU").unit, Row("k", "CPU").fraction) == ("1", Unit.MEMORY, 0.0)
+
+
+# ---- the command
+
+def command(tmp_path: Path, text: str, *args: str) -> subprocess.CompletedProcess[str]:
+  (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
+  script = tmp_path / "script.py"
+  script.write_text(text)
+  return subprocess.run([sys.executable, "-m", "ntgrad", "profile", str(script), *args], capture_output=True, text=True)
+
+
+def test_a_script(tmp_path: Path) -> None:
+  done = command(tmp_path, """
+import sys
+from helper import NAME
+from ntgrad import Tensor
+def use(): return Tensor.ones(30, device="NUMPY").contiguous().realize()
+if __name__ == "__main__":
+  print(NAME, sys.argv[1:])
+  (use() + 1).realize()
+""", "a", "--b")
+  lines = done.stdout.splitlines()
+  assert done.returncode == 0 and not done.stderr, done.stderr
+  assert lines[0] == "beside the script ['a', '--b']" and lines[1].startswith("kernel ") and "E_30" in done.stdout
+  assert lines[-1].startswith("all ")
+
+
+def test_a_script_that_ends_by_itself(tmp_path: Path) -> None:
+  done = command(tmp_path, "from ntgrad import Tensor\n(Tensor([1.0, 2.0], device='NUMPY') * 2).realize()\nraise SystemExit(7)\n")
+  assert done.returncode == 7 and "E_2 " in done.stdout and not done.stderr
+
+
+def test_a_script_that_fails(tmp_path: Path) -> None:
+  done = command(tmp_path, "from ntgrad import Tensor\n(Tensor([1.0], device='NUMPY') * 2).realize()\ndef f(): {}['key']\nf()\n")
+  assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("all ")
+  shown = done.stderr.splitlines()
+  assert shown[0].startswith("Traceback") and shown[-1] == "KeyError: 'key'" and "script.py\", line 4" in shown[1]
+  assert "runpy" not in done.stderr and "profiling.py" not in done.stderr
+
+
+def test_misuse(tmp_path: Path) -> None:
+  def said(*args: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-m", "ntgrad", *args], capture_output=True, text=True)
+    return done.returncode, done.stderr.strip()
+  assert said("profile") == (1, "usage: python -m ntgrad passes|size|profile script.py [argument ...]")
+  assert said("profile", "no/such.py") == (1, "python -m ntgrad profile: there is no file no/such.py")
