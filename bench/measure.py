@@ -78,7 +78,8 @@ def waited(fn: Callable[[], Any]) -> Timer:
 
 # ---- turns
 
-def turns(sides: list[Timer], budget: float = 1.0, least: int = 3, most: int = 30, pause: float = 0.0) -> list[float]:
+def turns(sides: list[Timer], budget: float = 1.0, least: int = 3, most: int = 30, pause: float = 0.0,
+          middle: Callable[[list[float]], float] = median) -> list[float]:
   """The median seconds of each side, in blocks that take turns; about ``budget`` seconds a side.
 
   A turn begins with a call that does not count. The sides have been called before.
@@ -91,7 +92,7 @@ def turns(sides: list[Timer], budget: float = 1.0, least: int = 3, most: int = 3
       first = side()
       block = BLOCK if first * BLOCK * 4 < budget else 1
       mine += [side() for _ in range(block)] if first < 2 * budget else [first]
-  return [median(t) if t else math.nan for t in times]
+  return [middle(t) if t else math.nan for t in times]
 
 
 # ---- launches

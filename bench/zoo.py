@@ -52,6 +52,7 @@ def options() -> argparse.ArgumentParser:
   p.add_argument("--limit", type=float, default=60, help="seconds for a row; heavy ones have more (default %(default)s)")
   p.add_argument("--minutes", type=float, default=0, help="start no row after so many minutes (default 3.5 with --shard)")
   p.add_argument("--seconds", type=float, default=1.0, help="for timed calls of each side (default %(default)s)")
+  p.add_argument("--least", action="store_true", help="take the least time and not the median, on a busy machine")
   p.add_argument("--profile", default="", metavar="WORDS", help="print the kernels of rows whose name has these words")
   p.add_argument("--write", action="store_true", help="write bench/RESULTS-zoo-<device>.md")
   p.add_argument("--note", default="", help="a sentence for the top of that file")
