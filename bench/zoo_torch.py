@@ -88,7 +88,7 @@ class Side:
     static = [x.clone() for x in sets[0]] if one else []
     for xs in [static] if one else sets:
       g = t.cuda.CUDAGraph()
-      with t.cuda.graph(g): out = fn(*xs)
+      with t.cuda.graph(g, capture_error_mode="relaxed"): out = fn(*xs)   # ntgrad may free memory meanwhile
       graphs.append((g, out))
     def call(k: int) -> Any:
       if one:
@@ -127,6 +127,7 @@ class Side:
     t, k = self.torch, row.kind
     found: dict[str, float] = {}
     best: tuple[float, str, Timer] | None = None
+    if self.compiles: t._dynamo.reset()   # what was compiled for other rows
     for last, compiled in itertools.product((False, True) if k.last else (False,), (False, True)):
       if compiled and not (self.compiles and (k.compile or k.model)): continue
       if k.model and k.last and self.on_gpu and not last: continue   # a whole network is known to be faster with it
@@ -147,7 +148,6 @@ class Side:
           found[way] = min(timer() for _ in range(5 if first < 0.5 else 2))
           if best is None or found[way] < best[0]: best = found[way], way, timer
       except Exception as e: note(f"{name}: {type(e).__name__}: {str(e)[:200]}")
-      if compiled: t._dynamo.reset()
     if best is None: raise RuntimeError("torch has no way that works")
     return found, best[1], best[2]
 
@@ -184,7 +184,7 @@ class Side:
     if self.on_gpu: self.torch.cuda.empty_cache()
 
   # ---- whether this is the machine of the reference
-  def calibration(self) -> dict[str, float]:
+  def calibration(self, middle: Callable[[list[float]], float] = median) -> dict[str, float]:
     """Seconds of a copy, a product and a softmax."""
     t, gpu = self.torch, self.on_gpu
     n, rows, dtype = (4096, 16384, t.bfloat16) if gpu else (1024, 2048, t.float32)
@@ -196,7 +196,7 @@ class Side:
     for name, call in calls.items():
       timer = self.timer(call, 1)
       for _ in range(5): timer()
-      found[name] = median([timer() for _ in range(21)])
+      found[name] = middle([timer() for _ in range(21)])
     return found
 
 
@@ -226,7 +226,7 @@ def judge(row: Row, outs: list[np.ndarray[Any, Any]], known: dict[str, Any], sid
   worst = (True, 0.0, 0.0)
   for i, x in enumerate(outs):
     if side is not None and "full" in known:
-      mine, other = side.off(side.put(np.ascontiguousarray(x)), known["full"][i]), known["errors"][i]
+      mine, other = side.off(side.put(np.asarray(x, order="C")), known["full"][i]), known["errors"][i]
     else:
       sample = known["samples"][i]
       got = x.reshape(-1)[positions(x.size)].astype(np.float64)

@@ -81,21 +81,18 @@ def test_every_kind_of_the_zoo_is_built(zoo: dict[str, ModuleType]) -> None:
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_some_rows_of_the_zoo(zoo: dict[str, ModuleType], tmp_path: Path) -> None:
   out = tmp_path / "zoo.json"
-  words = "sum of all,masked softmax,sort of rows,transpose,perceptron"
+  words = "sum of all,sort of rows,perceptron"
   args = ("--tiny", "--ours-only", "--only", words, "--seconds", "0.05", "--out", str(out))
   done = run(*args, file="zoo.py")
   assert done.returncode == 0, done.stdout + done.stderr
   rows = json.loads(out.read_text())["rows"]
-  assert len(rows) == 5, done.stdout + done.stderr
+  assert len(rows) == 3, done.stdout + done.stderr
   for name, row in rows.items():
     if name.startswith("sort"): continue
     assert row["captured"] and row["ours"] > 0, (name, row)
-  assert run(*args, file="zoo.py").stdout.startswith("5 of ")   # nothing is measured again
+  assert run(*args, file="zoo.py").stdout.startswith("3 of ")   # nothing is measured again
   text = zoo["report"].document(zoo["rows"].rows("TINY"), zoo["report"].Results([str(out)]).read(), "cpu")
-  assert "| masked softmax" in text and "first step" in text
-  assert "peak memory" not in run("--list", file="zoo.py").stdout
-  listed = run("--list", "--device", "CUDA", "--shard", "2/8", file="zoo.py").stdout
-  assert 8 <= len(listed.splitlines()) <= 30
+  assert "| sum of all" in text and "first step" in text
 
 
 def test_the_verdict_of_the_zoo(zoo: dict[str, ModuleType]) -> None:
