@@ -124,6 +124,7 @@ def line(r: Row, row: Data, must: float) -> str:
   ours = time_text(row["ours"]) + (f", {row['kernels']} kernels" if row.get("kernels", 1) > 1 else "")
   if r.kind.model: ours += f", first step {row['first']:.1f} s, peak {bytes_text(row['peak'])}"
   theirs = f"{time_text(row['theirs'])} {row['torch']['way']}" if row.get("theirs") else "–"
+  if row.get("torch", {}).get("peak"): theirs += f", peak {bytes_text(row['torch']['peak'])}"
   wrong = row.get("right") is False
   value = "–" if not row.get("theirs") else f"{row['theirs'] / row['ours']:.2f}" + (", wrong: 0" if wrong else "")
   errors = f"{error_text(row.get('error'))} / {error_text(row.get('torch_error'))}"

@@ -28,6 +28,7 @@ Call = Callable[[int], Any]   # with the number of the set of inputs
 
 class Side:
   """torch on one device."""
+  peak = math.inf   # of the last row on a GPU, in bytes: that of the way that takes least
 
   def __init__(self, torch: Any, device: str, tf32: bool, compiles: bool) -> None:
     self.torch, self.device, self.on_gpu = torch, "cuda" if device == "CUDA" else "cpu", device == "CUDA"
@@ -126,6 +127,7 @@ class Side:
     """Seconds of every way that works, the best one's name, and its timer."""
     t, k = self.torch, row.kind
     found: dict[str, float] = {}
+    self.peak = math.inf
     best: tuple[float, str, Timer] | None = None
     if self.compiles: t._dynamo.reset()   # what was compiled for other rows
     for last, compiled in itertools.product((False, True) if k.last else (False,), (False, True)):
@@ -133,10 +135,16 @@ class Side:
       if k.model and k.last and self.on_gpu and not last: continue   # a whole network is known to be faster with it
       sets = [[self.put(a, last=last) for a in xs] for xs in arrays]
       name = ("compiled" if compiled else "eager") + (", channels last" if last else "")
+      calls: list[tuple[str, Call]] = []
+      fn: Any = None
+      timer: Any = None
       try:
+        before = t.cuda.memory_allocated() if self.on_gpu else 0
+        if self.on_gpu: t.cuda.reset_peak_memory_stats()
         fn = self.function(row, compiled, last)
-        calls: list[tuple[str, Call]] = [(name, lambda i, fn=fn, sets=sets: fn(*sets[i]))]
+        calls = [(name, lambda i, fn=fn, sets=sets: fn(*sets[i]))]
         for i in range(2): calls[0][1](i % len(sets))
+        if self.on_gpu: self.peak = min(self.peak, t.cuda.max_memory_allocated() - before)
         if self.on_gpu:
           try: calls.append((f"{name}, graph", self.replayed(fn, sets, bool(k.model))))
           except Exception as e:
@@ -148,6 +156,9 @@ class Side:
           found[way] = min(timer() for _ in range(5 if first < 0.5 else 2))
           if best is None or found[way] < best[0]: best = found[way], way, timer
       except Exception as e: note(f"{name}: {type(e).__name__}: {str(e)[:200]}")
+      calls, fn, timer = [], None, None   # the best one's memory is kept, no other's
+      call = sets = None
+      self.clean()
     if best is None: raise RuntimeError("torch has no way that works")
     return found, best[1], best[2]
 

@@ -113,10 +113,12 @@ class Bench:
       # on a CPU the threads of torch's libraries spin for a while after their last call
       pause = 0 if self.on_gpu else 0.1
       found["ours"], seconds = measure.turns([mine, theirs], self.args.seconds, pause=pause, middle=self.middle)
-      found["torch"] = {**known, "seconds": seconds, "way": way, "ways": ways, **({"notes": notes} if notes else {})}
+      more: dict[str, Any] = {"notes": notes} if notes else {}
+      if self.on_gpu and row.kind.model: more["peak"] = self.side.peak
+      found["torch"] = {**known, "seconds": seconds, "way": way, "ways": ways, **more}
     elif known is not None:
       self._judge(row, results, known, found)
-      found["torch"] = {"way": known["way"]}
+      found["torch"] = {k: known[k] for k in ("way", "peak") if k in known}
       seconds = known["seconds"]
     else: return
     found["theirs"] = seconds
