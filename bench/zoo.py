@@ -40,7 +40,7 @@ def options() -> argparse.ArgumentParser:
   """The command line."""
   p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   p.add_argument("--device", default="CPU", choices=("CPU", "CUDA"))
-  p.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts (default all)")
+  p.add_argument("--shard", default="1/1", help="i/n: the i-th of n parts, n being 8 if left out (default all)")
   p.add_argument("--only", default="", help="comma-separated words; rows whose name or group has one of them")
   p.add_argument("--list", action="store_true", help="print the rows and stop")
   p.add_argument("--out", nargs="+", default=[], help="files of results: the first is written, all are read")
@@ -141,7 +141,8 @@ def main() -> None:
     import zoo_worker
     sys.exit(zoo_worker.work(args, {r.name: r for r in found}))
   signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended from outside"))   # the process that measures ends with this one
-  i, n = map(int, args.shard.split("/"))
+  i, n = map(int, (args.shard if "/" in args.shard else f"{args.shard}/8").split("/"))
+  if not 1 <= i <= n: sys.exit(f"bench: --shard {args.shard}: there are parts 1 to {n}")
   wanted = zoo.select(zoo.shard(found, i, n), [w for w in args.only.lower().split(",") if w])
   if args.list:
     for r in wanted: print(f"{r.kind.group:32}{r.name}")
