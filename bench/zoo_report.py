@@ -63,8 +63,9 @@ def keep_reference(path: Path, data: Data) -> None:
   new = {name: row["torch"] for name, row in data["rows"].items() if row.get("torch", {}).get("measured")}
   if not new: return
   old = load(path)
-  rows = {**old.get("rows", {}), **{k: {a: b for a, b in v.items() if a != "measured"} for k, v in new.items()}}
   seen = data.get("calibrations", [])
+  if old.get("device") != data.get("device"): old = {}   # of another machine
+  rows = {**old.get("rows", {}), **{k: {a: b for a, b in v.items() if a != "measured"} for k, v in new.items()}}
   about = {k: data.get(k) for k in ("device", "versions")} if seen else {}
   calibration = {k: median([c[k] for c in seen]) for k in seen[0]} if seen else old.get("calibration", {})
   save(path, {**old, **about, "date": str(datetime.date.today()), "calibration": calibration, "rows": rows})
