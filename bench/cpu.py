@@ -25,11 +25,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
+from measure import BLOCK, Meter, cores, load, processor, seconds, synchronize  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 import ntgrad  # noqa: E402
@@ -43,17 +44,10 @@ torch: Any = _torch
 
 HERE = Path(__file__).resolve().parent
 BATCH = 128
-BLOCK = 5       # timed calls of one side before the other has its turn
 PAUSE = 0.25    # seconds between turns: the threads of numpy's and torch's libraries spin for a while after their last call
 
 
 # ---- measuring
-
-def synchronize() -> None:
-  """Wait for everything that was launched on the default device."""
-  from ntgrad.engine.device import get_device
-  get_device(Device.DEFAULT).synchronize()
-
 
 def kernels(fn: Callable[[], Any]) -> list[str]:
   """The kernels that one call launches, each with the hash of its source and how often it ran."""
@@ -66,13 +60,6 @@ def kernels(fn: Callable[[], Any]) -> list[str]:
   try: fn()
   finally: engine.captures.remove(note)
   return [name if n == 1 else f"{n}× {name}" for name, n in Counter(names).items()]
-
-
-def seconds(fn: Callable[[], Any]) -> float:
-  """How long one call takes."""
-  start = time.perf_counter()
-  fn()
-  return time.perf_counter() - start
 
 
 def versus(ours: Callable[[], Any], theirs: Callable[[], Any] | None, rounds: int) -> tuple[float, float]:
@@ -274,28 +261,6 @@ def python_time(rounds: int, width: int) -> Row:
   return Row("Python in an uncaptured warm step", f"{ms:.1f} ms", "–", ms, SLOW, 20, "ms")
 
 
-class Meter:
-  """Counts the bytes that the engine holds on a device while the ``with`` block runs."""
-
-  def __enter__(self) -> Self:
-    from ntgrad.engine.device import get_device
-    self.device = get_device(Device.DEFAULT)
-    self.held = self.peak = 0
-    alloc, free = self.device.alloc, self.device.free
-    def counting_alloc(nbytes: int) -> Any:
-      self.held += nbytes
-      self.peak = max(self.peak, self.held)
-      return alloc(nbytes)
-    def counting_free(raw: Any, nbytes: int) -> None:
-      self.held -= nbytes
-      free(raw, nbytes)
-    self.device.alloc, self.device.free = counting_alloc, counting_free  # type: ignore[method-assign]
-    return self
-
-  def __exit__(self, *_: object) -> None:
-    del self.device.alloc, self.device.free
-
-
 def peak_memory(width: int) -> Row:
   """The most memory that training holds, against what it must keep: parameters, Adam's state, and what backward reads again."""
   images, labels = batch()
@@ -328,31 +293,21 @@ def network(rounds: int, width: int, wanted: Callable[[str], bool]) -> list[Row]
 
 # ---- telling
 
-def cores() -> int:
-  """Processors that this process may use."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def machine() -> str:
   """Date, processor, cores that may be used, and versions."""
-  cpu = platform.processor() or platform.machine()
-  if Path("/proc/cpuinfo").exists():
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
   versions = [
     f"Python {platform.python_version()}",
     f"numpy {np.__version__}",
     f"torch {torch.__version__}" if torch is not None else "no torch",
   ]
-  return f"{datetime.date.today()}, {cpu}, {cores()} cores, device {Device.DEFAULT}, {', '.join(versions)}"
+  return f"{datetime.date.today()}, {processor()}, {cores()} cores, device {Device.DEFAULT}, {', '.join(versions)}"
 
 
 def busy() -> str:
   """A warning if something else runs here: torch's threads wait for one another and lose far more by it than ntgrad's."""
-  load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-  if load < 0.5: return ""
+  if load() < 0.5: return ""
   return (
-    f"\n\n**The machine was busy before the run (load {load:.1f}): "
+    f"\n\n**The machine was busy before the run (load {load():.1f}): "
     "the ratios, those against torch above all, are not to be relied on.**"
   )
 

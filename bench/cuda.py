@@ -26,6 +26,7 @@ if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(pre
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
+from measure import BLOCK, FLUSH, Flush, kept, launches, timed  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 # this file's name is that of NVIDIA's package
@@ -33,8 +34,6 @@ sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__)
 
 import ntgrad  # noqa: E402
 from ntgrad import Device, Tensor, config, dtypes  # noqa: E402
-from ntgrad.engine import realize as engine  # noqa: E402
-from ntgrad.engine.device import get_device  # noqa: E402
 
 try:
   import torch as _torch
@@ -44,49 +43,10 @@ torch: Any = _torch
 
 HERE = Path(__file__).resolve().parent
 NAME = "CUDA"
-FLUSH = 256 << 20       # bytes written before each timed call: more than an L2 cache
-BLOCK = 5               # timed calls of one side before the other has its turn
 rows: list[Row] = []
-kept: list[Any] = []    # memory of the launches that are repeated
 
 
 # ---- measuring
-
-class Flush:
-  """Writes over the L2 cache."""
-
-  def __init__(self) -> None:
-    self.device: Any = get_device(NAME)
-    self.raw = self.device.alloc(FLUSH)
-  def __call__(self) -> None: self.device.driver.cuMemsetD8Async(self.raw, 0, FLUSH, self.device.stream.handle)
-
-
-def launches(fn: Callable[[], Any]) -> list[tuple[Any, list[Any]]]:
-  """The programs that a call launches, each with its memory (which stays allocated)."""
-  found: list[tuple[Any, list[Any]]] = []
-  def note(step: Any, buffers: Any) -> None:
-    kept.append(list(buffers))
-    found.append((step.program, [b.raw for b in buffers]))
-  engine.captures.append(note)
-  try: kept.append(fn())
-  finally: engine.captures.remove(note)
-  return found
-
-
-def timed(flush: Flush, fn: Callable[[], Any]) -> Callable[[], float]:
-  """Seconds on the device of what a call launches."""
-  device = flush.device
-  def once() -> float:
-    flush()
-    start = device.clock.record()
-    fn()
-    end = device.clock.record()
-    end.sync()
-    took = float(end - start) * 1e-3
-    for e in (start, end): device.clock.give(e)
-    return took
-  return once
-
 
 def ours(calls: list[tuple[Any, list[Any]]], flush: Flush) -> Callable[[], float]:
   """Some launches, one after the other."""

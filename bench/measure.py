@@ -1,0 +1,152 @@
+"""What the benchmarks measure with: clocks of both kinds of device, turns, launches one by one, memory, and the machine in words.
+
+For ``bench/cpu.py``, ``bench/cuda.py`` and ``bench/zoo.py``. Nothing here needs torch.
+"""
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, Callable, Self
+
+from ntgrad import Device
+from ntgrad.engine import realize as engine
+from ntgrad.engine.device import get_device
+
+FLUSH = 256 << 20       # bytes written before each timed call on a GPU: more than an L2 cache
+BLOCK = 5               # timed calls of one side before the other has its turn
+kept: list[Any] = []    # memory of the launches that are repeated
+
+Timer = Callable[[], float]
+
+
+# ---- a GPU's clock
+
+class Flush:
+  """Writes over the L2 cache."""
+
+  def __init__(self, name: str = "CUDA", nbytes: int = FLUSH) -> None:
+    self.device: Any = get_device(name)
+    self.nbytes = nbytes
+    self.raw = self.device.alloc(nbytes)
+  def __call__(self) -> None: self.device.driver.cuMemsetD8Async(self.raw, 0, self.nbytes, self.device.stream.handle)
+
+
+def timed(flush: Flush, fn: Callable[[], Any]) -> Timer:
+  """Seconds on the device of what a call launches."""
+  device = flush.device
+  def once() -> float:
+    flush()
+    start = device.clock.record()
+    out = fn()
+    end = device.clock.record()
+    end.sync()
+    took = float(end - start) * 1e-3
+    for e in (start, end): device.clock.give(e)
+    del out
+    return took
+  return once
+
+
+# ---- a CPU's
+
+def synchronize() -> None:
+  """Wait for everything that was launched on the default device."""
+  get_device(Device.DEFAULT).synchronize()
+
+
+def seconds(fn: Callable[[], Any]) -> float:
+  """How long one call takes."""
+  start = time.perf_counter()
+  out = fn()
+  took = time.perf_counter() - start
+  del out
+  return took
+
+
+def waited(fn: Callable[[], Any]) -> Timer:
+  """Seconds of a call until the default device has done it."""
+  def call() -> Any:
+    out = fn()
+    synchronize()
+    return out
+  return lambda: seconds(call)
+
+
+# ---- turns
+
+def turns(sides: list[Timer], budget: float = 1.0, least: int = 3, most: int = 30, pause: float = 0.0,
+          middle: Callable[[list[float]], float] = median) -> list[float]:
+  """The median seconds of each side, in blocks that take turns; about ``budget`` seconds a side.
+
+  A turn begins with a call that does not count. The sides have been called before.
+  """
+  times: list[list[float]] = [[] for _ in sides]
+  end = time.perf_counter() + budget * len(sides)
+  while len(times[0]) < most and (time.perf_counter() < end or len(times[0]) < least):
+    for side, mine in zip(sides, times):
+      if pause: time.sleep(pause)
+      first = side()
+      block = BLOCK if first * BLOCK * 4 < budget else 1
+      mine += [side() for _ in range(block)] if first < 2 * budget else [first]
+  return [middle(t) if t else math.nan for t in times]
+
+
+# ---- launches
+
+def launches(fn: Callable[[], Any]) -> list[tuple[Any, list[Any]]]:
+  """The programs that a call launches, each with its memory (which stays allocated)."""
+  found: list[tuple[Any, list[Any]]] = []
+  def note(step: Any, buffers: Any) -> None:
+    kept.append(list(buffers))
+    found.append((step.program, [b.raw for b in buffers]))
+  engine.captures.append(note)
+  try: kept.append(fn())
+  finally: engine.captures.remove(note)
+  return found
+
+
+# ---- memory
+
+class Meter:
+  """Counts the bytes that the engine holds on a device while the ``with`` block runs."""
+
+  def __enter__(self) -> Self:
+    self.device = get_device(Device.DEFAULT)
+    self.held = self.peak = 0
+    alloc, free = self.device.alloc, self.device.free
+    def counting_alloc(nbytes: int) -> Any:
+      self.held += nbytes
+      self.peak = max(self.peak, self.held)
+      return alloc(nbytes)
+    def counting_free(raw: Any, nbytes: int) -> None:
+      self.held -= nbytes
+      free(raw, nbytes)
+    self.device.alloc, self.device.free = counting_alloc, counting_free  # type: ignore[method-assign]
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    del self.device.alloc, self.device.free
+
+
+# ---- the machine
+
+def cores() -> int:
+  """Processors that this process may use."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+  """The CPU's name."""
+  if Path("/proc/cpuinfo").exists():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+      if line.startswith("model name"): return line.split(":", 1)[1].strip()
+  return platform.processor() or platform.machine()
+
+
+def load() -> float:
+  """What else runs here: processes in the last minute."""
+  return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
