@@ -1,5 +1,5 @@
 """From a tensor graph to a list of kernels: ``prepare`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order``
-puts it in order."""
+puts it in order, ``layout`` says how buffers between kernels lie in memory."""
 from __future__ import annotations
 
 from typing import Any, Iterable
@@ -9,6 +9,7 @@ from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp
 
+from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
 from .partition import Partition
@@ -37,7 +38,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
       if u.op is Ops.COPY and ix.elements(u.shape):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
     try:
-      return ready, in_order(items)
+      return ready, in_order(with_layouts(items, ready) if target.blocks else items)
     except Conflict as c:
       stage = next((s for s in (alone, late, apart) if not c.effects <= s), None)
       if stage is None:

@@ -57,6 +57,13 @@ def narrows(u: UOp) -> bool:
   return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
 
 
+def contraction(u: UOp) -> UOp | None:
+  """The products that a sum adds, where it is a matrix product or a convolution, also in parts: sums of sums of products."""
+  if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD: return None
+  while u.op in MOVEMENT or u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD: u = u.src[0]
+  return u if is_contraction(u) else None
+
+
 class Partition:
   """Groups of a graph for a target. ``sinks`` are the nodes that must have buffers; effects with a number in ``alone`` share no
   kernel."""
@@ -107,7 +114,7 @@ class Partition:
     """Whether ``u`` is what a sum of products is made into, element by element: its own kernel then stores no more than this."""
     size, queue = ix.elements(u.shape), [u]
     for x in queue:
-      if x.op is Ops.REDUCE_AXIS: return is_contraction(x.src[0])
+      if x.op is Ops.REDUCE_AXIS: return contraction(x) is not None
       if len(queue) > FAR: break
       queue += [s for s in x.src if self.cost[s] >= NEVER and len(self.users[s]) == 1 and ix.elements(s.shape) == size]
     return False
@@ -179,13 +186,6 @@ class Partition:
     n = self._products(u, d)
     return d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * ix.elements(u.shape)
 
-  def _is_product(self, u: UOp) -> bool:
-    """Whether a sum, or one beneath it that :meth:`_merge` makes one with it, is a large sum of products."""
-    while u.op in MOVEMENT or u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD:
-      if u.op is Ops.REDUCE_AXIS and is_contraction(u.src[0]): return ix.elements(u.src[0].shape) >= LARGE_PRODUCT
-      u = u.src[0]
-    return False
-
   def _bind(self, u: UOp, d: Demand) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
 
@@ -195,7 +195,7 @@ class Partition:
     g, idx, valid = d
     free = valid.ranges.union(*(i.ranges for i in idx))
     if g.kept is not None and free != g.kept: return False
-    product = self.blocks and self._is_product(u)
+    product = self.blocks and (x := contraction(u)) is not None and ix.elements(x.shape) >= LARGE_PRODUCT
     if g.product or product and g.kept is not None: return False   # blocks are chosen for one product
     if any(b in free for b in g.bound) or ix.elements(r.arg[1] for r in free) > ix.elements(u.shape): return False
     pool = [r for r in dict.fromkeys((*g.out, *g.bound)) if r not in free]

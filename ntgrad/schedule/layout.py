@@ -1,0 +1,178 @@
+"""Layouts: in which order the dimensions of a buffer that the scheduler makes itself lie in memory.
+
+A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. What is computed
+from it element by element, or is the result of another product over the same pixels, then lies so too, so that kernels between
+convolutions go along memory in all that they read and write. Buffers of the caller stay as they are.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
+
+from .lower import ScheduleItem
+from .writes import EFFECTS
+
+LEAST_DIMENSIONS = 3     # longer than one, of a buffer whose order matters
+CHANNELS = 8             # from so many on they are worth lying side by side
+_FIXED = frozenset((*EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
+
+
+class Access(NamedTuple):
+  """A LOAD or STORE of a buffer: its node in the tensor graph and its index."""
+  node: UOp
+  at: tuple[UOp, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+  """A sum of products: the axes that it sums, and the accesses of its factors."""
+  bound: frozenset[UOp]
+  factors: tuple[Access, ...]
+
+
+def with_layouts(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[ScheduleItem]:
+  """The items with the layouts that convolutions like: data1[n, c, h, w] -> data1[n, h, w, c]. ``sinks`` stay as they are."""
+  channel = _Channels(items, sinks).found
+  return [with_layout(item, channel) for item in items] if channel else list(items)
+
+
+class _Channels:
+  """Which dimension of each buffer comes last: of what convolutions read, and of all that goes along with it."""
+
+  def __init__(self, items: Sequence[ScheduleItem], sinks: Collection[UOp]):
+    self.fixed = set(sinks)
+    self.found: dict[UOp, int] = {}
+    kernels = [(item.ast, list(accesses(item))) for item in items if item.ast is not None]
+    for item in items:
+      if item.ast is None: self.fixed.update(item.nodes)
+      else: self.fixed.update(n for n, p in zip(item.nodes, item.ast.params) if p.shape != n.shape or p.align)
+    self.of: dict[UOp, list[int]] = {}    # the kernels that access a buffer
+    for i, (_, all) in enumerate(kernels):
+      for a in all: self.of.setdefault(a.node, []).append(i)
+    self.accessed = [all for _, all in kernels]
+    self.products = [list(products(k, item.nodes)) for item in items if (k := item.ast) is not None]
+    self.new: list[UOp] = []
+    for found in self.products:
+      for p in found: self.convolution(p)
+    while self.new:
+      for i in self.of[self.new.pop()]: self.spread(i)
+
+  def mark(self, a: Access, channel: UOp) -> None:
+    """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
+    if a.node in self.found or a.node in self.fixed or a.node.op in _FIXED or channel.op is not Ops.RANGE: return
+    if sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS or count(channel) < CHANNELS: return
+    places = [d for d, i in enumerate(a.at) if i is channel]
+    if len(places) != 1 or sum(channel in i.ranges for i in a.at) != 1: return
+    self.found[a.node] = places[0]
+    self.new.append(a.node)
+
+  def convolution(self, p: Product) -> None:
+    """The channels of a convolution, which has a factor with windows: where it goes over pixels and sums windows, what it sums
+    besides; where it sums pixels (the gradient of the weights), what it does not."""
+    windows = [i for f in p.factors for i in f.at if is_window(i)]
+    if not windows: return
+    summed, kept = [max(map(count, part), default=0) for part in halves(windows, p.bound)]
+    for f in p.factors:
+      for i in f.at:
+        if i.op is Ops.RANGE and (i in p.bound and all_have(i, p.factors) if summed <= kept else i not in p.bound): self.mark(f, i)
+
+  def spread(self, kernel: int) -> None:
+    """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
+    the other (x[n, c, h, w] is summed over c to y[n, o, h, w])."""
+    all = self.accessed[kernel]
+    channels = {a.at[self.found[a.node]] for a in all if a.node in self.found}
+    for a in all:
+      for c in channels.intersection(a.at): self.mark(a, c)
+    for p in self.products[kernel]:
+      results = [a for a in all if not any(r in p.bound for i in a.at for r in i.ranges)]
+      for x, y in itertools.product(p.factors, results):
+        seen = {r for i in x.at for r in i.ranges}
+        summed = [i for i in x.at if i in p.bound and all_have(i, p.factors)]
+        kept = [i for i in y.at if i.op is Ops.RANGE and i not in seen]
+        if len(summed) != 1 or len(kept) != 1 or not seen.intersection(y.at): continue
+        if summed[0] in channels: self.mark(y, kept[0])
+        if kept[0] in channels: self.mark(x, summed[0])
+
+
+def count(r: UOp) -> int:
+  """About how many values an axis has."""
+  return ix.count(r.arg[1])
+
+
+def is_window(index: UOp) -> bool:
+  """Whether values of several axes meet at one element of a dimension: h + kh of a convolution, not a * 4 + b with b < 4."""
+  if len(index.ranges) < 2: return False
+  reach = 1
+  for axis, step in sorted(ix.linear(index)[0], key=lambda t: abs(t[1])):
+    if axis.op is not Ops.RANGE or abs(step) < reach: return True
+    reach = abs(step) * count(axis)
+  return False
+
+
+def halves(windows: Sequence[UOp], bound: Collection[UOp]) -> tuple[list[UOp], list[UOp]]:
+  """The axes of windows that are summed, and the others."""
+  axes = {r for i in windows for r in i.ranges}
+  return [r for r in axes if r in bound], [r for r in axes if r not in bound]
+
+
+def all_have(i: UOp, factors: Sequence[Access]) -> bool:
+  """Whether an axis is an index of every factor."""
+  return all(i in f.at for f in factors)
+
+
+def accesses(item: ScheduleItem) -> Iterator[Access]:
+  """Every LOAD and STORE of a kernel."""
+  assert item.ast is not None
+  slot = {p.uop: item.nodes[p.slot] for p in item.ast.params}
+  for u in item.ast.nodes:
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in slot: yield Access(slot[u.src[0]], u.src[1].src)
+
+
+def products(kernel: Kernel, nodes: Sequence[UOp]) -> Iterator[Product]:
+  """The sums of products of a kernel."""
+  slot = {p.uop: nodes[p.slot] for p in kernel.params}
+  for r in kernel.reduces:
+    value = r.src[0]
+    while value.op is Ops.ALU and value.arg is not BinaryOps.MUL and len(value.src) == 3: value = value.src[1]   # a condition
+    if r.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: continue
+    loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in slot] for s in value.src]
+    if any(len(l) != 1 for l in loads): continue
+    bound = frozenset(kernel.axis(i).rng for i in r.arg[1])
+    yield Product(bound, tuple([Access(slot[u.src[0]], u.src[1].src) for l in loads for u in l]))
+
+
+def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
+  """A kernel over buffers some of whose dimensions come last."""
+  kernel = item.ast
+  if kernel is None or not any(n in channel for n in item.nodes): return item
+  last = {p.uop: channel[n] for p, n in zip(kernel.params, item.nodes) if n in channel}
+
+  def moved(old: UOp, new: UOp) -> UOp | None:
+    if old.src[0] not in last: return None
+    at = to_end(new.src[1].src, last[old.src[0]])
+    return new.replace((new.src[0], UOp(Ops.INDEX, ix.INT, at), *new.src[2:]))
+
+  body = rewrite(kernel.body, {Ops.LOAD: moved, Ops.STORE: moved})
+  params = tuple([replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params])
+  return replace(item, ast=in_memory_order(kernel.with_(params=params, body=body)))
+
+
+def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+  """A tuple with one of its values moved to the end."""
+  return (*values[:place], *values[place + 1:], values[place])
+
+
+def in_memory_order(kernel: Kernel) -> Kernel:
+  """The GRID axes in the order in which the first STORE goes through memory, the others where they are."""
+  order = [i for i in kernel.body[0].src[1].src if i.op is Ops.RANGE]
+  grid = kernel.of_kind(AxisKind.GRID)
+  place = {r: n for n, r in enumerate(order)}
+  ordered = iter(sorted(grid, key=lambda a: place.get(a.rng, -1)))
+  return kernel.with_(axes=tuple([next(ordered) if a.kind is AxisKind.GRID else a for a in kernel.axes]))

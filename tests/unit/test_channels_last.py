@@ -1,0 +1,90 @@
+"""Layouts of the buffers between kernels: convolutions have their channels side by side, whatever layout the caller's tensors
+have."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntgrad import Tensor, nn
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import Ops
+from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.schedule.layout import is_window
+from support.triton import NAME, needs_triton
+
+BLOCKS = Target("triton", cores=132, blocks=True)
+
+
+def kernels(*tensors: Tensor, target: Target = BLOCKS) -> list[Kernel]:
+  return [i.ast for i in schedule_graph([sink_of(t) for t in tensors], target)[1] if i.ast is not None]
+
+
+def shapes(ks: list[Kernel], size: int) -> list[tuple[ix.Dim, ...]]:
+  """The shapes, without ones, of the written buffers of so many elements, in order of the kernels."""
+  return [tuple(n for n in p.shape if n != 1) for k in ks for p in k.params if p.written and ix.elements(p.shape) == size]
+
+
+def test_between_convolutions() -> None:
+  """x is the caller's and the result is his too: what lies between has its channels last."""
+  x = Tensor.empty(4, 16, 20, 20)
+  w = [Tensor.empty(16, 16, 3, 3) for _ in range(3)]
+  y = x.conv2d(w[0], padding=1).relu().conv2d(w[1], padding=1).relu().conv2d(w[2], padding=1)
+  assert shapes(kernels(y), 4 * 16 * 20 * 20) == [(4, 20, 20, 16), (4, 20, 20, 16), (4, 16, 20, 20)]
+  assert set(shapes(kernels(y, target=Target("opencl", cores=2)), 4 * 16 * 20 * 20)) == {(4, 16, 20, 20)}
+
+
+def test_neighbours_go_along() -> None:
+  """A 1×1 convolution has no windows, and what is added to its result none either: they lie as what they are computed from."""
+  x, a, b, c = Tensor.empty(2, 16, 20, 20), Tensor.empty(32, 16, 1, 1), Tensor.empty(32, 32, 3, 3), Tensor.empty(48, 32, 1, 1)
+  y = x.conv2d(a).relu().conv2d(b, padding=1).relu().conv2d(c)
+  z = (y + y.mean((0, 2, 3), keepdim=True)).contiguous() * 2
+  assert set(shapes(kernels(z), 2 * 48 * 400)) == {(2, 20, 20, 48), (2, 48, 20, 20)}   # the sink's alone is the caller's order
+  assert shapes(kernels(z), 2 * 48 * 400).count((2, 48, 20, 20)) == 1
+
+
+def test_gradients_go_along() -> None:
+  """Forward, and both gradients: of every buffer of pixels and channels the channels are last, also where a sum goes over pixels
+  in parts."""
+  net = [nn.Conv2d(8, 24, 3, padding=1), nn.BatchNorm2d(24), nn.Conv2d(24, 16, 1), nn.Conv2d(16, 24, 3, stride=2, padding=1)]
+  x = Tensor.empty(6, 8, 14, 14)
+  with Tensor.train(): loss = x.sequential([f for layer in net for f in (layer, Tensor.relu)]).square().sum().backward()
+  grads = [p.grad for p in nn.state.get_parameters(net) if p.grad is not None]
+  ks = kernels(loss, *grads)
+  written = [tuple(n for n in p.shape if n != 1) for k in ks for p in k.params if p.written]
+  pixels = [s for s in written if len(s) == 4 and s[0] == 6]
+  assert len(pixels) > 4 and all(s[1] == s[2] and s[3] in (8, 16, 24) for s in pixels), pixels
+
+
+def test_windows() -> None:
+  """Where axes only count through a dimension in two steps nothing overlaps."""
+  a, b = ix.rng(0, 8), ix.rng(1, 4)
+  assert not is_window(ix.add(ix.mul(a, 4), b)) and is_window(ix.add(ix.mul(a, 2), b)) and is_window(ix.add(a, b))
+  assert not is_window(ix.mul(a, 2)) and is_window(ix.add(ix.fdiv(a, 2), b))
+
+
+@needs_triton
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_values(stride: int, groups: int) -> None:
+  rng = np.random.default_rng(stride)
+  sizes = (2, 8, 7, 6), (16, 8 // groups, 3, 3), (8, 16, 1, 1), (8, 8, 3, 3)
+  arrays = [rng.standard_normal(s).astype(np.float32) for s in sizes]
+  def program(device: str) -> list[np.ndarray]:
+    x, *ws = [Tensor(a, device=device, requires_grad=True) for a in arrays]
+    y = x.conv2d(ws[0], padding=1, stride=stride, groups=groups).relu().conv2d(ws[1])
+    y = (y - y.mean((0, 2, 3), keepdim=True)).cast(dtypes.float16).cast(dtypes.float32).conv2d(ws[2], padding=1)
+    loss = (y * y).mean().backward()
+    return [t.numpy() for t in (loss, y, *(t.grad for t in (x, *ws)))]
+  for got, want in zip(program(NAME), program("NUMPY")): np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-3)
+
+
+def test_every_index_stays_within_its_buffer() -> None:
+  x, w = Tensor.empty(2, 12, 9, 10), Tensor.empty(16, 12, 3, 3)
+  for k in kernels(x.conv2d(w).relu().conv2d(Tensor.empty(8, 16, 3, 3), padding=(1, 0)).max(1)):
+    for u in k.nodes:
+      if u.op not in (Ops.LOAD, Ops.STORE) or len(u.src) > (2 if u.op is Ops.LOAD else 3): continue
+      shape = next(p.shape for p in k.params if p.uop is u.src[0])
+      assert all(0 <= ix.vmin(i) and ix.vmax(i) < n for i, n in zip(u.src[1].src, shape))
