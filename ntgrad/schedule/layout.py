@@ -1,8 +1,8 @@
 """Layouts: in which order the dimensions of a buffer that the scheduler makes itself lie in memory.
 
-A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. What is computed
-from it element by element, or is the result of another product over the same pixels, then lies so too, so that kernels between
-convolutions go along memory in all that they read and write. Buffers of the caller stay as they are.
+A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. What is
+computed from it element by element, or is the result of another product over the same pixels, then lies so too, so that kernels
+between convolutions go along memory in all that they read and write. Buffers of the caller stay as they are.
 """
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ class _Channels:
     summed, kept = [max(map(count, part), default=0) for part in halves(windows, p.bound)]
     for f in p.factors:
       for i in f.at:
-        if i.op is Ops.RANGE and (i in p.bound and all_have(i, p.factors) if summed <= kept else i not in p.bound): self.mark(f, i)
+        channels = i in p.bound and all_have(i, p.factors) if summed <= kept else i not in p.bound
+        if channels and i.op is Ops.RANGE: self.mark(f, i)
 
   def spread(self, kernel: int) -> None:
     """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
