@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from . import index as ix
+from .axes import split_axes
 from .costs import gate_of
 from .dtype import DType
 from .kernel import EFFECTS, AxisKind, Kernel, walk
@@ -115,6 +116,7 @@ _EMPTY: frozenset[UOp] = frozenset()
 
 def work_of(kernel: Kernel) -> Work:
   """What one launch of a kernel in index form does at least."""
+  if kernel.plain and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # rows and columns of a flattened product
   sizes: dict[UOp, Dim] = {a.rng: a.count if a.varies else a.size for a in kernel.axes}
   nodes = _around(kernel)
   return Work(_bytes(kernel, nodes, sizes), _operations(kernel, nodes, sizes), tuple(sizes.values()))

@@ -293,3 +293,11 @@ def test_rates_of_devices() -> None:
 def test_every_dtype_has_a_bound(dtype: Any) -> None:
   kernel = last(E(16, 32, dtype=dtype) @ E(32, 16, dtype=dtype))
   for target in (TARGET, Target("any")): assert bound(kernel.work, target).seconds > 0
+
+
+def test_rows_and_columns_of_a_flattened_result() -> None:
+  """The gradient of a weight in a flat memory of all parameters: its one axis is rows and columns."""
+  x, g, w = [Tensor.empty(*s, requires_grad=True) for s in ((64, 48), (64, 32), (32, 48))]
+  flat = (g.T @ x + w).reshape(32 * 48).contiguous()
+  work = work_of(last(flat))
+  assert [(o.unit, o.count) for o in work.operations if o.unit is Unit.MATRIX] == [(Unit.MATRIX, 2 * 32 * 48 * 64)]
