@@ -1,4 +1,4 @@
-"""Putting kernels in order: after what they read, and before what overwrites it (DESIGN section 6, rule 5)."""
+"""Putting kernels in order: after what they read, and before what overwrites it (docs/architecture.md, Scheduling, rule 5)."""
 from __future__ import annotations
 
 from ntgrad.codegen.uop import Ops, UOp

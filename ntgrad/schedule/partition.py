@@ -152,7 +152,7 @@ class Partition:
     return True
 
   def _full(self, u: UOp, g: Group) -> bool:
-    """Whether a kernel has no room for another node (DESIGN section 6, rule 4)."""
+    """Whether a kernel has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
     return g.alu >= MAX_ALU or len(g.reads) >= MAX_PARAMS
 
   def _of_several(self, u: UOp) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers that change from call to call: two structures that differ only in them share a kernel (DESIGN section 6, rule 8)."""
+"""Numbers that change from call to call: two structures that differ only in them share a kernel."""
 from __future__ import annotations
 
 import numpy as np
