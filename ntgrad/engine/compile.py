@@ -19,6 +19,7 @@ from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.uop import UOp
 
 from . import report
+from .phases import phase
 from .variants import SizedProgram
 
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
@@ -34,15 +35,18 @@ def kernel_name(kernel: Kernel) -> str:
 def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence[str] = ()) -> tuple[ProgramSpec, Parts]:
   """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring.
   ``notes`` are lines of comment in its source."""
-  target, name = device.renderer.target, name or kernel_name(kernel)
+  with phase("choosing"): parts, chosen = chosen_for(kernel, device, name or kernel_name(kernel))
+  with phase("rendering"): return rendered(parts.kernel, chosen, device, name or kernel_name(kernel), notes), chosen
+
+
+def chosen_for(kernel: Kernel, device: Device, name: str) -> tuple[Parts, Parts]:
+  """The parts of a kernel, and the same after their Opts."""
+  target = device.renderer.target
   parts = pipeline.prepare(kernel, target, name)
   if config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
-    if measurable(parts, target):
-      chosen = best(parts, device, name)
-      return rendered(parts.kernel, chosen, device, name, notes), chosen
-  chosen = pipeline.run(parts, target, "opts", "opts", name)
-  return rendered(parts.kernel, chosen, device, name, notes), chosen
+    if measurable(parts, target): return parts, best(parts, device, name)
+  return parts, pipeline.run(parts, target, "opts", "opts", name)
 
 
 def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Sequence[str] = ()) -> ProgramSpec:
@@ -98,6 +102,6 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   found = {k: _by_spec.get(k) for k in keys}
   new = {k: s for k, s in zip(keys, specs) if found[k] is None}
   if new:
-    found.update(zip(new, device.compile(list(new.values()))))
+    with phase("compiling"): found.update(zip(new, device.compile(list(new.values()))))
     _by_spec.update({k: p for k in new if (p := found[k]) is not None})
   return [p for k in keys if (p := found[k]) is not None]

@@ -33,6 +33,7 @@ from . import memory, plan_cache, report, templates
 from .buffer import Buffer, Storage
 from .compile import programs
 from .device import get_device
+from .phases import phase
 from .tracing import traces
 from .variants import SizedProgram, with_common_names
 
@@ -379,7 +380,7 @@ def make_plan(
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify:
     verify_graph([s for s, _ in asked])
-  ready, items = schedule_graph(asked, target)
+  with phase("scheduling"): ready, items = schedule_graph(asked, target)
   if config.verify:
     verify_graph(ready)
   items = frugal(items, {*inputs, *(storage(r) for r in ready)})

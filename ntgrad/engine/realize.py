@@ -9,6 +9,7 @@ from weakref import ref
 from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.bounds import look_through
+from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.lock import alone
@@ -16,6 +17,7 @@ from ntgrad.lock import alone
 from . import asserts, report
 from .buffer import LARGE, Buffer, Storage
 from .device import get_device
+from .phases import phase, taken
 from .plans import Plan, Step, plan_of, resolved
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
@@ -156,6 +158,7 @@ def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> No
 
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
+  if config.debug >= 1: taken()
   checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
   while True:
     order = walk([n for s in sinks for n in s if n is not None])
@@ -175,11 +178,19 @@ def _compute(wanted: _Wanted, started: float) -> None:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
   plan, inputs = plan_of(list(sinks), order, started)
-  if any([target is not None for _, target in sinks]):   # half of it would be neither the old values nor the new ones
-    for step in plan.steps:
-      if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
-    with uninterrupted(): _perform(plan, inputs, sinks)
-  else: _perform(plan, inputs, sinks)
+  together = any([target is not None for _, target in sinks])
+  shown = config.debug >= 1
+  if together or shown:   # half of it would be neither the old values nor the new ones
+    with phase("compiling"):
+      for step in plan.steps:
+        if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
+  with phase("running"):
+    if together:
+      with uninterrupted(): _perform(plan, inputs, sinks)
+    else: _perform(plan, inputs, sinks)
+    if shown:
+      for name in {s.device for s in plan.steps}: get_device(name).synchronize()
+  if shown: report.first_run(time.perf_counter() - started, taken())
   for c in checked.values(): asserts.watch(c)
 
 

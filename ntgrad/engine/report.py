@@ -1,7 +1,8 @@
 """What ``DEBUG`` shows, each level with those below it:
 
-1 devices and schedules · 2 a line per kernel that ran, with the part of its bound that it reached · 3 axes, Opts, arrangements
-and body of every new kernel · 4 its source · 5 its linear UOps · 6 its machine code, once it has run.
+1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
+reached · 3 axes, Opts, arrangements and body of every new kernel · 4 its source · 5 its linear UOps · 6 its machine code, once it
+has run.
 
 A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
 what runs.
@@ -9,7 +10,7 @@ what runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Protocol
@@ -128,6 +129,13 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
     for spec, parts, device in list(_waiting.values()): section(spec, parts, device)
     _waiting.clear()
     if kernels: show("\n" + heading("runs", "gray"))
+
+
+def first_run(seconds: float, phases: Mapping[str, float]) -> None:
+  """Level 1: where the time of a schedule went for which kernels were made."""
+  if config.debug < 1 or not phases["choosing"]: return
+  parts = ", ".join([f"{name} {scaled(spent, 's').strip()}" for name, spent in phases.items()])
+  show(color(f"first run in {scaled(seconds, 's').strip()}: {parts}", "cyan"))
 
 
 def table(steps: Sequence[Step]) -> list[str]:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.opts import ShiftInwards
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine import report
+from ntgrad.engine.phases import PHASES, phase, taken
 from support.sizes import elementwise, symbols
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
@@ -32,9 +34,21 @@ def test_nothing_at_level_0(capsys: pytest.CaptureFixture[str]) -> None: assert 
 
 
 def test_schedules(capsys: pytest.CaptureFixture[str]) -> None:
-  first, second = shown(1, capsys, 31).splitlines()
-  assert re.fullmatch(r"schedule 1: 1 kernel, new, [\d.]+ [mµ]?s", first)
+  first, where, second = shown(1, capsys, 31).splitlines()
+  took = r"[\d.]+ [mµn]?s"
+  assert re.fullmatch(rf"schedule 1: 1 kernel, new, {took}", first)
+  assert re.fullmatch(rf"first run in {took}: {', '.join(f'{p} {took}' for p in PHASES)}", where)
   assert re.fullmatch(r"schedule 2: 1 kernel, found again, [\d.]+ [mµ]?s", second)
+
+
+def test_phases_are_counted_apart() -> None:
+  """The time of a phase within another counts for the inner one alone, also where an error ends it."""
+  taken()
+  with phase("scheduling"):
+    with pytest.raises(ZeroDivisionError), phase("choosing"): 1 / 0
+    with phase("compiling"): time.sleep(0.02)
+  spent = taken()
+  assert spent["compiling"] >= 0.02 > spent["scheduling"] and set(taken().values()) == {0.0}
 
 
 def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
