@@ -39,6 +39,7 @@ class Group:
   stores: list[tuple[UOp, UOp, Idx, Idx, UOp]] = field(default_factory=list)
   bound: list[UOp] = field(default_factory=list)  # RANGEs bound by reductions
   kept: frozenset[UOp] | None = None              # axes that every reduction keeps
+  scan: tuple[UOp, bool, int] | None = None       # the axis that its running sums go along, whether backwards, anew after
   alu: int = 0
   reads: dict[UOp, None] = field(default_factory=dict)
   next_axis: int = 0

@@ -18,6 +18,7 @@ from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.view import pull
 
 from .groups import LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
+from .scan import join_scan
 from .storage import Idx, load, storage
 from .writes import EFFECTS, memory_of, number_of
 
@@ -56,7 +57,7 @@ class Partition:
 
   def _cost(self, u: UOp) -> int:
     if u.op in LEAVES or not u.src: return 0
-    if u.op is Ops.REDUCE_AXIS: return NEVER
+    if u.op is Ops.REDUCE_AXIS or u.op is Ops.SCAN_AXIS: return NEVER
     return min(NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _force(self) -> None:
@@ -80,6 +81,7 @@ class Partition:
   def _fuses(self, u: UOp, ds: list[Demand]) -> bool:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
+    if u.op is Ops.SCAN_AXIS: return len(ds) == 1 and (u, *ds[0]) not in self.around and join_scan(u, *ds[0])
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP: return False
     # reductions under another reduction get buffers: better one for the value that is made of several
@@ -187,13 +189,14 @@ class Partition:
       return
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
-    here = next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
+    here = None if u.op is Ops.SCAN_AXIS else next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
     near = list(islice(nearest(u), MAX_PARAMS))
-    if here is None: here = self._sibling(u, readers, near)
+    if here is None and u.op is not Ops.SCAN_AXIS: here = self._sibling(u, readers, near)
     if here is None:
       g = self.groups.new(u.shape)
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
+      if u.op is Ops.SCAN_AXIS: join_scan(u, *here)
     host, at, _ = here
     host.stores.append((u, u, at, at, ix.TRUE))
     self.groups.store(host, u, near)
@@ -277,6 +280,7 @@ class Partition:
     g, idx, valid = d
     around = self.around.get((u, *d), _NO_AXES)
     if u.op is Ops.REDUCE_AXIS: around = around.union(self.binds[(u, *d)][2])
+    if u.op is Ops.SCAN_AXIS: around = around | idx[u.arg[1]].ranges
     def ask(s: UOp, i: Idx, v: UOp) -> None:
       if s.op is Ops.BUFFER: self.groups.read(g, s)
       self.demands[s][(g, i, v)] = None
