@@ -191,6 +191,7 @@ class Kernel:
     plain.
     """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
+    if any(u.op is Ops.SCAN for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
     before: set[UOp] = set()
     for n, s in enumerate(self.body):
@@ -214,7 +215,8 @@ class Kernel:
   @cached_property
   def bound(self) -> frozenset[int]:
     """Ids of the axes that one program goes through: those that some REDUCE binds, and the sequential ones."""
-    return self.sequential.union(i for r in self.reduces for i in r.arg[1])
+    scanned = [u.arg[1] for u in self.nodes if u.op is Ops.SCAN]
+    return self.sequential.union(scanned, *[r.arg[1] for r in self.reduces])
 
   @cached_property
   def sequential(self) -> frozenset[int]:

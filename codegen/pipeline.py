@@ -1,6 +1,6 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --tiles, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
+    kernel (index form) --tiles, scans, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
     --widths--> linear --floats, dots--> linear
 
 The last two are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
@@ -22,6 +22,7 @@ from .kernel import Kernel
 from .parts import Parts
 from .place import place
 from .printing import form_text
+from .scans import lower_scans
 from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
@@ -57,6 +58,7 @@ def _dots(uops: UOpList, target: Target | None) -> UOpList: return find_dots(uop
 
 PASSES = (
   Pass("tiles", "index", "index", _tiles, lower_tiles),
+  Pass("scans", "index", "index", lower_scans, lower_scans),
   Pass("statements", "index", "parts", cut, cut),
   Pass("opts", "parts", "parts", choose, choose),
   Pass("additions", "parts", "parts", _additions, limit_additions),
@@ -98,7 +100,7 @@ def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
   likes are chosen, and without a target the UOps are scalar."""
-  parts = cut(kernel, target)
+  parts = cut(lower_scans(kernel, target), target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 
 

@@ -53,7 +53,7 @@ REDUCTIONS: dict[Ops, Rule] = {
   ),
   Ops.SCAN: all_of(
     _ONE_VALUE,
-    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and fields(a[1:], int, bool), "(combiner, axis id, reverse)"),
+    argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES,
   ),
   Ops.SORT: all_of(_ONE_VALUE, argument(lambda a: fields(a, int, bool), "(axis id, descending)")),
@@ -316,13 +316,17 @@ INDEX: dict[Ops, Rule] = {
 }
 
 
-def _misplaced(u: UOp) -> str | None:
-  """Statements are read by regions only, SCAN and SORT by a STORE into a variable only."""
-  for s in u.src:
-    if s.op in _STATEMENTS and u.op not in REGIONS: return f"reads a {s.op.name}, which is a statement and has no value"
-    if s.op in (Ops.SCAN, Ops.SORT) and not (u.op is Ops.STORE and s is u.src[2] and u.src[0].op is Ops.DEFINE_LOCAL):
-      return f"reads a {s.op.name}, which is only the whole value of a STORE into a variable"
-  return None
+def _misplaced(kernel: Kernel) -> Rule:
+  """Statements are read by regions only, SCAN and SORT by a STORE into a variable only; a SCAN of the scheduler, whose kernels
+  have no variables, by any value."""
+  anywhere = (Ops.SORT,) if not kernel.variables and all(s.op is Ops.STORE for s in kernel.body) else (Ops.SCAN, Ops.SORT)
+  def rule(u: UOp) -> str | None:
+    for s in u.src:
+      if s.op in _STATEMENTS and u.op not in REGIONS: return f"reads a {s.op.name}, which is a statement and has no value"
+      if s.op in anywhere and not (u.op is Ops.STORE and s is u.src[2] and u.src[0].op is Ops.DEFINE_LOCAL):
+        return f"reads a {s.op.name}, which is only the whole value of a STORE into a variable"
+    return None
+  return rule
 
 
 def _fits(kernel: Kernel) -> Rule:
@@ -376,7 +380,7 @@ def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
   Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
   """
   about, table = f"kernel {name!r}", {**INDEX, Ops.SPECIAL: no_sources} if part else INDEX
-  verify(kernel.nodes, about, by_op(table, "the index form"), _fits(kernel), _unordered(kernel), _misplaced)
+  verify(kernel.nodes, about, by_op(table, "the index form"), _fits(kernel), _unordered(kernel), _misplaced(kernel))
   for r in kernel.body:
     if r.op not in _STATEMENTS and not part:
       raise refused(about, f"the body of a kernel is statements, got {r.op}", kernel.nodes, kernel.nodes.index(r))

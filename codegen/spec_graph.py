@@ -76,6 +76,15 @@ def _reduces(u: UOp) -> str | None:
   return combiner_rule(op, u.dtype)
 
 
+def _scans(u: UOp) -> str | None:
+  fn, axis, reverse, *every = u.arg
+  s = u.src[0].shape
+  if not isinstance(axis, int) or not 0 <= axis < len(s) or not isinstance(reverse, bool):
+    return f"SCAN_AXIS along axis {axis!r}, reverse {reverse!r}, of shape {shape_text(s)}"
+  if any(not isinstance(n, int) or n < 1 for n in every): return f"SCAN_AXIS starts anew after {every[0]!r} elements"
+  return combiner_rule(fn, u.dtype)
+
+
 def _index(at: int) -> Rule: return lambda u: int_dtype(f"the index of {u.op.name}", u.src[at])
 
 
@@ -137,6 +146,9 @@ GRAPH: dict[Ops, Rule] = {
   **dict.fromkeys(MOVEMENT, all_of(_same, _moves)),
   **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
   Ops.REDUCE_AXIS: all_of(_same, _reduces),
+  Ops.SCAN_AXIS: all_of(
+    _same, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
+  ),
   Ops.GATHER: all_of(
     sources(2, "a base and an index"),
     lambda u: None if u.src[0].shape else "GATHER needs a base of one dimension or more",

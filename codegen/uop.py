@@ -72,6 +72,7 @@ class Ops(Enum):
   # (base, value[, index]), arg: ((movement op, its arg), ..): base with that part, or rows of that part, replaced
   UPDATE = 29
   AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN or SCATTER has written to it
+  SCAN_AXIS = 31   # (value), arg: (BinaryOps, axis, reverse[, every]): inclusive; anew after so many elements, in its order
   CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
   RANGE = 40       # ([size]), arg: (axis id, size); a size that is no number is its source too, and may vary with outer axes
@@ -86,7 +87,9 @@ class Ops(Enum):
   # (buffer, index, value[, gate]), arg: None, "nt" (past the cache), "tma"; index form also ("add" | "set", axis ids in order)
   STORE = 52
   ATOMIC = 53      # (buffer, index, value[, gate]), arg: "add" | "max" | "min"; an effect, no value
-  SCAN = 54        # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable
+  # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable. The scheduler's stand in any
+  # value, and may have a fourth: after how many elements they start anew
+  SCAN = 54
   SORT = 55        # (value), arg: (axis id, descending): stable, NaN last; likewise
   WHILE = 56       # index form: (condition, statement..); linear form: nothing, the condition's nodes and its BREAK follow
   DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private"); index form: a variable, (name, shape, "private")

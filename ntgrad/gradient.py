@@ -15,7 +15,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.engine.buffer import overwritten
 from ntgrad.lock import alone
 
@@ -128,6 +128,48 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
   return ()
 
 
+def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
+  """Each element counts for all that come after it, itself included: the scan the other way round."""
+  x, (fn, axis, reverse) = u.src[0], u.arg
+  if fn is BinaryOps.ADD: return [(x, graph.scan(fn, g, axis, not reverse))]
+  if fn is BinaryOps.MUL: return [(x, _product_scan(x, u, g, axis, reverse))]
+  if fn not in (BinaryOps.MAX, BinaryOps.MIN): return ()
+  # of equal ones the last that was met has the gradient of all, as of a NaN every later one
+  s, n = x.shape, x.shape[axis]
+  at = graph.iota(n)
+  if reverse: at = graph.sub(graph.const(n - 1, at.dtype, (n,)), at)   # in the order of the scan
+  at = graph.broadcast(graph.reshape(at, (n,) + (1,) * (len(s) - axis - 1)), s)
+  new = graph.binary(BinaryOps.OR, graph.binary(BinaryOps.CMPEQ, x, u), graph.unary(UnaryOps.ISNAN, x))
+  chosen = graph.scan(BinaryOps.MAX, graph.where(new, at, graph.const(0, at.dtype, s)), axis, reverse)
+  if reverse: chosen = graph.sub(graph.const(n - 1, at.dtype, s), chosen)
+  # rows, side by side, are one: element i of row r is r * n + i
+  order = (*[d for d in range(len(s)) if d != axis], axis)
+  back = tuple([order.index(d) for d in range(len(s))])
+  chosen, g = graph.permute(chosen, order), graph.permute(g, order)
+  count = math.prod(s)
+  wide = dtypes.int32 if count < 2 ** 31 else dtypes.int64
+  row = graph.mul(graph.cast(graph.iota(count // n), wide), graph.const(n, wide, (count // n,)))
+  flat = graph.add(graph.cast(graph.reshape(chosen, (count // n, n)), wide),
+                   graph.expand(graph.reshape(row, (count // n, 1)), (count // n, n)))
+  out = graph.scatter(graph.const(0.0, g.dtype, (count,)), graph.reshape(flat, (count,)), graph.reshape(g, (count,)), "add")
+  return [(x, graph.permute(graph.reshape(out, g.shape), back))]
+
+
+def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
+  """The gradient of running products: what comes after an element, with its products, over the element. The first zero of a row
+  gets the products without it, what comes after it nothing."""
+  def after(v: UOp) -> UOp: return graph.scan(BinaryOps.ADD, v, axis, not reverse)
+  s, none, one = x.shape, graph.const(0.0, g.dtype, x.shape), graph.const(1.0, x.dtype, x.shape)
+  zero = graph.binary(BinaryOps.CMPEQ, x, graph.const(0.0, x.dtype, s))
+  ones = graph.cast(zero, dtypes.int32)
+  seen = graph.scan(BinaryOps.ADD, ones, axis, reverse)
+  first = graph.binary(BinaryOps.AND, zero, graph.scalar(BinaryOps.CMPEQ, seen, 1))
+  without = graph.scan(BinaryOps.MUL, graph.where(first, one, x), axis, reverse)
+  before = graph.scalar(BinaryOps.CMPEQ, seen, 0)
+  usual = graph.div(after(product(g, u)), graph.where(zero, one, x))
+  return graph.where(before, usual, graph.where(first, after(product(g, without)), none))
+
+
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   """For each element, the product of the others along axes, right where elements are zero:
   products before times products after.
@@ -210,7 +252,7 @@ _RULES: dict[Ops, Rule] = {
   Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
   Ops.FLIP: lambda u, g, need: [(u.src[0], graph.flip(g, u.arg))],
   Ops.TILE: _tile, Ops.UNTILE: _untile,
-  Ops.REDUCE_AXIS: _reduce, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
+  Ops.REDUCE_AXIS: _reduce, Ops.SCAN_AXIS: _scan, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
   Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
   Ops.UPDATE: _update,
 }

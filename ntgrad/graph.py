@@ -104,6 +104,11 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
 
 
+def scan(fn: BinaryOps, u: UOp, axis: int, reverse: bool = False) -> UOp:
+  """What the elements up to each one along an axis combine to, itself included; with ``reverse`` those from it on."""
+  return u if u.shape[axis] <= 1 else _one(Ops.SCAN_AXIS, u, (fn, axis, reverse), u.shape)
+
+
 def acc_dtype(dtype: DType) -> DType:
   """What a sum accumulates in: float32 for smaller floats, int32 or uint32 for bool and small ints."""
   if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype

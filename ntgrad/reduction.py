@@ -234,28 +234,7 @@ class Reduction(Movement):
     u = self.lazydata
     u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
     if not u.shape or not u.shape[a]: return self._wrap(u)
-    order = tuple([i for i in range(len(u.shape)) if i != a] + [a])
-    out = self._running(graph.permute(graph.cast(u, graph.acc_dtype(u.dtype)), order))
-    return self._wrap(graph.cast(graph.permute(out, tuple([order.index(i) for i in range(len(order))])), u.dtype))
-
-  def _running(self, u: UOp) -> UOp:
-    """Running sums of the last dim: blocks of at most 256, then the sums of the blocks before."""
-    *rest, n = u.shape
-    if n <= 1: return u
-    if n <= 256:   # not windows of n, whose size would have to be a number
-      shape, ones, at = (*rest, n, n), (1,) * len(rest), graph.iota(n)
-      column, row = graph.expand(graph.reshape(at, (1, n)), (n, n)), graph.expand(graph.reshape(at, (n, 1)), (n, n))
-      before = graph.binary(BinaryOps.CMPLE, column, row)
-      t = graph.where(graph.expand(graph.reshape(before, (*ones, n, n)), shape),
-                      graph.expand(graph.reshape(u, (*rest, 1, n)), shape), graph.const(0, u.dtype, shape))
-      return graph.drop(graph.reduce(BinaryOps.ADD, t, (len(rest) + 1,)), (len(rest) + 1,))
-    blocks = -(-n // 256)
-    zero = ((0, 0),) * len(rest)
-    parts = self._running(graph.reshape(graph.pad(u, (*zero, (0, blocks * 256 - n))), (*rest, blocks, 256)))
-    ends = graph.reshape(graph.shrink(parts, [(0, s) for s in parts.shape[:-1]] + [(255, 256)]), (*rest, blocks))
-    before = graph.pad(self._running(graph.shrink(ends, [(0, s) for s in rest] + [(0, blocks - 1)])), (*zero, (1, 0)))
-    out = graph.add(parts, graph.expand(graph.reshape(before, (*rest, blocks, 1)), parts.shape))
-    return graph.shrink(graph.reshape(out, (*rest, blocks * 256)), [(0, s) for s in rest] + [(0, n)])
+    return self._wrap(graph.cast(graph.scan(BinaryOps.ADD, graph.cast(u, graph.acc_dtype(u.dtype)), a), u.dtype))
 
 
 __all__ = ["Reduction", "sum_node", "count", "Axis"]

@@ -97,6 +97,10 @@ def _one(u: UOp, s: list[np.ndarray]) -> np.ndarray:
   if op is Ops.TILE: return _tile(a, arg)
   if op is Ops.UNTILE: return _untile(a, arg)
   if op is Ops.REDUCE_AXIS: return np.asarray(REDUCE[arg[0]].reduce(a, axis=arg[1], keepdims=True)).astype(u.dtype.np)
+  if op is Ops.SCAN_AXIS:
+    turned = np.flip(a, arg[1]) if arg[2] else a
+    out = np.asarray(REDUCE[arg[0]].accumulate(turned, axis=arg[1])).astype(u.dtype.np)
+    return np.flip(out, arg[1]) if arg[2] else out
   if op is Ops.GATHER:
     index = s[1].astype(np.int64)
     valid = (index >= 0) & (index < len(a))

@@ -40,6 +40,7 @@ class Group:
   bound: list[UOp] = field(default_factory=list)  # RANGEs bound by reductions
   kept: frozenset[UOp] | None = None              # axes that every reduction keeps
   product: bool = False                           # whether the reduction is a large product of a target with blocks
+  scan: tuple[UOp, bool, int] | None = None       # the axis that its running sums go along, whether backwards, anew after
   alu: int = 0
   reads: dict[UOp, None] = field(default_factory=dict)
   next_axis: int = 0

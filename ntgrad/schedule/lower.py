@@ -13,6 +13,7 @@ from .groups import Group
 from .padding import pad_inputs
 from .partition import Demand, Partition
 from .parts import parts_of
+from .scan import scan_value
 from .storage import Idx, load, stand_in, storage, storage_index
 
 
@@ -66,6 +67,7 @@ class Lowering:
       axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})
       out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
       return repeated(u.arg[0], out, alike)
+    if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, self.get(u.src[0], g, idx, valid))
     if u.op is Ops.GATHER:
       at, v, _ = self.part.binds[(u, *d)]
       inner = self.get(u.src[0], g, at, v)
@@ -107,6 +109,7 @@ def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[U
   out = rewrite(body, {Ops.LOAD: accessed, Ops.STORE: accessed}, {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
+  bound.update([u.arg[1] for u in nodes if u.op is Ops.SCAN])
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
   offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
   return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets)

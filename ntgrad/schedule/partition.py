@@ -20,6 +20,7 @@ from ntgrad.codegen.view import pull
 
 from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
 from .prepare import is_contraction
+from .scan import join_scan
 from .storage import Idx, load, storage
 from .writes import EFFECTS, memory_of, number_of
 
@@ -89,14 +90,14 @@ class Partition:
 
   def _cost(self, u: UOp) -> int:
     if u.op in LEAVES or not u.src: return 0
-    if u.op is Ops.REDUCE_AXIS: return NEVER
+    if u.op is Ops.REDUCE_AXIS or u.op is Ops.SCAN_AXIS: return NEVER
     return min(NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
     because several nodes read what is dear to compute. Too many of them count as NEVER."""
     if u.op in LEAVES or not u.src: return 0, frozenset()
-    if u.op is Ops.REDUCE_AXIS: return NEVER, frozenset()
+    if u.op is Ops.REDUCE_AXIS or u.op is Ops.SCAN_AXIS: return NEVER, frozenset()
     cost, beneath = own_cost(u), frozenset[UOp]()
     for s in u.src:
       more, leaves = self.again[s]
@@ -141,6 +142,7 @@ class Partition:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     if u.op is Ops.CAST and not narrows(u): return True   # what it is made of takes no more memory
+    if u.op is Ops.SCAN_AXIS: return len(ds) == 1 and (u, *ds[0]) not in self.around and join_scan(u, *ds[0])
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP and not self._worth_again(u): return False
     # reductions under another reduction get buffers: better one for the value that is made of several
@@ -261,13 +263,14 @@ class Partition:
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
-    here = next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
+    here = None if u.op is Ops.SCAN_AXIS else next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
     near = list(islice(nearest(u), MAX_PARAMS))
-    if here is None: here = self._sibling(u, readers, near)
+    if here is None and u.op is not Ops.SCAN_AXIS: here = self._sibling(u, readers, near)
     if here is None:
       g = self.groups.new(u.shape)
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
+      if u.op is Ops.SCAN_AXIS: join_scan(u, *here)
     host, at, _ = here
     if asking == {host: 1} and u not in self.must: return   # computed where it is needed
     host.stores.append((u, u, at, at, ix.TRUE))
@@ -298,8 +301,9 @@ class Partition:
       self.demands[x.src[0]] = {}
       for d in self.demands[x]: self._expand(x, d)
       x = x.src[0]
-    if u.op is Ops.REDUCE_AXIS:
-      for d in self.demands[u]: self._bind(u, d)
+    for d in self.demands[u]:
+      if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
+      if u.op is Ops.SCAN_AXIS: join_scan(u, *d)
 
   def _hosts(self, u: UOp, d: Demand, readers: Collection[Group]) -> bool:
     """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel
@@ -378,6 +382,7 @@ class Partition:
     g, idx, valid = d
     around = self.around.get((u, *d), _NO_AXES)
     if u.op is Ops.REDUCE_AXIS: around = around.union(self.binds[(u, *d)][2])
+    if u.op is Ops.SCAN_AXIS: around = around | idx[u.arg[1]].ranges
     def ask(s: UOp, i: Idx, v: UOp) -> None:
       if s.op is Ops.BUFFER: self.groups.read(g, s)
       self.demands[s][(g, i, v)] = None

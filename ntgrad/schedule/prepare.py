@@ -9,6 +9,8 @@ from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 
+from .scan import split_scan
+
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 
 
@@ -21,7 +23,8 @@ def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
 
   return rewrite(
     sinks,
-    {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce, **dict.fromkeys(MOVEMENT, move)},
+    {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
+     Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), **dict.fromkeys(MOVEMENT, move)},
   )
 
 

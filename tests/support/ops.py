@@ -295,7 +295,8 @@ rows("reduce", (S, "any"), *[
   ("sum", lambda a: a.sum(), lambda a: a.sum()), ("sum axis", lambda a: a.sum(1), lambda a: a.sum(1)),
   ("sum keepdim", lambda a: a.sum(0, keepdim=True), lambda a: a.sum(0, keepdims=True)),
   ("sum two axes", lambda a: a.reshape(2, 2, 6).sum((0, 2)), lambda a: a.reshape(2, 2, 6).sum((0, 2))),
-  ("cumsum", lambda a: a.cumsum(1), lambda a: a.cumsum(1))], kinds="fiu", out="acc", tol=4)
+  ("cumsum", lambda a: a.cumsum(1), lambda a: a.cumsum(1)),
+  ("cumsum of columns", lambda a: a.cumsum(0).flip(1), lambda a: np.flip(a.cumsum(0), 1))], kinds="fiu", out="acc", tol=4)
 rows("reduce", (S, "any"), *[
   ("mean", lambda a: a.mean(1), lambda a: a.mean(1)), ("mean all", lambda a: a.mean(), lambda a: a.mean()),
   ("var", lambda a: a.var(1), lambda a: a.var(1, ddof=1)), ("std", lambda a: a.std(0, correction=0), lambda a: a.std(0)),

@@ -1,0 +1,102 @@
+"""Running sums: which kernel computes one, and how a long one is cut so that all cores have a part of it.
+
+    scan(x)  ->  scan(x, anew after n) + what the parts before come to: the running sum of each part's sum
+"""
+from __future__ import annotations
+
+import math
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.elementwise import const
+from ntgrad.codegen.functions import identity
+from ntgrad.codegen.scans import NARROWEST, PART, Scan
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+
+from .groups import Group
+from .storage import Idx
+
+SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores,
+LEAST_PART = 8192    # and of a part of it
+LEAST_BLOCKS = 2048  # elements of a part on targets with blocks; of columns
+LEAST_COLUMN = 64    # so many rows
+LOCKSTEP = 1024      # where all programs run in lockstep, from which on loops are short and rows many instead
+_NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
+
+
+def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
+  """Whether a kernel computes the scan ``u`` for itself: it needs each element once, where it stands, and has no reduction, nor a
+  scan that goes another way. From then on it gets none."""
+  _, axis, reverse, *every = u.arg
+  want = (idx[axis], reverse, every[0] if every else 0)
+  rs = [i for i, n in zip(idx, u.shape) if n != 1]
+  if valid is not ix.TRUE or idx[axis].op is not Ops.RANGE or any(i.op is not Ops.RANGE for i in rs): return False
+  if len(set(rs)) != len(rs) or set(rs) != set(g.out) or any(i.arg[1] != n for i, n in zip(idx, u.shape) if n != 1): return False
+  if g.bound or any(r.op is Ops.SCATTER for r in g.roots): return False
+  if g.scan != want and (g.scan is not None or g.kept is not None): return False
+  g.scan, g.kept = want, frozenset((*g.out, _NO_REDUCTION))
+  return True
+
+
+def scan_value(u: UOp, idx: Idx, value: UOp) -> UOp:
+  """The index form of a scan of ``value``."""
+  fn, axis, *rest = u.arg
+  at = idx[axis]
+  return UOp(Ops.SCAN, u.dtype, (value,), Scan(fn, at.arg[0], *rest)) if at.op is Ops.RANGE else value
+
+
+def split_scan(u: UOp, target: Target) -> UOp | None:
+  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before it
+  ends. None where it stays as it is."""
+  fn, axis, reverse, *every = u.arg
+  n = u.shape[axis]
+  if every or not all(isinstance(s, int) for s in u.shape): return None
+  step = part_size(n, math.prod(u.shape[:axis]), math.prod(u.shape[axis + 1:]), target)
+  return None if step >= n else in_parts(u, step)
+
+
+def part_size(n: int, before: int, inner: int, target: Target) -> int:
+  """Elements of a part of a scan of ``n``, of which there are ``before`` times ``inner``: so many that each core has some."""
+  rows = before * inner
+  if target.name == "numpy": return n if n <= LOCKSTEP else math.isqrt(n)
+  if target.blocks:
+    columns = inner >= NARROWEST // 2
+    tasks, least = (before * -(-inner // NARROWEST), LEAST_COLUMN) if columns else (rows, LEAST_BLOCKS)
+    if tasks >= target.cores or n < 2 * least: return n
+    size = max(-(-n * tasks // (2 * target.cores)), least)
+    return 1 << (size - 1).bit_length()
+  tasks = before * -(-inner // 64) if inner >= target.lanes > 1 else rows
+  if target.cores == 1 or tasks >= 2 * target.cores or n * rows < SPLIT_FROM: return n
+  size = max(-(-n * tasks // (8 * target.cores)), -(-LEAST_PART // inner))
+  # parts of one size, if there are such, else of whole blocks
+  return next((s for s in range(size, 2 * size) if n % s == 0), -(-size // PART) * PART)
+
+
+def in_parts(u: UOp, step: int) -> UOp:
+  """The scan ``u`` in parts of ``step`` elements along its axis."""
+  fn, axis, reverse = u.arg
+  x, dtype, shape = u.src[0], u.dtype, u.shape
+  n = shape[axis]
+  parts = -(-n // step)
+  def along(size: int, *more: int) -> tuple[int, ...]: return (*shape[:axis], size, *more, *shape[axis + 1:])
+  def turned(y: UOp) -> UOp: return UOp(Ops.FLIP, dtype, (y,), (axis,)) if reverse else y
+  def box(size: int) -> tuple[tuple[int, int], ...]: return tuple([(0, size if d == axis else s) for d, s in enumerate(shape)])
+  # what the parts come to, without the last
+  full = UOp(Ops.SHRINK, dtype, (turned(x),), box((parts - 1) * step))
+  full = UOp(Ops.RESHAPE, dtype, (full,), along(parts - 1, step))
+  sums = UOp(Ops.REDUCE_AXIS, dtype, (full,), (fn, (axis + 1,)))
+  sums = UOp(Ops.SCAN_AXIS, dtype, (UOp(Ops.RESHAPE, dtype, (sums,), along(parts - 1)),), (fn, axis, False))
+  # what comes before each part
+  begin = UOp(Ops.PAD, dtype, (sums,), tuple([(int(d == axis), 0) for d in range(len(shape))]))
+  nothing = identity(fn, dtype)
+  if nothing != 0:
+    ones = tuple([parts if d == axis else 1 for d in range(len(shape))])
+    at = UOp(Ops.RESHAPE, dtypes.int32, (UOp(Ops.IOTA, dtypes.int32, (), parts),), ones)
+    first = UOp.alu(BinaryOps.CMPLT, at, const(1, dtypes.int32, at.shape))
+    first = UOp(Ops.EXPAND, dtypes.bool, (first,), begin.shape)
+    begin = UOp.alu(TernaryOps.WHERE, first, const(nothing, dtype, begin.shape), begin)
+  begin = UOp(Ops.RESHAPE, dtype, (begin,), along(parts, 1))
+  begin = UOp(Ops.RESHAPE, dtype, (UOp(Ops.EXPAND, dtype, (begin,), along(parts, step)),), along(parts * step))
+  if parts * step != n: begin = UOp(Ops.SHRINK, dtype, (begin,), box(n))
+  return UOp.alu(fn, turned(begin), UOp(Ops.SCAN_AXIS, dtype, (x,), (fn, axis, reverse, step)))
