@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import combinations
-from typing import Callable, Iterable, Sequence
+from typing import Callable, Iterable, Mapping, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes
@@ -112,6 +112,59 @@ def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
     new[u] = n
     out.append(n)
   return prune(out)
+
+
+def keep_blocks(uops: Sequence[UOp]) -> UOpList:
+  """For targets with blocks: a loop that adds up reduced blocks -> one that adds up whole blocks, which are reduced after it.
+
+  Lanes then meet once and not in every iteration, for which a program's warps wait for each other. Products of blocks stay as
+  they are: they have accumulators of their own.
+
+      LOOP; r = REDUCE(x), arg (ADD, (a1,)); t = r + acc; PHI(acc, t); ENDLOOP; STORE(.., phi)
+      ->   LOOP; t = x + acc; PHI(acc, t); ENDLOOP; r = REDUCE(phi), arg (ADD, (a1,)); STORE(.., r)
+  """
+  out = UOpList(uops)
+  while len(after := _reduced_later(out)): out = after   # a sum of sums, the inner one first
+  return out
+
+
+def _reduced_later(uops: UOpList) -> UOpList:
+  """One round of ``keep_blocks``: the loops whose values are reduced in them. Empty where there are none."""
+  uses = Counter(s for u in uops for s in u.src)
+  axes = block_axes(uops)
+  sums = {u: parts for u in uops if u.op is Ops.PHI and (parts := _added_blocks(u, uses, axes))}
+  if not sums: return UOpList()
+  inside = {r: r.src[0] for parts in sums.values() for r in parts}
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+  waiting: defaultdict[UOp, list[UOp]] = defaultdict(list)   # loop -> PHIs that are reduced after it
+  for u in uops:
+    if u in inside:
+      new[u] = new[inside[u]]
+      continue
+    new[u] = u.replace(tuple([new[s] for s in u.src]))
+    out.append(new[u])
+    if u in sums: waiting[u.src[2]].append(u)
+    if u.op is Ops.ENDLOOP:
+      for phi in waiting.pop(u.src[0], ()):
+        new[phi] = UOp(Ops.REDUCE, phi.dtype, (new[phi],), sums[phi][0].arg)
+        out.append(new[phi])
+  return UOpList(out)
+
+
+def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozenset[int]]) -> list[UOp]:
+  """The REDUCEs of blocks, all alike, that a loop adds to an accumulator; empty where it adds something else."""
+  acc, total = phi.src[:2]
+  fn, found = total.arg, list[UOp]()
+  while total is not acc:
+    if total.op is not Ops.ALU or total.arg is not fn or uses[total] != 1 or len(total.src) != 2: return []
+    here, rest = total.src if total.src[0].op is Ops.REDUCE else total.src[::-1]
+    if here.op is not Ops.REDUCE or is_dot(here) or here.arg[0] is not fn or uses[here] != 1: return []
+    if here.src[0].dtype is not phi.dtype: return []
+    found.append(here)
+    total = rest
+  alike = len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1
+  return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
 
 
 def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, UOp | None] | None:

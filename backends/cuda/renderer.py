@@ -56,7 +56,7 @@ class TritonRenderer(Renderer):
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
-    uops = pipeline.run(UOpList(uops), self.target, "floats", "dots", name)
+    uops = pipeline.run(UOpList(uops), self.target, "floats", "sums", name)
     return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
 
 

@@ -67,8 +67,8 @@ def test_the_axes_of_a_convolution() -> None:
 
 def test_rows() -> None:
   """A row that fits stays in registers; a longer one is gone through in blocks; no core is left without rows."""
-  assert tiles(half(16384, 8192).softmax(-1)) == [8192] and tiles(half(256, 40000).softmax(-1)) == [4096]
-  assert tiles(half(16384, 64).softmax(-1)) == [64, 64] and tiles(half(264, 64).softmax(-1)) == [2, 64]
+  assert tiles(half(16384, 8192).softmax(-1)) == [8192] and tiles(half(256, 40000).softmax(-1)) == [8192]
+  assert tiles(half(16384, 64).softmax(-1)) == [16, 64] and tiles(half(264, 64).softmax(-1)) == [4, 64]
 
 
 def test_long_sums_are_split_for_programs() -> None:
