@@ -6,6 +6,7 @@ Such a target computes with float32 and float64; its memory also has float16, bf
 """
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from itertools import combinations
 from typing import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
 NARROW = FP8 | {dtypes.float16, dtypes.bfloat16}
 DOT = "dot"   # in the place of a REDUCE's combiner: (a, b[, accumulator]), arg (DOT, (axis id,)) is a product of two blocks
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
+_MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
 _EFFECTS = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.SPECIAL, Ops.DEFINE_GLOBAL}
 # these have the dtype of memory, or of bits; arithmetic has float32
 _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))
@@ -125,7 +127,35 @@ def keep_blocks(uops: Sequence[UOp]) -> UOpList:
   """
   out = UOpList(uops)
   while len(after := _reduced_later(out)): out = after   # a sum of sums, the inner one first
-  return out
+  return load_late(out)
+
+
+def load_late(uops: UOpList) -> UOpList:
+  """What stands before a loop of products and is used after it only (a bias), after the loop: its registers are free until then,
+  and a pipeline through several such loops waits for nothing but factors."""
+  if not any(map(is_dot, uops)): return uops
+  path: list[tuple[UOp, ...]] = []   # the loops that each node stands in
+  begin: dict[UOp, int] = {}
+  loops: list[tuple[int, int, tuple[UOp, ...]]] = []   # of products: first line, last line, the loops around
+  around: tuple[UOp, ...] = ()
+  last_dot = -1
+  for i, u in enumerate(uops):
+    if u.op is Ops.ENDLOOP:
+      around = around[:-1]
+      if last_dot > begin[u.src[0]]: loops.append((begin[u.src[0]], i, around))
+    path.append(around)
+    if u.op is Ops.LOOP: begin[u], around = i, (*around, u)
+    if is_dot(u): last_dot = i
+  first: dict[UOp, float] = {}       # where a node is first used
+  place: dict[UOp, float] = {}
+  for i, u in reversed([*enumerate(uops)]):
+    used = first.get(u, -1.0)
+    if u.op in _MOVED and not (u.op is Ops.LOAD and (u.src[0].op is not Ops.DEFINE_GLOBAL or u.src[0].arg[2])):
+      ends = [end for start, end, outside in loops if i < start and end < used and outside == path[i]]
+      if ends: place[u] = max(ends) + 0.5
+    for s in u.src: first[s] = min(first.get(s, math.inf), place.get(u, i))
+  if not place: return uops
+  return UOpList(u for _, u in sorted(enumerate(uops), key=lambda t: place.get(t[1], t[0])))
 
 
 def _reduced_later(uops: UOpList) -> UOpList:
@@ -173,11 +203,17 @@ def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, UOp | None] | None:
   value, where = u.src[0], None
   if value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
-  a, b = value.src
+  a, b = map(_loaded, value.src)
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
   if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
     return x, y, where
   return (a, b, where) if u.dtype is F32 else None
+
+
+def _loaded(u: UOp) -> UOp:
+  """A factor without a condition outside which it was loaded as 0 anyway."""
+  if u.arg is not TernaryOps.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0: return u
+  return u.src[1] if _zero_outside(u.src[1], u.src[0]) else u
 
 
 def _zero_outside(x: UOp, where: UOp) -> bool:

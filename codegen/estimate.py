@@ -119,10 +119,12 @@ class Streams:
     elements = {i: trips[i] * padded.get(i, 1) * (sizes[i] if i in copied else 1) for i in sizes}
     alu = sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
     slots = fit * target.cores
-    alone = target.start + phases * rounds * (target.latency + (target.iteration if rounds > 1 else 0.0)) + self.joins * target.join
+    each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
+    alone = target.start + phases * rounds * each_round + self.joins * target.join
     return together((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
-      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone, programs / target.cores * target.starts,
+      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
+      programs / target.cores * target.starts,
     ))
 
 

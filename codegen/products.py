@@ -1,7 +1,6 @@
-"""How long a product of blocks takes, and with which blocks it takes the least: for kernels, and before there are any, for cutting
-a sum in parts."""
+"""How long a product of blocks takes, and with which blocks it takes the least: for kernels, and before there are any, for
+cutting a sum in parts."""
 from __future__ import annotations
-
 
 from dataclasses import dataclass, replace
 from typing import Iterable, Iterator
@@ -71,6 +70,7 @@ def candidates(work: Work, target: Target) -> Iterator[Blocks]:
     return
   for bm, bn in target.dots[:1] if wide else target.dots:
     if work.m >= bm and work.n >= bn: yield bm, bn, depth
+    elif work.m >= bn and work.n >= bm and bm * bn <= LARGE: yield bn, bm, depth
   yield (*target.dots[-1], depth)
 
 
@@ -94,7 +94,7 @@ def product_seconds(work: Work, blocks: Blocks, target: Target) -> float:
   slots = fit * target.cores
   busy = -(-programs // target.cores)                                   # programs that one core makes
   waves = -(-programs // slots)
-  ends = target.start + target.latency + target.join                    # of the first programs, and the last: nothing else goes on
+  ends = target.start + target.latency + target.join                    # of the first programs and the last: nothing else runs
   return together((
     ends + work.memory / target.bandwidth, ends + programs * rounds * moved / target.cache_bandwidth,
     ends + busy * rounds * multiply, waves * alone, busy * target.starts,

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Iterable
 
 from . import index as ix
-from .costs import MemoryAccess, ids_of, profile
+from .costs import MemoryAccess, flat_index, ids_of, profile
 from .dtype import dtypes
 from .kernel import Axis, AxisKind, Kernel
+from .rewrite import rewrite
 from .uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
 LINE = 16   # bytes that one thread reads or writes at a time, at most
@@ -108,7 +109,7 @@ def fastest(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
   return max([i for i, s in x.steps.items() if s in (1, -1) and sizes[i] > 1], key=lambda i: sizes[i], default=None)
 
 
-def vector(x: MemoryAccess, axis: int) -> int:
+def vector(x: MemoryAccess, axis: int | None) -> int:
   """Bytes of an access that one thread can take at once along an axis: as far as all other steps leave it aligned."""
   steps = [s for i, s in x.steps.items() if i != axis]
   if None in steps: return x.itemsize
@@ -128,8 +129,33 @@ def product_of(kernel: Kernel) -> Product | None:
 
 
 def stored(u: UOp) -> UOp:
-  """What a CAST widened."""
+  """What a CAST widened, or a WHERE leaves out elements of."""
+  while is_masked(u): u = u.src[1]
   return u.src[0] if u.op is Ops.CAST else u
+
+
+def is_masked(u: UOp) -> bool:
+  """Whether a value is another one, or 0 where a condition is false."""
+  return u.op is Ops.ALU and u.arg is TernaryOps.WHERE and u.src[2].op is Ops.CONST and u.src[2].arg == 0
+
+
+def flat(kernel: Kernel) -> Kernel:
+  """Params that accesses go through in steps of one size, though an axis stands for several of their dimensions, get one
+  dimension: data1[a0 // 56, a0 % 56] -> data1[a0]. What cuts the axis later leaves that plain."""
+  shapes = {p.uop: p.shape for p in kernel.params if len(p.shape) > 1 and all(isinstance(n, int) for n in p.shape)}
+  plain, folded = set(shapes), set[UOp]()
+  for u in kernel.nodes:
+    if u.op not in (Ops.LOAD, Ops.STORE, Ops.ATOMIC) or u.src[0] not in shapes: continue
+    one = flat_index(shapes[u.src[0]], u.src[1].src)
+    if any(x.op is not Ops.RANGE for x, _ in ix.linear(one)[0]): plain.discard(u.src[0])
+    if any(x.op is not Ops.RANGE for s in u.src[1].src for x, _ in ix.linear(s)[0]): folded.add(u.src[0])
+  if not (changed := plain & folded): return kernel
+  def access(old: UOp, new: UOp) -> UOp | None:
+    if old.src[0] not in changed: return None
+    at = flat_index(shapes[old.src[0]], new.src[1].src)
+    return new.replace((new.src[0], new.src[1].replace((at,)), *new.src[2:]))
+  params = tuple([replace(p, shape=(ix.product(p.shape),)) if p.uop in changed else p for p in kernel.params])
+  return kernel.with_(params=params, body=rewrite(kernel.body, dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), access)))
 
 
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:

@@ -14,10 +14,10 @@ from .axes import merge_axes, split_axes
 from .config import config
 from .costs import MemoryAccess, profile
 from .estimate import Streams, power_of_two
-from .products import PIPELINE, Work, best_blocks
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, even
-from .roles import Role, Roles, contiguous, free, product_of
+from .products import HALF, LARGE, PIPELINE, Work, best_blocks
+from .roles import LINE, Role, Roles, contiguous, fastest, flat, product_of, vector
 from .target import Target
 from .uop import Ops, prod, toposort
 
@@ -36,6 +36,7 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
   if not kernel.of_kind(AxisKind.TILE):
     kernel = merge_axes(split_axes(kernel))
     kernel, dot = product(kernel)
+    kernel = flat(kernel)
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
     else: kernel = streamed(kernel, target)
@@ -69,16 +70,24 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the
   chip has them.
 
-  As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip
-  cooler.
+  Where smaller blocks are best, several programs on a core do what one pipeline would. As few programs as take no more rounds: a
+  last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
   """
   programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
-  if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
+  found = product_of(kernel)
+  if found is None or any(u.dtype.itemsize > HALF for u in toposort(found.sides) if u.op is Ops.LOAD): return kernel
   # a short sum is over before the pipeline is full: several programs a core, each at another point, use the core better
   if prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound) < PIPELINE: return kernel
+  accesses = profile(kernel).accesses
+  tiles = {a.id: a.count for a in kernel.of_kind(AxisKind.TILE)}
+  if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
+  sizes = {a.id: a.count for a in kernel.axes}
+  if any(vector(x, fastest(x, sizes)) < LINE for x in accesses if not x.write and len(x.axes & tiles.keys()) > 1): return kernel
+  if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE: return kernel
   kernel = Persistent(even(programs, target.cores)).apply(kernel)
-  for opt in TensorDescriptor.all(kernel): kernel = opt.apply(kernel)
+  boxes = {x.slot for x in accesses if len(x.axes & tiles.keys()) > 1}   # a bias is read by its addresses
+  for slot in sorted(boxes): kernel = TensorDescriptor(slot).apply(kernel)
   return kernel
 
 
@@ -96,7 +105,8 @@ def streamed(kernel: Kernel, target: Target) -> Kernel:
   model = Streams(roles, target)
   found = [(model.seconds(c.tiles, c.copied), c) for c in choices(roles, target)]
   most = GAIN * min([seconds for seconds, _ in found], default=0.0)
-  best = min([c for seconds, c in found if seconds <= most], key=lambda c: (c.loops(roles), len(c.copied), c.size), default=Choice({}, ()))
+  good = [c for seconds, c in found if seconds <= most] or [Choice({}, ())]
+  best = min(good, key=lambda c: (c.loops(roles), len(c.copied), c.size))
   for i in best.copied: kernel = Unroll(i, kernel.axis(i).count).apply(kernel)
   for a in reversed(kernel.axes):
     if a.id in best.tiles: kernel = tile_axis(kernel, a, best.tiles[a.id])
