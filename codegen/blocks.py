@@ -6,9 +6,10 @@ Such a target computes with float32 and float64; its memory also has float16, bf
 """
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from itertools import combinations
-from typing import Callable, Iterable, Sequence
+from typing import Callable, Iterable, Mapping, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes
@@ -19,6 +20,7 @@ FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
 NARROW = FP8 | {dtypes.float16, dtypes.bfloat16}
 DOT = "dot"   # in the place of a REDUCE's combiner: (a, b[, accumulator]), arg (DOT, (axis id,)) is a product of two blocks
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
+_MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
 _EFFECTS = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.SPECIAL, Ops.DEFINE_GLOBAL}
 # these have the dtype of memory, or of bits; arithmetic has float32
 _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))
@@ -114,17 +116,104 @@ def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
   return prune(out)
 
 
+def keep_blocks(uops: Sequence[UOp]) -> UOpList:
+  """For targets with blocks: a loop that adds up reduced blocks -> one that adds up whole blocks, which are reduced after it.
+
+  Lanes then meet once and not in every iteration, for which a program's warps wait for each other. Products of blocks stay as
+  they are: they have accumulators of their own.
+
+      LOOP; r = REDUCE(x), arg (ADD, (a1,)); t = r + acc; PHI(acc, t); ENDLOOP; STORE(.., phi)
+      ->   LOOP; t = x + acc; PHI(acc, t); ENDLOOP; r = REDUCE(phi), arg (ADD, (a1,)); STORE(.., r)
+  """
+  out = UOpList(uops)
+  while len(after := _reduced_later(out)): out = after   # a sum of sums, the inner one first
+  return load_late(out)
+
+
+def load_late(uops: UOpList) -> UOpList:
+  """What stands before a loop of products and is used after it only (a bias), after the loop: its registers are free until then,
+  and a pipeline through several such loops waits for nothing but factors."""
+  if not any(map(is_dot, uops)): return uops
+  path: list[tuple[UOp, ...]] = []   # the loops that each node stands in
+  begin: dict[UOp, int] = {}
+  loops: list[tuple[int, int, tuple[UOp, ...]]] = []   # of products: first line, last line, the loops around
+  around: tuple[UOp, ...] = ()
+  last_dot = -1
+  for i, u in enumerate(uops):
+    if u.op is Ops.ENDLOOP:
+      around = around[:-1]
+      if last_dot > begin[u.src[0]]: loops.append((begin[u.src[0]], i, around))
+    path.append(around)
+    if u.op is Ops.LOOP: begin[u], around = i, (*around, u)
+    if is_dot(u): last_dot = i
+  first: dict[UOp, float] = {}       # where a node is first used
+  place: dict[UOp, float] = {}
+  for i, u in reversed([*enumerate(uops)]):
+    used = first.get(u, -1.0)
+    if u.op in _MOVED and not (u.op is Ops.LOAD and (u.src[0].op is not Ops.DEFINE_GLOBAL or u.src[0].arg[2])):
+      ends = [end for start, end, outside in loops if i < start and end < used and outside == path[i]]
+      if ends: place[u] = max(ends) + 0.5
+    for s in u.src: first[s] = min(first.get(s, math.inf), place.get(u, i))
+  if not place: return uops
+  return UOpList(u for _, u in sorted(enumerate(uops), key=lambda t: place.get(t[1], t[0])))
+
+
+def _reduced_later(uops: UOpList) -> UOpList:
+  """One round of ``keep_blocks``: the loops whose values are reduced in them. Empty where there are none."""
+  uses = Counter(s for u in uops for s in u.src)
+  axes = block_axes(uops)
+  sums = {u: parts for u in uops if u.op is Ops.PHI and (parts := _added_blocks(u, uses, axes))}
+  if not sums: return UOpList()
+  inside = {r: r.src[0] for parts in sums.values() for r in parts}
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+  waiting: defaultdict[UOp, list[UOp]] = defaultdict(list)   # loop -> PHIs that are reduced after it
+  for u in uops:
+    if u in inside:
+      new[u] = new[inside[u]]
+      continue
+    new[u] = u.replace(tuple([new[s] for s in u.src]))
+    out.append(new[u])
+    if u in sums: waiting[u.src[2]].append(u)
+    if u.op is Ops.ENDLOOP:
+      for phi in waiting.pop(u.src[0], ()):
+        new[phi] = UOp(Ops.REDUCE, phi.dtype, (new[phi],), sums[phi][0].arg)
+        out.append(new[phi])
+  return UOpList(out)
+
+
+def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozenset[int]]) -> list[UOp]:
+  """The REDUCEs of blocks, all alike, that a loop adds to an accumulator; empty where it adds something else."""
+  acc, total = phi.src[:2]
+  fn, found = total.arg, list[UOp]()
+  while total is not acc:
+    if total.op is not Ops.ALU or total.arg is not fn or uses[total] != 1 or len(total.src) != 2: return []
+    here, rest = total.src if total.src[0].op is Ops.REDUCE else total.src[::-1]
+    if here.op is not Ops.REDUCE or is_dot(here) or here.arg[0] is not fn or uses[here] != 1: return []
+    if here.src[0].dtype is not phi.dtype: return []
+    found.append(here)
+    total = rest
+  alike = len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1
+  return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
+
+
 def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, UOp | None] | None:
   """The factors that a REDUCE adds products of, as they are in memory, and the condition outside which they count as zero. None
   where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
   value, where = u.src[0], None
   if value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
-  a, b = value.src
+  a, b = map(_loaded, value.src)
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
   if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
     return x, y, where
   return (a, b, where) if u.dtype is F32 else None
+
+
+def _loaded(u: UOp) -> UOp:
+  """A factor without a condition outside which it was loaded as 0 anyway."""
+  if u.arg is not TernaryOps.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0: return u
+  return u.src[1] if _zero_outside(u.src[1], u.src[0]) else u
 
 
 def _zero_outside(x: UOp, where: UOp) -> bool:

@@ -1,11 +1,149 @@
-"""A guess at how long a kernel with blocks takes, for putting candidates in order before some are measured."""
+"""How long a kernel with blocks takes: what candidates are chosen by, and put in order before some are measured.
+
+Three things bound a kernel. What goes through the memory, the cache and the cores takes its time at their rates. A program's
+loads take a while to come, and only so many programs fit on a core: what they have under way together is what memory delivers in
+that while. And programs end in waves.
+"""
 from __future__ import annotations
 
+import math
+from typing import Collection, Mapping
+
 from .kernel import AxisKind, Kernel
+from .roles import LINE, Roles, fastest, rounds_of, vector
 from .target import Target
 from .uop import Ops, prod
 
 STAGES = 3             # of a pipeline, all in shared memory at once
+SHARP = 4              # how far the longest of the times decides alone: the power of their mean
+WARP = 32              # threads of a warp
+FEWEST, MOST = 4, 16   # warps of a program
+EACH = 8               # elements a thread, at least: two wide loads of float32
+KEPT_REGISTERS = 20    # of a thread, for addresses and the like
+MOST_REGISTERS = 255   # of a thread
+ADDRESS = 2            # registers of an address and a condition
+SECTOR = 32            # bytes of a line that are moved by themselves
+MOST_VALUES = 3        # blocks that were read and wait in registers
+PAGE = 8               # bytes that could be moved while memory goes to another place
+MANY = 8               # programs a core, from which on it does not matter that some cores have one more
+ROUND = 8192           # elements that a program reads at a time, of which a core has so many
+TOGETHER = 2
+WORTH = 0.95           # of the time without: cutting a sum in parts must take less
+REST = 0.7             # of the last cache is there for what is read again
+
+
+def power_of_two(n: int) -> int:
+  """The least power of two that is at least ``n``."""
+  return 1 << (max(n, 1) - 1).bit_length()
+
+
+def warps_for(elements: int) -> int:
+  """Warps for a program of so many elements: wide loads, enough registers a thread."""
+  warps = FEWEST
+  while warps < MOST and elements > warps * WARP * EACH: warps *= 2
+  return warps
+
+
+def together(times: Collection[float], sharp: int = SHARP) -> float:
+  """How long several things take that go on at the same time: a bit longer than the longest."""
+  most = max(times)
+  return most * math.fsum((t / most) ** sharp for t in times) ** (1 / sharp) if most else 0.0
+
+
+class Streams:
+  """The time of a kernel that makes no products of blocks, as a function of the blocks along its axes."""
+
+  def __init__(self, roles: Roles, target: Target):
+    self.target, self.sizes = target, roles.sizes
+    self.free = [a.id for a in roles.free]
+    self.bound = [i for i in self.sizes if i not in set(self.free)]
+    self.spread = set(self.free)
+    self.joins = len(roles.kernel.reduces)
+    self.work = [(ids, n) for ids, n in roles.work.items() if n]
+    rounds = rounds_of(roles.kernel)
+    order = {i: n for n, i in enumerate(self.free)}
+    self.reads = sum(not x.write and len(x.axes) >= len(self.sizes) for x in roles.accesses)
+    # an address and a condition for each element, where no thread takes several at once
+    self.scattered = ADDRESS * any((i := fastest(x, self.sizes)) is not None and vector(x, i) < LINE // 2 for x in roles.accesses)
+    self.accesses = []
+    for x in roles.accesses:
+      steps = sorted((abs(s) if s is not None else math.inf, i) for i, s in x.steps.items() if s != 0)
+      size = roles.footprint(x)
+      repeated = [i for i in self.free if i not in x.steps or x.steps[i] == 0]
+      last = max([order[i] for _, i in steps if i in order], default=-1)
+      apart = [i for i in repeated if order[i] < last] if size > REST * target.cache else []   # programs read it again much later
+      self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart))
+
+  def occupancy(self, block: int, warps: int, values: int) -> int:
+    """Programs on a core at the same time, each with ``values`` blocks in registers; 0 where they do not fit."""
+    target = self.target
+    registers = KEPT_REGISTERS + values * -(-block // (WARP * warps))
+    if registers > MOST_REGISTERS: return 0
+    return min(target.warps // warps, target.resident, target.register_file // (registers * WARP * warps))
+
+  def seconds(self, tiles: Mapping[int, int], copied: Collection[int] = (), warps: int = 0) -> float:
+    """The time with blocks of these sizes; ``copied`` axes are written out. Infinite where registers do not hold a block."""
+    target, sizes = self.target, self.sizes
+    trips = {i: -(-n // tiles.get(i, 1)) if i not in copied else 1 for i, n in sizes.items()}
+    programs = prod(trips[i] for i in self.free)
+    rounds = prod(trips[i] for i in self.bound)
+    padded = {i: power_of_two(n) for i, n in tiles.items()}
+    block = prod(padded.values())
+    warps = warps or warps_for(block)
+    values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
+    fit = self.occupancy(block, warps, values + self.scattered)
+    if not fit: return math.inf
+    uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY * target.cores else 1.0
+    memory = cache = lines = 0.0
+    phases = 1
+    for x, steps, size, times, apart in self.accesses:
+      run = segments = copies = 1
+      for step, i in steps:
+        n = sizes[i] if i in copied else min(tiles.get(i, 1), sizes[i])
+        if n == 1: continue
+        if i in copied: copies *= n
+        if step <= run: run += int(step) * (n - 1)
+        else: segments *= n
+      inner = any(i in self.bound and i not in copied and trips[i] > 1 for _, i in steps)
+      each = programs * (rounds * times if inner else 1)
+      if inner: phases = max(phases, times)
+      moved = segments * max(-(-run * x.itemsize // SECTOR) * SECTOR, target.line if segments > 1 else SECTOR)
+      cache += each * moved
+      lanes = prod([padded[i] for _, i in steps if i in padded])
+      lines += each * copies * max(segments * -(-run * x.itemsize // target.line) / (copies if segments >= copies else 1),
+                                   lanes * x.itemsize / target.line)
+      again = prod([trips[i] for i in apart])
+      shared = prod([trips[i] for _, i in steps if i in self.spread])
+      if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
+      memory += size * again * (1 + PAGE / (run * x.itemsize))
+    elements = {i: trips[i] * padded.get(i, 1) * (sizes[i] if i in copied else 1) for i in sizes}
+    alu = sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
+    slots = fit * target.cores
+    each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
+    alone = target.start + phases * rounds * each_round + self.joins * target.join
+    return together((
+      memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
+      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
+      programs / target.cores * target.starts,
+    ))
+
+
+def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, target: Target) -> int:
+  """In how many parts, a program or more each, a reduction is made that is no product: ``count`` elements for each of so many
+  outputs, ``size`` bytes in all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
+  elements = outputs * count
+  wide = max(1, min(outputs, target.line * elements // max(size, 1))) if columns else 1   # outputs of a program at least
+  def seconds(parts: int) -> float:
+    programs = -(-outputs // wide) * parts
+    rounds = -(-elements // (programs * ROUND))
+    alone = target.start + rounds * (target.latency + target.iteration) + target.join
+    if parts > 1: alone += target.launch + target.start + target.latency + 2 * parts * outputs * 4 / target.bandwidth
+    return together((size / target.bandwidth, -(-programs // (TOGETHER * target.cores)) * alone))
+  best, least, parts = 1, seconds(1), 2
+  while parts <= most:
+    if (now := seconds(parts)) < WORTH * least: best, least = parts, now
+    parts *= 2
+  return best
 
 
 def estimate(kernel: Kernel, target: Target) -> float:

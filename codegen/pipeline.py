@@ -1,9 +1,9 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
     kernel (index form) --tiles, scans, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
-    --widths--> linear --floats, dots--> linear
+    --widths--> linear --floats, dots, sums--> linear
 
-The last two are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
+The last three are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
 ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
 passes`` prints the list.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from .additions import limit_additions
-from .blocks import find_dots, widen_floats
+from .blocks import find_dots, keep_blocks, widen_floats
 from .choose import choose, choose_statements
 from .config import config
 from .errors import ConfigError
@@ -68,6 +68,7 @@ PASSES = (
   # where blocks are written
   Pass("floats", "linear", "linear", lambda uops, target: widen_floats(uops), widen_floats),
   Pass("dots", "linear", "linear", _dots, find_dots),
+  Pass("sums", "linear", "linear", lambda uops, target: keep_blocks(uops), keep_blocks),
 )
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 

@@ -60,8 +60,6 @@ class Target:
   mapped: int = 1024                     # elements of a program that only maps elements
   row: int = 16384                       # elements of a row that is read once and stays in registers
   block: int = 4096                      # elements of the block of a reduction, in rows and what is reduced
-  # outputs a program when neighbouring outputs lie side by side in memory and what is summed does not
-  columns: int = 64
   # of the output of a product by tensor cores, best first
   dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 128), (64, 64))
   exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
@@ -69,3 +67,24 @@ class Target:
   # rows of blocks whose programs run together: what they share of the other factor stays in the cache
   group: int = 8
   waves: int = 3                         # from so many programs a core on, persistent programs and go on to the next block win
+  # ---- the cost model of blocks (codegen/estimate.py). From an H200: bench/RESULTS-cuda.md has what was measured, and NVIDIA's
+  # tuning guide the limits of an SM
+  latency: float = 0.8e-6                # seconds from a load of memory until its value is there, while others load as well
+  start: float = 0.4e-6                  # seconds until a program has begun to load,
+  starts: float = 1e-7                   # and between two starts on a core
+  join: float = 0.3e-6                   # seconds for the threads of a program to combine their values
+  clock: float = 1.7e9                   # cycles a second; in each, a core makes so many operations of float32:
+  alu_lanes: int = 128
+  line: int = 128                        # bytes of a cache's line: a core takes one a cycle
+  cache_bandwidth: float = 9.5e12        # bytes a second between the last cache and cores (products of 1024³ to 4096³)
+  dot_flops: float = 7.9e14              # operations a second of the best blocks of 16-bit products, all cores together
+  round: float = 7e-8                    # seconds that an iteration of a product takes beside its loads and products
+  launch: float = 2.5e-6                 # seconds that one more kernel costs
+  register_file: int = 64 << 10          # 32-bit registers of a core
+  warps: int = 64                        # that a core has at a time,
+  resident: int = 32                     # and programs
+
+  def dot_rate(self, rows: int, columns: int) -> float:
+    """Part of the rate of the best blocks with which blocks of these sizes are multiplied: a factor is read from shared memory
+    once for all of the other's block, and a warp group multiplies 64 rows at a time."""
+    return min(1.0, 2 * rows * columns / (rows + columns) / 110)

@@ -6,23 +6,28 @@ Everything is an Opt, so a search may go on from here. The sizes of blocks are t
 from __future__ import annotations
 
 import math
-from typing import Iterable
+from dataclasses import dataclass
+from typing import Iterator
 
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .config import config
-from .costs import MemoryAccess, ids_of, profile
-from .dtype import dtypes
+from .costs import MemoryAccess, profile
+from .estimate import Streams, power_of_two
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, even
+from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, even
+from .products import HALF, LARGE, PIPELINE, Work, best_blocks
+from .roles import LINE, Role, Roles, contiguous, fastest, flat, product_of, vector
 from .target import Target
-from .uop import BinaryOps, Ops, TernaryOps, UOp, prod, toposort
+from .uop import Ops, prod, toposort
 
 LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
-WIDE = 64                # an axis of a product is made one with others until it has so many
-FEW = 32                 # rows or columns up to which a product is bound by memory,
-LONG = 4                 # and takes so many times as much of the sum at a time
-FULL = 0.9               # of the cores have a program: all but a few will do
+WINDOW, COPIES = 16, 32  # elements of reduced axes that may be written out, each and together
+# of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
+GAIN = 1.03
+ALONG, NEAR, LARGEST = 4, 2, 15   # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
+KEYS = 3                 # axes of which every size is tried
+LEAST_BLOCK = 64         # elements of a block, where there is not much to do
 
 
 def tile(kernel: Kernel, target: Target) -> Kernel:
@@ -31,28 +36,20 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
   if not kernel.of_kind(AxisKind.TILE):
     kernel = merge_axes(split_axes(kernel))
     kernel, dot = product(kernel)
+    kernel = flat(kernel)
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    else: kernel = reduction(kernel, target) if kernel.reduces else fill(kernel, free(kernel), target.mapped)[0]
+    else: kernel = streamed(kernel, target)
   return persistent(grouped(kernel, target), target)
 
 
 def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int, int, int]:
-  """Rows and columns of a product that a program makes, and how much it sums at a time: the largest with which there is a program
-  for (nearly) every core."""
-  found = factors(kernel)
-  sides = [stored(s) for s in found[1:]] if found is not None else []
-  wide = any(s.dtype.itemsize > 2 for s in sides)   # as they are multiplied
-  if wide and not config.allow_tf32: return target.exact_dot
-  rows, columns = kernel.axis(m).count, kernel.axis(n).count
-  read = max((u.dtype.itemsize for u in toposort(sides) if u.op is Ops.LOAD and u.dtype.kind == "f"), default=2)
-  depth = target.row_bytes // max(read, 2)
-  # bound by memory: long pieces of the large matrix
-  if min(rows, columns) <= FEW and not wide: return *target.dots[-1], LONG * depth
-  others = prod(a.count for a in free(kernel) if a.id not in (m, n))
-  for bm, bn in target.dots[:1] if wide else target.dots:
-    if rows >= bm and columns >= bn and -(-rows // bm) * -(-columns // bn) * others >= FULL * target.cores: return bm, bn, depth
-  return *target.dots[-1], depth
+  """Rows and columns of a product that a program makes, and how much it sums at a time, by ``product_seconds``."""
+  found = product_of(kernel)
+  sides = found.stored if found is not None else ()
+  if any(s.dtype.itemsize > 2 for s in sides) and not config.allow_tf32: return target.exact_dot
+  work = Work.of(kernel, m, n, sides)
+  return best_blocks(work, target)[1]
 
 
 def grouped(kernel: Kernel, target: Target) -> Kernel:
@@ -73,14 +70,24 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   """A large product of 16-bit floats or less by one program a core, which reads and writes through tensor descriptors where the
   chip has them.
 
-  As few programs as take no more rounds: a last round that leaves cores idle gains nothing, and all rounds alike keep the chip
-  cooler.
+  Where smaller blocks are best, several programs on a core do what one pipeline would. As few programs as take no more rounds: a
+  last round that leaves cores idle gains nothing, and all rounds alike keep the chip cooler.
   """
   programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID))
   if not target.descriptors or programs < target.waves * target.cores or not is_product(kernel): return kernel
-  if any(p.dtype.itemsize > 2 for p in kernel.params if not p.written): return kernel
+  found = product_of(kernel)
+  if found is None or any(u.dtype.itemsize > HALF for u in toposort(found.sides) if u.op is Ops.LOAD): return kernel
+  # a short sum is over before the pipeline is full: several programs a core, each at another point, use the core better
+  if prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound) < PIPELINE: return kernel
+  accesses = profile(kernel).accesses
+  tiles = {a.id: a.count for a in kernel.of_kind(AxisKind.TILE)}
+  if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
+  sizes = {a.id: a.count for a in kernel.axes}
+  if any(vector(x, fastest(x, sizes)) < LINE for x in accesses if not x.write and len(x.axes & tiles.keys()) > 1): return kernel
+  if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE: return kernel
   kernel = Persistent(even(programs, target.cores)).apply(kernel)
-  for opt in TensorDescriptor.all(kernel): kernel = opt.apply(kernel)
+  boxes = {x.slot for x in accesses if len(x.axes & tiles.keys()) > 1}   # a bias is read by its addresses
+  for slot in sorted(boxes): kernel = TensorDescriptor(slot).apply(kernel)
   return kernel
 
 
@@ -90,118 +97,123 @@ def tile_axis(kernel: Kernel, axis: Axis, size: int) -> Kernel:
   return Block(axis.id, min(size, axis.count)).apply(kernel) if axis.count > 1 < size else kernel
 
 
-def fill(kernel: Kernel, axes: Iterable[Axis], room: int) -> tuple[Kernel, int]:
-  """The last of ``axes`` as blocks, as far as ``room`` elements go; gives the room that is left."""
-  for a in reversed(list(axes)):
-    kernel = tile_axis(kernel, a, room)
-    room //= min(room, 1 << (a.count - 1).bit_length())
-  return kernel, room
+# ---- all but matrix products
+
+def streamed(kernel: Kernel, target: Target) -> Kernel:
+  """The blocks with which a kernel that makes no products takes the least time, by ``Streams``."""
+  roles = Roles(kernel)
+  model = Streams(roles, target)
+  found = [(model.seconds(c.tiles, c.copied), c) for c in choices(roles, target)]
+  most = GAIN * min([seconds for seconds, _ in found], default=0.0)
+  good = [c for seconds, c in found if seconds <= most] or [Choice({}, ())]
+  best = min(good, key=lambda c: (c.loops(roles), len(c.copied), c.size))
+  for i in best.copied: kernel = Unroll(i, kernel.axis(i).count).apply(kernel)
+  for a in reversed(kernel.axes):
+    if a.id in best.tiles: kernel = tile_axis(kernel, a, best.tiles[a.id])
+  return kernel
 
 
-def free(kernel: Kernel) -> list[Axis]: return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
+@dataclass(frozen=True)
+class Choice:
+  """Sizes of blocks along some axes, and reduced axes that are written out."""
+  tiles: dict[int, int]
+  copied: tuple[int, ...]
+
+  @property
+  def size(self) -> int:
+    """Elements of a block."""
+    return prod(map(power_of_two, self.tiles.values()))
+
+  def loops(self, roles: Roles) -> bool:
+    """Whether a program goes through reduced axes in several steps."""
+    return any(a.count > self.tiles.get(a.id, 1) for a in roles.bound if a.id not in self.copied)
 
 
-def reduction(kernel: Kernel, target: Target) -> Kernel:
-  """The reduced axes as a block where they are small enough, and as many rows as then fit and leave every core some programs."""
-  bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
-  reads = [x for x in profile(kernel).accesses if not x.write]
-  rows = free(kernel)
-  if rows and contiguous(rows[-1].id, reads) and not any(contiguous(a.id, reads) for a in bound):
-    kernel, _ = fill(kernel, rows, target.columns)
-    return fill(kernel, bound, target.block // target.columns)[0]
-  width = prod(1 << (a.count - 1).bit_length() for a in bound)
-  kernel, room = fill(kernel, bound, target.row if target.block < width <= target.row else target.block)
-  if width > target.block: return kernel
-  programs = prod(a.count for a in rows)
-  while room > 1 and programs // room < target.cores: room //= 2
-  return fill(kernel, rows, room)[0]
+def choices(roles: Roles, target: Target) -> Iterator[Choice]:
+  """Blocks to choose from: along the axes that memory goes along, and one more that is reduced and one that is not; others are
+  added where these are all of a block."""
+  room = target.row if roles.bound else 2 * target.block   # without a loop
+  each = prod(a.count for a in (*roles.free, *roles.bound)) // target.cores
+  least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
+  windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
+  for copied in [[], windows] if windows and prod(a.count for a in windows) <= COPIES else [[]]:
+    left = [a for a in (*roles.free, *roles.bound) if a.count > 1 and a not in copied]
+    keys = key_axes(roles, left)
+    others = [a for a in roles.kernel.axes[::-1] if a in left and a not in keys]
+    for tiles in sized_blocks(keys, roles, room, least):
+      yield from [Choice(t, tuple([a.id for a in copied])) for t in filled(tiles, keys, others, target)]
+
+
+def key_axes(roles: Roles, left: list[Axis]) -> list[Axis]:
+  """The axes of which every size of a block is tried: up to two that memory goes along, the last other one of each kind."""
+  by_bytes = sorted([a for a in left if a.id in roles.along], key=lambda a: -roles.along[a.id])[:2]
+  for kind in (roles.bound, roles.free):
+    rest = [a for a in kind if a in left and a not in by_bytes]
+    if rest and len(by_bytes) < KEYS: by_bytes.append(rest[-1])
+  return by_bytes
+
+
+def sized_blocks(keys: list[Axis], roles: Roles, room: int, least: int) -> Iterator[dict[int, int]]:
+  """Powers of two for each of some axes, or all of it; together at most ``room`` elements, and not much less than there are."""
+  whole = prod(power_of_two(a.count) for a in keys)
+  found: list[tuple[dict[int, int], int]] = [({}, 1)]
+  for a in keys:
+    most, along = power_of_two(a.count), a.id in roles.along
+    exponents = range(min(ALONG, most.bit_length()), LARGEST, 1) if along else range(0, LARGEST, NEAR)
+    steps = [n for e in exponents if (n := 1 << e) < most]
+    found = [({**tiles, a.id: n}, size * n) for tiles, size in found for n in (most, *steps[::-1]) if size * n <= room]
+  for tiles, size in found:
+    if size >= min(least, whole): yield tiles
+
+
+def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: Target) -> Iterator[dict[int, int]]:
+  """Some blocks, and where they have all of their axes, the same with the next axes too."""
+  yield tiles
+  if not others or any(tiles[a.id] < a.count for a in keys): return
+  size = prod(tiles.values())
+  for room in (target.mapped, target.block):
+    more, left = dict(tiles), room // size
+    for a in others:
+      if left <= 1: break
+      more[a.id] = min(left, power_of_two(a.count))
+      left //= more[a.id]
+    if more != tiles: yield more
 
 
 # ---- matrix products
 
-def factors(kernel: Kernel) -> tuple[UOp, UOp, UOp] | None:
-  """The REDUCE of a kernel that is a sum of products which ``tl.dot`` makes, and the two factors."""
-  if len(kernel.reduces) != 1: return None
-  u = kernel.reduces[0]
-  value = u.src[0]
-  if value.op is Ops.ALU and value.arg is TernaryOps.WHERE: value = value.src[1]
-  if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
-  if u.dtype not in (dtypes.float32, dtypes.int32): return None
-  if u.dtype is dtypes.int32 and any(stored(s).dtype is not dtypes.int8 for s in value.src): return None
-  return u, value.src[0], value.src[1]
-
-
-def roles(kernel: Kernel, among: Iterable[Axis]) -> tuple[list[int], list[int], list[int]]:
-  """Which axes of a product are its rows (the first factor varies with them), its columns (the second), and summed."""
-  found = factors(kernel)
-  if found is None: return [], [], []
-  u, *sides = found
-  a, b = (ids_of(s).intersection([x.id for x in among]) for s in sides)
-  bound = set(u.arg[1])
-  return sorted(a - b - bound), sorted(b - a - bound), sorted(a & b & bound)
-
-
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
-  return all(roles(kernel, [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= LEAST_DOT]))
+  roles = Roles(kernel)
+  blocks = [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= LEAST_DOT]
+  return all(roles.of(role, blocks) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED))
 
 
 def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
-  """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs and loops.
-
-  Of several axes (a convolution has them) those that memory goes along are taken, and made one with their neighbours where they
-  are short.
-  """
-  found = factors(kernel)
-  axes = roles(kernel, [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound])
+  """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs. Of several axes of
+  one role (a convolution has them) one is made."""
+  roles = Roles(kernel)
+  among = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound]
+  axes = [roles.of(role, among) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED)]
+  found = roles.product
   if found is None or any(prod(kernel.axis(i).count for i in ids) < LEAST_DOT for ids in axes): return kernel, None
-  accesses = [x for x in profile(kernel).accesses if not x.write]
-  reads = [[x for x in accesses if x.node in s.toposort()] for s in found[1:]]
-  k = inner(kernel, axes[2], reads)
-  m, n = (outer(kernel, ids, side, k) for ids, side in zip(axes, reads))
   chosen = []
-  for i, ids in zip((m, n, k), axes):
-    kernel, i = widened(kernel, i, ids, accesses)
+  for at, ids in enumerate(axes):
+    sides = found.sides if at > 1 else found.sides[at:at + 1]
+    nodes = set(toposort(sides))
+    kernel, i = joined(kernel, ids, [x for x in roles.accesses if x.node in nodes])
     chosen.append(i)
   stores = [x for x in profile(kernel).accesses if x.write]
   if contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
   return kernel, (chosen[0], chosen[1], chosen[2])
 
 
-def contiguous(i: int, accesses: list[MemoryAccess]) -> bool:
-  """Whether some access goes along memory with an axis."""
-  return any(x.steps.get(i) == 1 for x in accesses)
-
-
-def inner(kernel: Kernel, ids: list[int], sides: list[list[MemoryAccess]]) -> int:
-  """The summed axis to make blocks of: a long one that the memory of both factors goes along, else the longest."""
-  def rank(i: int) -> tuple[bool, int, int]:
-    size = kernel.axis(i).count
-    return size >= LEAST_DOT and all(contiguous(i, side) for side in sides), size, i
-  return max(ids, key=rank)
-
-
-def outer(kernel: Kernel, ids: list[int], side: list[MemoryAccess], k: int) -> int:
-  """A factor's own axis to make blocks of: the longest, if its memory goes along axis ``k``; else the one that it goes along."""
-  if kernel.axis(k).count >= LEAST_DOT and contiguous(k, side): return max(ids, key=lambda i: (kernel.axis(i).count, i))
-  return max(ids, key=lambda i: (kernel.axis(i).count >= 4 and contiguous(i, side), kernel.axis(i).count, i))
-
-
-def widened(kernel: Kernel, i: int, ids: list[int], accesses: list[MemoryAccess]) -> tuple[Kernel, int]:
-  """The axis ``i`` made one with those of ``ids`` beside it in memory, the nearest first, until it is long enough for a block;
-  its new number."""
+def joined(kernel: Kernel, ids: list[int], accesses: list[MemoryAccess]) -> tuple[Kernel, int]:
+  """All of some axes made one, in the order in which they move through memory; its number. So a block of an image's rows has
+  as many as any other, and one loop goes through all that is summed, which the target's compiler makes a pipeline of."""
   def distance(j: int) -> float: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=math.inf)
-  near = sorted(ids, key=distance)
-  short = kernel.axis(i).count < LEAST_DOT and distance(i) != 1
-  if short: i = near[0]
-  elif distance(i) != 1: return kernel, i   # nothing is gained by neighbours
-  for j in near[near.index(i) + 1:]:
-    if kernel.axis(i).count >= (LEAST_DOT if short else WIDE): break
+  i, *further = sorted(ids, key=distance)
+  for j in further:
     kernel = Fuse(j, i).apply(kernel)
     i = j
   return kernel, i
-
-
-def stored(u: UOp) -> UOp:
-  """What a CAST widened."""
-  return u.src[0] if u.op is Ops.CAST else u

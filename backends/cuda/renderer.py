@@ -23,6 +23,7 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.estimate import warps_for
 from ntgrad.codegen.functions import FUNCTIONS, identity
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.sizes import Dim, arguments, dim_text, sizes_of
@@ -58,7 +59,7 @@ class TritonRenderer(Renderer):
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
-    uops = pipeline.run(UOpList(uops), self.target, "floats", "dots", name)
+    uops = pipeline.run(UOpList(uops), self.target, "floats", "sums", name)
     return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
 
 
@@ -79,9 +80,7 @@ def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   says that it goes from block to block by one pipeline.
   """
   if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
-  warps = 4
-  while warps < 16 and elements > warps * 32 * 8: warps *= 2
-  return warps, 3
+  return warps_for(elements), 3
 
 
 def to_int32(text: str) -> str:
@@ -154,7 +153,7 @@ class _TritonKernel(Variables):
 
   def largest(self) -> int:
     """Elements of the largest accumulator, or variable with a start value."""
-    accumulators = [[self.padded[i] for i in self.dims[u]] for u in self.uops if u.op is Ops.DEFINE_ACC]
+    accumulators = [[self.padded[i] for i in self.dims[u]] for u in self.uops if u.op is Ops.DEFINE_ACC or is_dot(u)]
     variables = [self.padded_shapes[u] for u in self.uops if u.op is Ops.DEFINE_LOCAL and not self.assigned_first(u)]
     return max([1, *map(math.prod, accumulators), *map(math.prod, variables)])
 

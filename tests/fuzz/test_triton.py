@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any, Callable
 
@@ -11,15 +12,17 @@ from hypothesis import given, settings, strategies as st
 from ntgrad import Tensor
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler
+from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import Block
 from ntgrad.codegen.tiling import tile_axis
 from ntgrad.codegen.uop import UOpList
 from ntgrad.engine.compile import extent
-from ntgrad.schedule import create_schedule
+from ntgrad.schedule import create_schedule, schedule_graph
 from support import triton
 from support.descriptors import box_copy, interpreted, marked, numbers, product
 from support.kernels import GRAPHS, contents
@@ -85,6 +88,56 @@ def check(graph: Callable[[], list[Tensor]], data: Any, sizes: list[int], room: 
                                  err_msg=f"{', '.join(map(str, t.axes))}\n{source.text}")
     if data.draw(st.integers(0, 9)) == 0:
       compiler.build(compiler.Request(source, "k", data.draw(st.sampled_from(["sm_80", "sm_90"]))))
+
+
+OTHERS: dict[str, Callable[[], list[Tensor]]] = {
+  "columns": lambda: [E(70, 36).sum(0), E(70, 36).softmax(0), E(5, 40, 33).max(1)],
+  "transposed": lambda: [E(40, 36).T.contiguous() + 1, E(3, 20, 5, 18).permute(0, 3, 1, 2).contiguous()],
+  "vector times matrix": lambda: [E(1, 70) @ E(70, 36), E(36, 70) @ E(70, 1)],
+  "statistics": lambda: [E(6, 5, 6, 7).mean((0, 2, 3)), E(6, 5, 6, 7).std((0, 1, 2)), E(9, 130).softmax()],
+  "channels last": lambda: [E(2, 8, 7, 18).permute(0, 3, 1, 2).conv2d(E(20, 3, 3, 18).permute(0, 3, 1, 2), padding=1)],
+  "stride": lambda: [E(2, 9, 9, 16).permute(0, 3, 1, 2).conv2d(E(18, 3, 3, 16).permute(0, 3, 1, 2), padding=1, stride=2)],
+  "by channel": lambda: [E(2, 6, 9, 10).conv2d(E(6, 1, 3, 3), padding=1, groups=6), E(2, 3, 8, 10).max_pool2d(2)],
+  "pointwise": lambda: [E(4, 7, 6, 20).permute(0, 3, 1, 2).conv2d(E(24, 1, 1, 20).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)],
+  "gradient": lambda: [_weight_gradient()],
+  "epilogue": lambda: [(E(40, 36, dtype="float16") @ E(36, 48, dtype="float16") + E(48, dtype="float16")).gelu()],
+  "split": lambda: [E(20, 600) @ E(600, 18), E(3, 2000).sum(1)],
+}
+
+
+def _weight_gradient() -> Tensor:
+  x, w = E(2, 8, 8, 16).permute(0, 3, 1, 2), E(18, 3, 3, 16).permute(0, 3, 1, 2)
+  w.requires_grad = True
+  return (E(2, 18, 6, 6) * x.conv2d(w)).sum().gradient(w)[0]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_what_is_chosen(data: Any) -> None:
+  """The blocks that the model chooses for chips of several kinds, all so small that small kernels fill them."""
+  draw, (interpreter, oracle) = data.draw, devices()
+  graphs = {**GRAPHS, **PRODUCTS, **OTHERS}
+  numbers: dict[str, list[Any]] = {
+    "cores": [1, 2, 4], "cache": [1 << 8, 1 << 20], "mapped": [16, 64], "row": [64, 256], "block": [32, 128],
+    "row_bytes": [64, 128], "dots": [((32, 64), (32, 32), (16, 32), (16, 16)), ((32, 16), (16, 16))], "exact_dot": [(32, 16, 16)],
+    "waves": [1, 3], "group": [2], "latency": [1e-8, 1e-6], "bandwidth": [1e9, 3e12], "descriptors": [False, True],
+    "launch": [1e-9],
+  }
+  target = replace(TARGET, **{name: draw(st.sampled_from(values)) for name, values in numbers.items()})
+  rng = np.random.default_rng(draw(st.integers(0, 1000)))
+  name = draw(st.sampled_from(sorted(graphs)))
+  for item in schedule_graph([t.lazydata for t in graphs[name]()], target)[1]:
+    kernel = item.ast
+    if kernel is None: continue
+    t = optimize(kernel, target)
+    if math.prod(extent(t, AxisKind.GRID)) > 200: continue
+    arrays = [np.abs(a) if a.dtype.kind == "i" else a for a in contents(kernel, rng, True)]
+    source, got = run(interpreter, t, lines(t), arrays)
+    _, want = run(oracle, kernel, linearize(kernel), arrays)
+    for g, w in zip(got, want):
+      tol = 2e-3 if g.dtype.itemsize < 4 else 3e-5
+      np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=tol, atol=tol,
+                                 err_msg=f"{name}: {' '.join(map(str, t.applied))}\n{source.text}")
 
 
 @given(st.data())

@@ -55,20 +55,19 @@ def test_products() -> None:
 
 
 def test_the_axes_of_a_convolution() -> None:
-  """Outputs side by side in memory are the rows of a product, made one with the next axis where they are few; so are what is
-  summed."""
+  """All axes of one role are one: images, their rows and columns the rows of a product, channels and windows what is summed."""
   forward = kernel(E(128, 16, 24, 24).conv2d(E(16, 16, 5, 5)))
   assert "tl.dot(" in TritonRenderer().render("k", linearize(optimize(forward, TARGET))).text
   first = optimize(kernel(E(128, 1, 28, 28).conv2d(E(16, 1, 5, 5))), TARGET)
-  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [16, 64, 25] and "tl.dot(" in TritonRenderer().render(
+  assert [a.size for a in first.of_kind(AxisKind.TILE)] == [64, 16, 25] and "tl.dot(" in TritonRenderer().render(
     "k", linearize(first)
   ).text
 
 
 def test_rows() -> None:
   """A row that fits stays in registers; a longer one is gone through in blocks; no core is left without rows."""
-  assert tiles(half(16384, 8192).softmax(-1)) == [8192] and tiles(half(256, 40000).softmax(-1)) == [4096]
-  assert tiles(half(16384, 64).softmax(-1)) == [64, 64] and tiles(half(264, 64).softmax(-1)) == [2, 64]
+  assert tiles(half(16384, 8192).softmax(-1)) == [8192] and tiles(half(256, 40000).softmax(-1)) == [8192]
+  assert tiles(half(16384, 64).softmax(-1)) == [16, 64] and tiles(half(264, 64).softmax(-1)) == [4, 64]
 
 
 def test_long_sums_are_split_for_programs() -> None:
@@ -80,7 +79,7 @@ def test_long_sums_are_split_for_programs() -> None:
     for i in schedule_graph([(E(128, 16, 20, 20) * x.conv2d(w)).sum().gradient(w)[0].lazydata], TARGET)[1]
     if i.ast
   ]
-  assert any(programs(optimize(k, TARGET)) >= 2 * TARGET.cores for k in items if len(k.axes) > 4)
+  assert any(programs(optimize(k, TARGET)) >= TARGET.cores for k in items if len(k.axes) > 4)
   few = schedule_graph([(half(256, 8192) @ half(8192, 256)).lazydata], TARGET)[1]
   assert len(few) == 2 and len(schedule_graph([(half(1024, 1024) @ half(1024, 1024)).lazydata], TARGET)[1]) == 1
 
