@@ -115,6 +115,18 @@ def test_run_time_sizes(device: str) -> None:
         np.testing.assert_allclose(got, expected(2 * a, ADD, axis, False), rtol=1e-4, atol=1e-3, err_msg=f"{shape} {axis}")
 
 
+def test_long_rows_of_run_time_sizes() -> None:
+  for n in (40000, 70001, 100003, 8200, 300):
+    a = data((2, n))
+    for reverse in (False, True):
+      got = scan(Tensor(a, device="CPU"), ADD, 1, reverse).numpy()
+      np.testing.assert_allclose(got, expected(a, ADD, 1, reverse), rtol=1e-4, atol=2e-3)
+  with installed():
+    for n in (9000, 20001, 70001, 300):
+      a = data((1, n))
+      np.testing.assert_allclose(Tensor(a, device=TRITON).cumsum(1).numpy(), expected(a, ADD, 1, False), rtol=1e-4, atol=2e-3)
+
+
 def test_in_place(device: str) -> None:
   """What a scan reads may be what it is written to."""
   a = data((37, 50))
