@@ -1,7 +1,7 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --tiles, scans, statements--> parts --opts, additions--> parts --expand--> expanded --place--> ordered
-    --widths--> linear --floats, dots, sums--> linear
+    kernel (index form) --tiles, scans, scatters--> kernel --statements--> parts --opts, additions--> parts --expand--> expanded
+    --place--> ordered --widths--> linear --floats, dots, sums--> linear
 
 The last three are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
 ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
@@ -23,6 +23,7 @@ from .parts import Parts
 from .place import place
 from .printing import form_text
 from .scans import lower_scans
+from .scatters import spread_scatters
 from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
@@ -59,6 +60,7 @@ def _dots(uops: UOpList, target: Target | None) -> UOpList: return find_dots(uop
 PASSES = (
   Pass("tiles", "index", "index", _tiles, lower_tiles),
   Pass("scans", "index", "index", lower_scans, lower_scans),
+  Pass("scatters", "index", "index", spread_scatters, spread_scatters),
   Pass("statements", "index", "parts", cut, cut),
   Pass("opts", "parts", "parts", choose, choose),
   Pass("additions", "parts", "parts", _additions, limit_additions),
@@ -101,11 +103,11 @@ def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
   likes are chosen, and without a target the UOps are scalar."""
-  parts = cut(lower_scans(kernel, target), target)
+  parts = cut(spread_scatters(lower_scans(kernel, target), target), target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 
 
 def listing() -> str:
   """The passes as a table: number, name, form before and after, what it does."""
   def about(p: Pass) -> str: return " ".join((p.about.__doc__ or "").split("\n\n")[0].split())
-  return "\n".join(f"{i} {p.name:11}{p.takes + ' -> ' + p.gives:22}{about(p)}" for i, p in enumerate(PASSES, 1))
+  return "\n".join(f"{i:<3}{p.name:11}{p.takes + ' -> ' + p.gives:22}{about(p)}" for i, p in enumerate(PASSES, 1))

@@ -109,6 +109,8 @@ class OnAxis(Opt, abstract=True):
     axis = self.axis_of(kernel, self.axis)
     if any(s.op is Ops.FOR and s.arg == axis.id for s in kernel.statements):
       raise OptError(f"{self}: a FOR goes through {axis}, as it is written")
+    if kernel.plain and any(u.op is Ops.SCAN and u.arg[1] == axis.id for u in kernel.nodes):
+      raise OptError(f"{self}: a SCAN goes along {axis}; the pass scans, which makes a loop of it, comes first")
     return self.on(kernel, axis)
 
   @abstractmethod

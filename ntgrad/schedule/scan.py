@@ -51,9 +51,10 @@ def split_scan(u: UOp, target: Target) -> UOp | None:
   ends. None where it stays as it is."""
   fn, axis, reverse, *every = u.arg
   n = u.shape[axis]
-  if every or not all(isinstance(s, int) for s in u.shape): return None
-  step = part_size(n, math.prod(u.shape[:axis]), math.prod(u.shape[axis + 1:]), target)
-  return None if step >= n else in_parts(u, step)
+  # what fills the last part of a run-time size is 0
+  if every or not isinstance(n, int) and identity(fn, u.dtype) != 0: return None
+  step = part_size(ix.count(n), ix.elements(u.shape[:axis]), ix.elements(u.shape[axis + 1:]), target)
+  return None if step >= ix.count(n) else in_parts(u, step)
 
 
 def part_size(n: int, before: int, inner: int, target: Target) -> int:
@@ -78,25 +79,29 @@ def in_parts(u: UOp, step: int) -> UOp:
   fn, axis, reverse = u.arg
   x, dtype, shape = u.src[0], u.dtype, u.shape
   n = shape[axis]
-  parts = -(-n // step)
-  def along(size: int, *more: int) -> tuple[int, ...]: return (*shape[:axis], size, *more, *shape[axis + 1:])
-  def turned(y: UOp) -> UOp: return UOp(Ops.FLIP, dtype, (y,), (axis,)) if reverse else y
-  def box(size: int) -> tuple[tuple[int, int], ...]: return tuple([(0, size if d == axis else s) for d, s in enumerate(shape)])
-  # what the parts come to, without the last
-  full = UOp(Ops.SHRINK, dtype, (turned(x),), box((parts - 1) * step))
-  full = UOp(Ops.RESHAPE, dtype, (full,), along(parts - 1, step))
-  sums = UOp(Ops.REDUCE_AXIS, dtype, (full,), (fn, (axis + 1,)))
-  sums = UOp(Ops.SCAN_AXIS, dtype, (UOp(Ops.RESHAPE, dtype, (sums,), along(parts - 1)),), (fn, axis, False))
+  parts = ix.rounds(n, step)
+  def along(*size: ix.Dim) -> tuple[ix.Dim, ...]: return (*shape[:axis], *size, *shape[axis + 1:])
+  def move(op: Ops, y: UOp, arg: object) -> UOp: return UOp(op, y.dtype, (y,), arg)
+  def turned(y: UOp) -> UOp: return move(Ops.FLIP, y, (axis,)) if reverse else y
+  def box(size: ix.Dim) -> tuple[tuple[int, ix.Dim], ...]: return tuple([(0, m) for m in along(size)])
+  def around(low: int, high: ix.Dim) -> tuple[tuple[int, ix.Dim], ...]:
+    return tuple([(low, high) if d == axis else (0, 0) for d in range(len(shape))])
+  # what the parts come to: of a number of elements without the last, whose sum nobody needs
+  known = isinstance(n, int)
+  summed = ix.minus(parts, 1) if known else parts
+  full = ix.times(summed, step)
+  whole = move(Ops.SHRINK, turned(x), box(full)) if known else move(Ops.PAD, turned(x), around(0, ix.minus(full, n)))
+  sums = UOp(Ops.REDUCE_AXIS, dtype, (move(Ops.RESHAPE, whole, along(summed, step)),), (fn, (axis + 1,)))
+  sums = UOp(Ops.SCAN_AXIS, dtype, (move(Ops.RESHAPE, sums, along(summed)),), (fn, axis, False))
   # what comes before each part
-  begin = UOp(Ops.PAD, dtype, (sums,), tuple([(int(d == axis), 0) for d in range(len(shape))]))
+  if not known: sums = move(Ops.SHRINK, sums, box(ix.minus(parts, 1)))
+  begin = move(Ops.PAD, sums, around(1, 0))
   nothing = identity(fn, dtype)
-  if nothing != 0:
-    ones = tuple([parts if d == axis else 1 for d in range(len(shape))])
-    at = UOp(Ops.RESHAPE, dtypes.int32, (UOp(Ops.IOTA, dtypes.int32, (), parts),), ones)
+  if nothing != 0 and isinstance(parts, int):
+    at = move(Ops.RESHAPE, UOp(Ops.IOTA, dtypes.int32, (), parts), tuple([parts if d == axis else 1 for d in range(len(shape))]))
     first = UOp.alu(BinaryOps.CMPLT, at, const(1, dtypes.int32, at.shape))
-    first = UOp(Ops.EXPAND, dtypes.bool, (first,), begin.shape)
-    begin = UOp.alu(TernaryOps.WHERE, first, const(nothing, dtype, begin.shape), begin)
-  begin = UOp(Ops.RESHAPE, dtype, (begin,), along(parts, 1))
-  begin = UOp(Ops.RESHAPE, dtype, (UOp(Ops.EXPAND, dtype, (begin,), along(parts, step)),), along(parts * step))
-  if parts * step != n: begin = UOp(Ops.SHRINK, dtype, (begin,), box(n))
+    begin = UOp.alu(TernaryOps.WHERE, move(Ops.EXPAND, first, begin.shape), const(nothing, dtype, begin.shape), begin)
+  begin = move(Ops.EXPAND, move(Ops.RESHAPE, begin, along(parts, 1)), along(parts, step))
+  begin = move(Ops.RESHAPE, begin, along(ix.times(parts, step)))
+  if ix.times(parts, step) != n: begin = move(Ops.SHRINK, begin, box(n))
   return UOp.alu(fn, turned(begin), UOp(Ops.SCAN_AXIS, dtype, (x,), (fn, axis, reverse, step)))

@@ -106,6 +106,27 @@ def test_nan_stays() -> None:
     np.testing.assert_array_equal(scan(Tensor(a), fn, 1).numpy(), NUMPY[fn].accumulate(a, 1))
 
 
+def test_run_time_sizes(device: str) -> None:
+  for n in (40, 47, 90, 1500):
+    for shape in ((n, 7), (7, n), (3, n, 20), (n, 70)):
+      a = data(shape)
+      for axis in range(len(shape)):
+        got = (Tensor(a, device=device) * 2).cumsum(axis).numpy()
+        np.testing.assert_allclose(got, expected(2 * a, ADD, axis, False), rtol=1e-4, atol=1e-3, err_msg=f"{shape} {axis}")
+
+
+def test_long_rows_of_run_time_sizes() -> None:
+  for n in (40000, 70001, 100003, 8200, 300):
+    a = data((2, n))
+    for reverse in (False, True):
+      got = scan(Tensor(a, device="CPU"), ADD, 1, reverse).numpy()
+      np.testing.assert_allclose(got, expected(a, ADD, 1, reverse), rtol=1e-4, atol=2e-3)
+  with installed():
+    for n in (9000, 20001, 70001, 300):
+      a = data((1, n))
+      np.testing.assert_allclose(Tensor(a, device=TRITON).cumsum(1).numpy(), expected(a, ADD, 1, False), rtol=1e-4, atol=2e-3)
+
+
 def test_in_place(device: str) -> None:
   """What a scan reads may be what it is written to."""
   a = data((37, 50))
@@ -138,7 +159,7 @@ def kernels(t: Tensor, target: Target) -> list[Any]:
 
 def test_one_kernel() -> None:
   """What it reads and what is made of it are computed in its kernel; it is read once and written once."""
-  t = Tensor.empty(512, 300)
+  t = Tensor.empty(512, 200)
   for target in (CPU, GPU):
     kernel, = kernels((t * 2).cumsum(1) + t, target)
     assert len(kernel.params) == 2
