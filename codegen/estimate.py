@@ -147,6 +147,15 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
 
 
 def estimate(kernel: Kernel, target: Target) -> float:
+  """Seconds of a kernel after its Opts: by ``Streams`` where it makes no product, else by :func:`of_product`."""
+  if not (target.blocks and kernel.plain and kernel.of_kind(AxisKind.TILE)): return of_product(kernel, target)
+  roles = Roles(kernel)
+  if roles.product is not None or any(a.programs for a in kernel.axes): return of_product(kernel, target)
+  told = [o.n for o in kernel.applied if o.name == "warps"]
+  return Streams(roles, target).seconds({a.id: a.known for a in kernel.of_kind(AxisKind.TILE)}, (), told[-1] if told else 0)
+
+
+def of_product(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
   memory."""
   sizes = {a.rng: a.count for a in kernel.axes}
