@@ -90,7 +90,7 @@ class Streams:
     padded = {i: power_of_two(n) for i, n in tiles.items()}
     block = prod(padded.values())
     warps = warps or warps_for(block)
-    values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
+    values = MOST_VALUES if copied else 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
     fit = self.occupancy(block, warps, values + self.scattered)
     if not fit: return math.inf
     uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY * target.cores else 1.0
