@@ -19,6 +19,7 @@ F32 = dtypes.float32
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))
 NARROW = FP8 | {dtypes.float16, dtypes.bfloat16}
 DOT = "dot"   # in the place of a REDUCE's combiner: (a, b[, accumulator]), arg (DOT, (axis id,)) is a product of two blocks
+MOST_KEPT = 16384   # elements of a block that is an accumulator
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
 _MOVED = frozenset((Ops.LOAD, Ops.CAST, Ops.ALU, Ops.BITCAST))
 _EFFECTS = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.SPECIAL, Ops.DEFINE_GLOBAL}
@@ -90,19 +91,24 @@ def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
   def factors(u: UOp) -> list[UOp] | None:
     """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
     if (found := _product(u, fp8)) is None: return None
-    (k,), (*both, where) = u.arg[1], found
+    (k,), (a, b, wheres) = u.arg[1], found
+    both = [a, b]
     free = [axes[x] - {k} for x in both if k in axes[x]]
-    if [len(f) for f in free] != [1, 1] or free[0] == free[1] or where is not None and axes[where] != {k}: return None
+    if [len(f) for f in free] != [1, 1] or free[0] == free[1]: return None
+    if any(not any(axes[w] <= axes[x] for x in both) for w in wheres): return None
     ids = [i for f in free for i in f]
     if min(sizes[i] for i in (*ids, k)) < _SMALLEST_DOT: return None
-    return [masked(x, where) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
+    return [masked(x, wheres) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
 
-  def masked(x: UOp, where: UOp | None) -> UOp:
-    """A factor that is zero where the condition is false."""
-    if where is None or _zero_outside(x, where): return new[x]
-    zero = UOp.const(x.dtype, 0)
-    out.extend((zero, UOp.unique(Ops.ALU, x.dtype, (new[where], new[x], zero), TernaryOps.WHERE)))
-    return out[-1]
+  def masked(x: UOp, wheres: list[UOp]) -> UOp:
+    """A factor that is zero where one of the conditions is false."""
+    value = new[x]
+    for where in wheres:
+      if not axes[where] <= axes[x] or _zero_outside(x, where): continue   # then the other one is 0
+      zero = UOp.const(x.dtype, 0)
+      value = UOp.unique(Ops.ALU, x.dtype, (new[where], value, zero), TernaryOps.WHERE)
+      out.extend((zero, value))
+    return value
 
   for u in uops:
     n = u.replace(tuple([new[s] for s in u.src]))
@@ -193,21 +199,25 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
     if here.src[0].dtype is not phi.dtype: return []
     found.append(here)
     total = rest
+  sizes = {u.arg[0]: u.arg[1] for u in axes if u.op is Ops.RANGE}
+  if math.prod(sizes[i] for r in found for i in axes[r.src[0]]) > MOST_KEPT ** len(found): return []
   alike = len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1
   return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
 
 
-def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, UOp | None] | None:
-  """The factors that a REDUCE adds products of, as they are in memory, and the condition outside which they count as zero. None
+def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, list[UOp]] | None:
+  """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
   where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
-  value, where = u.src[0], None
-  if value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0: where, value, _ = value.src
+  value, wheres = u.src[0], list[UOp]()
+  while value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
+    wheres.append(value.src[0])
+    value = value.src[1]
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
   a, b = map(_loaded, value.src)
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
   if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
-    return x, y, where
-  return (a, b, where) if u.dtype is F32 else None
+    return x, y, wheres
+  return (a, b, wheres) if u.dtype is F32 else None
 
 
 def _loaded(u: UOp) -> UOp:

@@ -90,7 +90,7 @@ class Streams:
     padded = {i: power_of_two(n) for i, n in tiles.items()}
     block = prod(padded.values())
     warps = warps or warps_for(block)
-    values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
+    values = MOST_VALUES if copied else 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
     fit = self.occupancy(block, warps, values + self.scattered)
     if not fit: return math.inf
     uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY * target.cores else 1.0
@@ -147,6 +147,15 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
 
 
 def estimate(kernel: Kernel, target: Target) -> float:
+  """Seconds of a kernel after its Opts: by ``Streams`` where it makes no product, else by :func:`of_product`."""
+  if not (target.blocks and kernel.plain and kernel.of_kind(AxisKind.TILE)): return of_product(kernel, target)
+  roles = Roles(kernel)
+  if roles.product is not None or any(a.programs for a in kernel.axes): return of_product(kernel, target)
+  told = [o.n for o in kernel.applied if o.name == "warps"]
+  return Streams(roles, target).seconds({a.id: a.known for a in kernel.of_kind(AxisKind.TILE)}, (), told[-1] if told else 0)
+
+
+def of_product(kernel: Kernel, target: Target) -> float:
   """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
   memory."""
   sizes = {a.rng: a.count for a in kernel.axes}

@@ -14,6 +14,7 @@ from .uop import Ops, UOp, prod, toposort
 FEW = 32                 # rows or columns up to which a product is bound by memory,
 LONG = 4                 # and takes so many times as much of the sum at a time
 LARGER = 1.08            # of the least time: a larger block is better as long as it takes no more
+SPLIT = 1.2              # of the least time: parts of a sum must gain so much, for their results go through memory once more
 LARGE = 128 * 128        # elements of a block, from more on eight warps make it
 PIPELINE = 4             # blocks of each factor that are in shared memory at once
 ADDRESSES = 40           # registers of a thread for addresses, beside those of any kernel
@@ -104,15 +105,15 @@ def product_seconds(work: Work, blocks: Blocks, target: Target) -> float:
 def parts_of(work: Work, most: int, target: Target) -> int:
   """In how many parts the sum of a product is made by programs of their own, the partial sums added by another kernel (split-k):
   1 where that gains nothing."""
-  whole, best = best_blocks(work, target)[0], 1
-  least = whole
+  whole = best_blocks(work, target)[0]
+  times = {1: whole}
   parts = 2
   while parts <= most:
     cut = replace(work, k=-(-work.k // parts), others=work.others * parts, written=4, factors=work.factors or work.memory)
-    seconds = best_blocks(cut, target)[0] + joined(parts * work.others * work.m * work.n * 4, target)
-    if seconds * LARGER < least: least, best = seconds, parts
+    times[parts] = best_blocks(cut, target)[0] + joined(parts * work.others * work.m * work.n * 4, target)
     parts *= 2
-  return best
+  least = min(times.values())
+  return next(p for p, seconds in times.items() if seconds <= LARGER * least) if least * SPLIT < whole else 1
 
 
 def joined(partial: int, target: Target) -> float:

@@ -35,8 +35,7 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
   if not kernel.plain: return kernel
   if not kernel.of_kind(AxisKind.TILE):
     kernel = merge_axes(split_axes(kernel))
-    kernel, dot = product(kernel)
-    kernel = flat(kernel)
+    kernel, dot = product(flat(kernel))
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
     else: kernel = streamed(kernel, target)
@@ -136,7 +135,8 @@ def choices(roles: Roles, target: Target) -> Iterator[Choice]:
   each = prod(a.count for a in (*roles.free, *roles.bound)) // target.cores
   least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
-  for copied in [[], windows] if windows and prod(a.count for a in windows) <= COPIES else [[]]:
+  short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= COPIES
+  for copied in [[], windows] if short else [[]]:
     left = [a for a in (*roles.free, *roles.bound) if a.count > 1 and a not in copied]
     keys = key_axes(roles, left)
     others = [a for a in roles.kernel.axes[::-1] if a in left and a not in keys]
@@ -201,19 +201,22 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   for at, ids in enumerate(axes):
     sides = found.sides if at > 1 else found.sides[at:at + 1]
     nodes = set(toposort(sides))
-    kernel, i = joined(kernel, ids, [x for x in roles.accesses if x.node in nodes])
+    kernel, i = joined(kernel, ids, [x for x in roles.accesses if x.node in nodes], roles.accesses)
     chosen.append(i)
   stores = [x for x in profile(kernel).accesses if x.write]
   if contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
   return kernel, (chosen[0], chosen[1], chosen[2])
 
 
-def joined(kernel: Kernel, ids: list[int], accesses: list[MemoryAccess]) -> tuple[Kernel, int]:
-  """All of some axes made one, in the order in which they move through memory; its number. So a block of an image's rows has
-  as many as any other, and one loop goes through all that is summed, which the target's compiler makes a pipeline of."""
-  def distance(j: int) -> float: return min((abs(s) for x in accesses if (s := x.steps.get(j))), default=math.inf)
+def joined(kernel: Kernel, ids: list[int], side: list[MemoryAccess], every: list[MemoryAccess]) -> tuple[Kernel, int]:
+  """All of some axes made one, in the order in which they move through memory (that of a factor, or else any); its number. So a
+  block of an image's rows has as many as any other, and one loop goes through all that is summed, which the target's compiler
+  makes a pipeline of."""
+  def least(j: int, among: list[MemoryAccess]) -> float:
+    return min((abs(s) for x in among if (s := x.steps.get(j))), default=math.inf)
+  def distance(j: int) -> float: return least(j, side if any(x.steps.get(j) for x in side) else every)
   i, *further = sorted(ids, key=distance)
   for j in further:
-    kernel = Fuse(j, i).apply(kernel)
+    kernel = flat(Fuse(j, i).apply(kernel))
     i = j
   return kernel, i

@@ -119,10 +119,8 @@ def split_blocks(u: UOp, target: Target) -> UOp | None:
   axis = longest(x.shape, axes)
   n = x.shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)), True)
-  parts = next((p for p in range(want, min(2 * want, n) + 1) if n % p == 0), 0) or next(
-    (p for p in range(min(want, n), 1, -1) if n % p == 0), 1
-  )
-  if 2 * parts >= want: return in_parts(u, x, axis, parts, True) if parts > 1 else None
+  near = [p for p in range(2, min(2 * want, n) + 1) if n % p == 0 and 2 * p >= want]
+  if near: return in_parts(u, x, axis, min(near, key=lambda p: max(p, want) / min(p, want)), True)
   return in_padded_parts(u, axis, min(want, n), True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 from hypothesis import given, settings, strategies as st
@@ -100,16 +100,19 @@ OTHERS: dict[str, Callable[[], list[Tensor]]] = {
   "stride": lambda: [E(2, 9, 9, 16).permute(0, 3, 1, 2).conv2d(E(18, 3, 3, 16).permute(0, 3, 1, 2), padding=1, stride=2)],
   "by channel": lambda: [E(2, 6, 9, 10).conv2d(E(6, 1, 3, 3), padding=1, groups=6), E(2, 3, 8, 10).max_pool2d(2)],
   "pointwise": lambda: [E(4, 7, 6, 20).permute(0, 3, 1, 2).conv2d(E(24, 1, 1, 20).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)],
-  "gradient": lambda: [_weight_gradient()],
+  "gradient": lambda: [*_gradients(1)],
+  "gradient, stride": lambda: [*_gradients(2)],
   "epilogue": lambda: [(E(40, 36, dtype="float16") @ E(36, 48, dtype="float16") + E(48, dtype="float16")).gelu()],
   "split": lambda: [E(20, 600) @ E(600, 18), E(3, 2000).sum(1)],
 }
 
 
-def _weight_gradient() -> Tensor:
+def _gradients(stride: int) -> Sequence[Tensor]:
+  """Of a convolution whose channels lie side by side, with respect to its weight and its input."""
   x, w = E(2, 8, 8, 16).permute(0, 3, 1, 2), E(18, 3, 3, 16).permute(0, 3, 1, 2)
-  w.requires_grad = True
-  return (E(2, 18, 6, 6) * x.conv2d(w)).sum().gradient(w)[0]
+  x.requires_grad = w.requires_grad = True
+  y = x.conv2d(w, padding=1, stride=stride)
+  return (E(*y.shape[:1], *y.shape[2:], 18).permute(0, 3, 1, 2) * y).sum().gradient(w, x)
 
 
 @settings(max_examples=60)
