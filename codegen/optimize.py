@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Iterator
+from functools import cache
+from typing import Iterator, NamedTuple
 
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .kernel import AxisKind, Kernel
-from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, Unroll, Upcast, Vectorize
-from .panels import NEAR, copy_for_rows, room
+from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
+from .panels import NEAR, copy_for_rows, room, share
 from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 8)      # of an axis, in registers,
-MOST_COPIES = 16                 # and of several together; also copies of reduced axes
+COPIES = (2, 3, 4, 5, 6, 8, 12, 16)   # of an axis, in registers,
+MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
 PART = 4                         # else so many iterations of the innermost
@@ -35,10 +37,11 @@ NO_LANE = -1                     # in the place of an axis
 SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
-FAR_LOAD = 4.0                   # of a load that goes to another page with each iteration, more than another
+FAR_LOAD = 12.0                  # of a load that goes to another page with each iteration, more than another,
 GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
 PANEL = 1.3                      # of a load from a panel in local memory
-MANY_USES = 256                  # of a gather's vectors, from which on a panel pays
+PACKED = 1.0                     # of copying rows to local memory, for each load from there
+SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
 GATE = 2.0                       # of a lane's mask
 STORE = 1.5                      # of a store
 CHAIN = 4                        # cycles from an addition to the next one that needs it
@@ -51,16 +54,17 @@ CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load 
 STATEMENT, APART = 1/1024, 0.02
 
 
-def optimize(kernel: Kernel, target: Target) -> Kernel:
+def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
-  linearised."""
+  linearised. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return tile(kernel, target)
   kernel = merge_axes(split_axes(kernel))
   if target.locals: return work_items(kernel, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)
-  return stream(spread(kernel, target), target)
+  choice = Search(kernel, target, exact).best()
+  for opt in choice.opts: kernel = opt.apply(kernel)
+  return stream(spread(kernel, target, choice.panel, exact), target)
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
@@ -84,27 +88,40 @@ def stream(kernel: Kernel, target: Target) -> Kernel:
   return kernel
 
 
-class Search:
-  """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`."""
+class Choice(NamedTuple):
+  """What a :class:`Search` found: lanes, copies and what is written out, as Opts, and the param whose elements go through a
+  panel."""
+  opts: list[Opt]
+  panel: int | None = None
 
-  def __init__(self, kernel: Kernel, target: Target):
+
+class Search:
+  """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
+
+  ``exact``: lanes and copies of output axes divide them, for a kernel that stands for another one whose sizes are others.
+  """
+
+  def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
     self.info: Profile = profile(kernel)
     self.sizes = {a.id: a.count for a in kernel.axes}
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
+    self.exact = exact or kernel.in_place   # then no element may be computed twice
+    self.most = max(MOST_COPIES, target.registers * 3 // 4)
+    self.panel: int | None = None           # of the last cost
+    self.far = {x.node: self._far(x) for x in self.info.accesses}
+    self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
 
-  def best(self) -> list[Opt]:
-    """The cheapest choice as Opts."""
-    least, best = math.inf, list[Opt]()
+  def best(self) -> Choice:
+    """The cheapest choice."""
+    least, best, panel = math.inf, (NO_LANE, 1, dict[int, int](), dict[int, int]()), None
     for lane, width in self.lanes():
-      size = self.sizes.get(lane, 1)
-      computed = -(-size // width) * width / size   # elements, for each that there is
       for unroll, copies in itertools.product(self.unrolls(lane, width), list(self.copies(lane, width))):
-        cost = self.cost(lane, width, copies, unroll) * computed
-        if cost < least: least, best = cost, self.opts(lane, width, copies, unroll)
-    return best
+        cost = self.cost(lane, width, copies, unroll)
+        if cost < least: least, best, panel = cost, (lane, width, copies, unroll), self.panel
+    return Choice(self.opts(*best), panel)
 
   def lanes(self) -> Iterator[tuple[int, int]]:
     """Axes for vector lanes, and how many lanes."""
@@ -131,6 +148,13 @@ class Search:
     """The size of an axis, without the lanes that it may have."""
     return -(-self.sizes[axis] // width) if axis == lane else self.sizes[axis]
 
+  def numbers(self, axis: int, width: int) -> list[int]:
+    """How many copies of an axis, beside lanes, are worth trying: those that divide it, or compute few elements twice."""
+    def fits(c: int) -> bool:
+      size, n = self.sizes[axis], c * width
+      return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
+    return [c for c in COPIES if c <= self.most and fits(c)]
+
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in
     memory) first."""
@@ -138,62 +162,70 @@ class Search:
     useful = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
     yield {}
     if not loads: return
-    if lane in self.out and lane not in useful and any(self._long_step(x, lane) for x in loads): useful.append(lane)
+    neighbours = any(self.far[x.node] and x.steps.get(lane) == 1 for x in loads)   # far from those before: to be read together
+    if lane in self.out and lane not in useful and neighbours: useful.append(lane)
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if not any(x.write and x.axes & self.bound for x in self.info.accesses):
         last, rows = self.out[-1], self.sizes[self.out[-1]]
-        if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0][:1]
+        if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
       return
-    options = {a: [c for c in COPIES if self.left(a, lane, width) % c == 0] for a in useful}
+    options = {a: self.numbers(a, width if a == lane else 1) for a in useful}
     for a in useful:
       for c in options[a]: yield {a: c}
     for a, b in itertools.combinations(useful, 2):
       for c, d in itertools.product(options[a], options[b]):
-        if c * d <= MOST_COPIES: yield {a: c, b: d}
+        if c * d <= self.most: yield {a: c, b: d}
 
-  def in_panel(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
-    """Whether :func:`copy_for_rows` would copy this load to local memory."""
-    if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound or x.overlaps: return False
-    rows = prod(n // copies.get(a, 1) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes)
+  def panel_uses(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> float:
+    """How often each element of a load's panel in local memory would be read; 0 where it cannot have one."""
+    if x.write or x.slot < 0 or x.overlaps or not x.axes & self.bound: return 0
+    if lane in self.bound or len(self.info.reduces) != 1: return 0
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
-    return rows >= MANY_USES and size <= room(self.target)
+    if size > room(self.target): return 0
+    return math.prod([-(-n // copies.get(a, 1)) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes])
 
-  def _long_step(self, x: MemoryAccess, lane: int) -> bool:
-    """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read
-    together."""
-    return x.steps.get(lane) == 1 and not any((x.steps[b] or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
+  def _far(self, x: MemoryAccess) -> float:
+    """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
+    the same time."""
+    steps = [abs(x.steps[b] or 0) * x.itemsize for b in self.bound if b in x.steps]
+    if x.write or not steps or min(steps) < NEAR: return 0.0
+    rounds = prod(self.sizes[b] for b in self.bound & x.axes)
+    return CONFLICT if min(steps) % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
   def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
     vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
-    outer = math.prod([self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1)) for a in self.out])
-    inner = {a: self.sizes[a] / (width if a == lane else 1) for a in self.bound}
-    def trips(axes: frozenset[int]) -> float:
-      return math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer)
+    outer = math.prod([-(-self.sizes[a] // (copies.get(a, 1) * (width if a == lane else 1))) for a in self.out])
+    inner = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in self.bound}
+    trips = cache(lambda axes: math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer))
     loads = alu = live = 0.0
     statements = 0
+    jumps: list[tuple[float, float]] = []   # of scalars
+    self.panel = None
     for x in self.info.accesses:
       n = trips(x.axes)
-      price, extra = 1.0, 0.0
-      if lane not in x.axes: scattered = panel = False
-      else:
-        scattered, far = x.steps.get(lane) != 1, bool(x.axes & self.bound) and self._long_step(x, lane)
-        panel = (scattered or far) and self.in_panel(x, lane, width, copies)
-        price = vec
-        if scattered and panel: price *= PANEL   # gathered once
-        elif scattered: price = extra = GATHER * width
-        elif far and not panel: price += FAR_LOAD / copies.get(lane, 1)
+      price, extra, across = 1.0, 0.0, lane in x.axes
+      far = self.far[x.node] and self.far[x.node] / prod(copies.get(a, 1) for a in self.beside[x.node])
+      scattered, panel = across and x.steps.get(lane) != 1, False
+      if scattered: price = extra = GATHER * width
+      elif across: price = vec + far
+      elif far: jumps.append((far, n))
+      if (scattered or across and far) and self.panel is None and (uses := self.panel_uses(x, lane, width, copies)):
+        # filled once (scalars, or vectors from far away), then read by the others
+        fill = (2 * price if scattered else price + STORE) / uses
+        panel = vec * PANEL + fill < price + CYCLES * extra
+        if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
         statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
-      if x.gated: extra += GATE * (width if lane in x.axes else 1)
+      if x.gated: extra += GATE * (width if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
-      if not x.write and lane in x.axes and x.axes & self.bound:
-        live += vec * prod(c for a, c in copies.items() if a in x.axes)
-    for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
+      if not x.write and across and x.axes & self.bound: live += vec * prod(c for a, c in copies.items() if a in x.axes)
     if statements > MOST_STATEMENTS: return float("inf")
+    for far, often in jumps: loads += often * (far if self.panel is None or self.exact else min(far, PACKED))
+    for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     chain = 0.0
     for operand, bound in self.info.reduces:
       accumulators = prod(copies.values()) * (vec if lane in operand else 1)
@@ -207,13 +239,23 @@ class Search:
     return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far_apart)
 
   def opts(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
-    lanes = [] if lane == NO_LANE else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
-    return [*lanes, *itertools.starmap(Upcast, copies.items()), *itertools.starmap(Unroll, unroll.items())]
+    """A choice as Opts: ``a1.vectorize(8), a1.upcast(2)``, or where they do not divide the axis ``a1.split_inwards(16),
+    a3.vectorize(8), a3.upcast()``."""
+    out: list[Opt] = []
+    c = copies.get(lane, 1)
+    if lane != NO_LANE:
+      if c > 1 and self.sizes[lane] % (c * width):
+        block = max(self.sizes) + 1
+        out = [SplitInwards(lane, c * width), Vectorize(block, width), Upcast(block)]
+      else: out = [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width), *[Upcast(lane, c)] * (c > 1)]
+    for a, c in copies.items():
+      if a != lane: out.append((UpcastInwards if self.sizes[a] % c else Upcast)(a, c))
+    return [*out, *itertools.starmap(Unroll, unroll.items())]
 
 
-def spread(kernel: Kernel, target: Target) -> Kernel:
+def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  if (panels := copy_for_rows(kernel, target)) is not None: return panels
+  if panel is not None and (panels := copy_for_rows(kernel, target, panel, exact)) is not None: return panels
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.count for a in grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
@@ -227,7 +269,7 @@ def spread(kernel: Kernel, target: Target) -> Kernel:
       kernel = Serial(a.id).apply(kernel)
       programs = rest
       continue
-    parts = next((p for p in range(-(-want // rest), a.count + 1) if a.count % p == 0), a.count)
-    if parts < a.count: kernel = Serial(a.id, a.count // parts).apply(kernel)
+    each_one = share(a.count, rest, want, target.cores)
+    if each_one > 1: kernel = Serial(a.id, each_one).apply(kernel)
     break
   return kernel

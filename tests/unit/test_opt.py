@@ -37,6 +37,7 @@ from ntgrad.codegen.opts import (
   Serial,
   ShiftInwards,
   Split,
+  SplitInwards,
   Stages,
   Swizzle,
   TensorDescriptor,
@@ -210,6 +211,9 @@ STEPS: list[tuple[Callable[[], Kernel], list[Opt]]] = [
   (sized_rows, [ShiftInwards(1, 8)]),
   (sized, [UpcastInwards(0, 4)]),
   (elements, [UpcastInwards(0, 4)]),
+  (elements, [SplitInwards(0, 4)]),
+  (lambda: kernel(E(9, 10) @ E(10, 21)), [SplitInwards(1, 16), Vectorize(3, 8), Upcast(3), SplitInwards(0, 4)]),
+  (elements, [Serial(0, 4)]),
   (sized, [Serial(1, 64)]),
   (sized, [Serial(1)]),
   (sized, [Block(1, 64)]),
@@ -266,7 +270,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   # parts of an axis
   *[
     (elements, lambda k, c=c: c(0, 4), "4 does not divide the axis a0:10 GRID; pad it first")  # type: ignore[misc]
-    for c in (Split, Upcast, Vectorize, Local, Serial)
+    for c in (Split, Upcast, Vectorize, Local)
   ],
   (elements, lambda k: Unroll(0, 2), "only a reduced axis is unrolled; upcast an output axis"),
   (rows, lambda k: Upcast(1, 2), "a reduced axis is unrolled, not upcast"),
@@ -275,7 +279,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Vectorize(0, 2).apply(elements()), lambda k: ShiftInwards(1, 4), "the kernel has a LANE axis already"),
   *[
     (lambda: adding(4), lambda k, c=c: c(*k.sequential, 2), "is gone through in order")  # type: ignore[misc]
-    for c in (Vectorize, Unroll, Serial, Block, ShiftInwards)
+    for c in (Vectorize, Unroll, Serial, Block, ShiftInwards, SplitInwards)
   ],
   (lambda: adding(4), lambda k: Serial(*k.sequential), "is gone through in order"),
   (elements, lambda k: ShiftInwards(1, 8), "the axis a1:6 GRID is shorter than 8"),
