@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 from functools import cache
-from typing import Iterator, NamedTuple
+from typing import Iterable, Iterator, NamedTuple
 
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .kernel import AxisKind, Kernel
 from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
-from .panels import NEAR, copy_for_rows, room, share
+from .panels import NEAR, copy_for_rows, jumps_far, room, share
 from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
@@ -23,13 +23,14 @@ from .uop import Ops, prod
 # ---- what is tried
 COPIES = (2, 3, 4, 5, 6, 8, 12, 16)   # of an axis, in registers,
 MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+SEEDS = 3                        # lanes with which copies of two axes are tried
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
 PART = 4                         # else so many iterations of the innermost
 SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
-MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
+MOST_STATEMENTS = 208            # memory accesses written out in a kernel: more costs compile time and gains nothing
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
@@ -88,6 +89,9 @@ def stream(kernel: Kernel, target: Target) -> Kernel:
   return kernel
 
 
+Tried = tuple[int, int, dict[int, int], dict[int, int]]   # lane axis, lanes, copies, what is written out
+
+
 class Choice(NamedTuple):
   """What a :class:`Search` found: lanes, copies and what is written out, as Opts, and the param whose elements go through a
   panel."""
@@ -115,13 +119,17 @@ class Search:
     self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
 
   def best(self) -> Choice:
-    """The cheapest choice."""
-    least, best, panel = math.inf, (NO_LANE, 1, dict[int, int](), dict[int, int]()), None
-    for lane, width in self.lanes():
-      for unroll, copies in itertools.product(self.unrolls(lane, width), list(self.copies(lane, width))):
-        cost = self.cost(lane, width, copies, unroll)
-        if cost < least: least, best, panel = cost, (lane, width, copies, unroll), self.panel
-    return Choice(self.opts(*best), panel)
+    """The cheapest choice. Copies of two axes are tried with the lanes that are best with copies of one."""
+    tried = list[tuple[float, Tried, int | None]]()
+    def least(plans: Iterable[Tried]) -> None:
+      costs = [(self.cost(*t), t, self.panel) for t in plans]
+      if costs: tried.append(min(costs, key=lambda t: t[0]))
+    first = [(lane, width, unroll) for lane, width in self.lanes() for unroll in self.unrolls(lane, width)]
+    for lane, width, unroll in first: least([(lane, width, c, unroll) for c in self.copies(lane, width)])
+    for _, (lane, width, _, unroll), _ in sorted(tried, key=lambda t: t[0])[:SEEDS]:
+      least([(lane, width, c, unroll) for c in self.pairs(lane, width)])
+    _, plan, panel = min(tried, key=lambda t: t[0])
+    return Choice(self.opts(*plan), panel)
 
   def lanes(self) -> Iterator[tuple[int, int]]:
     """Axes for vector lanes, and how many lanes."""
@@ -156,26 +164,29 @@ class Search:
     return [c for c in COPIES if c <= self.most and fits(c)]
 
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
-    """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in
-    memory) first."""
-    loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
-    useful = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
+    """Register copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory)
+    first."""
     yield {}
-    if not loads: return
-    neighbours = any(self.far[x.node] and x.steps.get(lane) == 1 for x in loads)   # far from those before: to be read together
-    if lane in self.out and lane not in useful and neighbours: useful.append(lane)
+    useful = self.useful(lane)
+    for a in useful: yield from [{a: c} for c in self.numbers(a, width if a == lane else 1)]
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
-      if not any(x.write and x.axes & self.bound for x in self.info.accesses):
-        last, rows = self.out[-1], self.sizes[self.out[-1]]
-        if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
-      return
-    options = {a: self.numbers(a, width if a == lane else 1) for a in useful}
-    for a in useful:
-      for c in options[a]: yield {a: c}
-    for a, b in itertools.combinations(useful, 2):
-      for c, d in itertools.product(options[a], options[b]):
-        if c * d <= self.most: yield {a: c, b: d}
+      if any(x.write and x.axes & self.bound for x in self.info.accesses): return
+      last, rows = self.out[-1], self.sizes[self.out[-1]]
+      if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
+
+  def pairs(self, lane: int, width: int) -> Iterator[dict[int, int]]:
+    """Register copies of two such axes."""
+    options = [(a, self.numbers(a, width if a == lane else 1)) for a in self.useful(lane)]
+    for (a, some), (b, others) in itertools.combinations(options, 2):
+      yield from [{a: c, b: d} for c in some for d in others if c * d <= self.most]
+
+  def useful(self, lane: int) -> list[int]:
+    """The output axes that copies pay for: their loads are shared, or lie beside each other and far from those before."""
+    loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
+    out = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
+    beside = any(self.far[x.node] and x.steps.get(lane) == 1 for x in loads)
+    return [*out, lane] if lane in self.out and lane not in out and beside else out
 
   def panel_uses(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> float:
     """How often each element of a load's panel in local memory would be read; 0 where it cannot have one."""
@@ -188,10 +199,10 @@ class Search:
   def _far(self, x: MemoryAccess) -> float:
     """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
     the same time."""
-    steps = [abs(x.steps[b] or 0) * x.itemsize for b in self.bound if b in x.steps]
-    if x.write or not steps or min(steps) < NEAR: return 0.0
+    if not jumps_far(x, self.bound): return 0.0
     rounds = prod(self.sizes[b] for b in self.bound & x.axes)
-    return CONFLICT if min(steps) % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
+    step = min(abs(x.steps[b] or 0) * x.itemsize for b in self.bound & x.axes)
+    return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
   def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
@@ -206,7 +217,7 @@ class Search:
     for x in self.info.accesses:
       n = trips(x.axes)
       price, extra, across = 1.0, 0.0, lane in x.axes
-      far = self.far[x.node] and self.far[x.node] / prod(copies.get(a, 1) for a in self.beside[x.node])
+      far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
       if scattered: price = extra = GATHER * width
       elif across: price = vec + far
@@ -217,7 +228,7 @@ class Search:
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
+        statements += math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes]) * (width if scattered else 1)
       if x.gated: extra += GATE * (width if across else 1)
       if x.write: price *= STORE
       loads += price * n

@@ -26,6 +26,12 @@ def room(target: Target) -> int:
   return min(target.core_cache // 2, target.local_memory)
 
 
+def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
+  """Whether a load jumps to another line with each step along any of the axes that are reduced."""
+  steps = [abs(x.steps[b] or 0) * x.itemsize for b in bound if b in x.steps]
+  return bool(steps) and not x.write and min(steps) >= NEAR
+
+
 def share(count: int, rest: int, want: int, cores: int) -> int:
   """How many of ``count`` values of an axis each program takes, so that there are about as many programs as wanted, ``rest``
   times those along this axis, and the last of the cores to end has as little to do as it can be."""
@@ -69,7 +75,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
   others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
-  jumps = [y for y in others if y.axes & kernel.bound and abs(y.steps.get(inner.id) or 0) * y.itemsize >= NEAR]
+  jumps = [y for y in others if jumps_far(y, kernel.bound)]
   if len(jumps) == 1 and not exact and (packed := pack_rows(kernel, target, x, size, jumps[0], lane, inner)): return packed
   grid = kernel.of_kind(AxisKind.GRID)
   columns = [a for a in grid if a.id in x.axes]
