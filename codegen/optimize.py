@@ -30,7 +30,8 @@ UNROLLED = 8                     # a reduced axis that is written out whole,
 PART = 4                         # else so many iterations of the innermost
 SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
-MOST_STATEMENTS = 208            # memory accesses written out in a kernel: more costs compile time and gains nothing
+MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
+SHORT_STORE = 4                  # stores of single lanes, which stand behind all loops, that count as one
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
@@ -204,6 +205,17 @@ class Search:
     step = min(abs(x.steps[b] or 0) * x.itemsize for b in self.bound & x.axes)
     return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
+  def distinct(self, x: MemoryAccess, copies: dict[int, int], unroll: dict[int, int]) -> int:
+    """The elements (or vectors) that copies of an access read: neighbouring windows share theirs."""
+    places = {0}
+    for a in x.axes:
+      n, step = copies.get(a, 1) * unroll.get(a, 1), x.steps.get(a)
+      if n == 1: continue
+      # where its place is not known, each copy has one that no other has
+      by = step if step is not None else max(places) + 1
+      places = {p + by * i for p in places for i in range(n)}
+    return len(places)
+
   def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
     vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
@@ -211,11 +223,12 @@ class Search:
     inner = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in self.bound}
     trips = cache(lambda axes: math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer))
     loads = alu = live = 0.0
-    statements = 0
+    statements = 0.0
     jumps: list[tuple[float, float]] = []   # of scalars
     self.panel = None
     for x in self.info.accesses:
-      n = trips(x.axes)
+      n, written_out = trips(x.axes), math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes])
+      if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, copies, unroll)) / written_out, own
       price, extra, across = 1.0, 0.0, lane in x.axes
       far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
@@ -228,7 +241,7 @@ class Search:
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        statements += math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes]) * (width if scattered else 1)
+        statements += written_out * (1 if not scattered else width / SHORT_STORE if x.write else width)
       if x.gated: extra += GATE * (width if across else 1)
       if x.write: price *= STORE
       loads += price * n
