@@ -25,6 +25,11 @@ class MemoryAccess:
   slot: int       # of the param; of a variable negative
   itemsize: int
 
+  @property
+  def linear(self) -> bool:
+    """Whether its place is a sum of steps along axes."""
+    return None not in self.steps.values()
+
   @cached_property
   def overlaps(self) -> bool:
     """Whether different axis values reach the same element (a window): a copy in order of the axes would hold it many times."""

@@ -21,8 +21,9 @@ from .tiling import tile
 from .uop import Ops, prod
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 8, 12, 16)   # of an axis, in registers,
+COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
 MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be turned around
 SEEDS = 3                        # lanes with which copies of two axes are tried
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
@@ -31,7 +32,7 @@ PART = 4                         # else so many iterations of the innermost
 SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
-SHORT_STORE = 4                  # stores of single lanes, which stand behind all loops, that count as one
+SHORT_STORE, TURN = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of turning a block
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
@@ -176,6 +177,16 @@ class Search:
       last, rows = self.out[-1], self.sizes[self.out[-1]]
       if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
 
+    if not useful:   # blocks that are turned around in registers
+      beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
+      for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, 1)]
+
+  def turned(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> int:
+    """How many copies lie beside each other where lanes lie apart, so that a block of both is turned around in registers; 0 where
+    none are (``Expander.beside``)."""
+    if x.gated or not x.linear or width not in POWERS: return 0
+    return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
+
   def pairs(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Register copies of two such axes."""
     options = [(a, self.numbers(a, width if a == lane else 1)) for a in self.useful(lane)]
@@ -232,16 +243,19 @@ class Search:
       price, extra, across = 1.0, 0.0, lane in x.axes
       far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
-      if scattered: price = extra = GATHER * width
+      turned = self.turned(x, lane, width, copies) if scattered else 0
+      if turned: price, extra = vec * width / turned, vec * (width.bit_length() + (turned < width))
+      elif scattered: price = extra = GATHER * width
       elif across: price = vec + far
       elif far: jumps.append((far, n))
-      if (scattered or across and far) and self.panel is None and (uses := self.panel_uses(x, lane, width, copies)):
+      if (scattered and not turned or across and far) and self.panel is None and (uses := self.panel_uses(x, lane, width, copies)):
         # filled once (scalars, or vectors from far away), then read by the others
         fill = (2 * price if scattered else price + STORE) / uses
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        statements += written_out * (1 if not scattered else width / SHORT_STORE if x.write else width)
+        each = 1 if not scattered else TURN * (price + extra) if turned else width / SHORT_STORE if x.write else width
+        statements += written_out * each
       if x.gated: extra += GATE * (width if across else 1)
       if x.write: price *= STORE
       loads += price * n
