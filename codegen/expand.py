@@ -14,7 +14,7 @@ from .dtype import dtypes
 from .errors import OptError
 from .kernel import EFFECTS, Axis, AxisKind, Kernel
 from .rewrite import rewrite, substitute
-from .uop import BinaryOps, Ops, UOp, prod
+from .uop import BinaryOps, Ops, TernaryOps, UOp, prod
 
 Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis order
 Copy = tuple[UOp, Env]             # a node, and the copied axes that it depends on
@@ -38,7 +38,7 @@ class Expander:
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
-    self.shapes = {p.uop: p.shape for p in kernel.params}
+    self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
     self.memo: dict[Copy, UOp] = {}
     self.filled: dict[Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
@@ -156,10 +156,24 @@ class Expander:
     at, gate = self.place(u, env)
     if self.scalar(at, gate): return _load(u, at, gate)
     ats = self.lanes_of(at)
-    if self.contiguous(at, ats): return _load(u, ats[0], self.gate(u, env), self.width)
+    if self.contiguous(at, ats):
+      mask = self.gate(u, env)
+      return _load(u, ats[0], mask, self.width) if mask.dtype.count == 1 else self.masked_load(u, ats[0], mask)
     if u not in self.across: self.across[u] = self.beside(u)
     if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.turned_load(u, env, axis)
     return _vector([_load(u, a, g) for a, g in zip(ats, self.lanes_of(gate))])
+
+  def masked_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
+    """A vector some of whose lanes may not be read: where it lies in memory as a whole (the LOAD's last source) it is read as a
+    whole, and the mask chooses."""
+    zero, dtype = UOp.const(u.dtype, 0), u.dtype.vec(self.width)
+    if u.src[0] in self.written or u.src[0].op is not Ops.DEFINE_GLOBAL: return _load(u, at, mask, self.width)
+    room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+    inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
+    if inside is ix.FALSE: return _load(u, at, mask, self.width)
+    whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
+      Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
+    return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
 
   def beside(self, u: UOp) -> Axis | None:
     """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as

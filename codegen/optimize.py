@@ -46,6 +46,7 @@ PANEL = 1.3                      # of a load from a panel in local memory
 PACKED = 1.0                     # of copying rows to local memory, for each load from there
 SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
 GATE = 2.0                       # of a lane's mask
+WHOLE = 4.0                      # lanes' masks that the test costs whether all are true
 STORE = 1.5                      # of a store
 CHAIN = 4                        # cycles from an addition to the next one that needs it
 ITERATION = 2                    # of an iteration of a loop
@@ -256,7 +257,7 @@ class Search:
       if not (scattered and panel):
         each = 1 if not scattered else TURN * (price + extra) if turned else width / SHORT_STORE if x.write else width
         statements += written_out * each
-      if x.gated: extra += GATE * (width if across else 1)
+      if x.gated: extra += GATE * (width if scattered else WHOLE if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
