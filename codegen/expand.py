@@ -186,7 +186,8 @@ class Expander:
     lanes = self.lanes_of(at(first))
     if self.contiguous(at(first), lanes): return None
     for a in self.copied:
-      if a.rng not in u.src[1].ranges or a.kind is not AxisKind.UPCAST or a.known not in (4, 8, 16) or a.known > self.width: continue
+      if a.rng not in u.src[1].ranges or a.kind is not AxisKind.UPCAST: continue
+      if a.known not in (4, 8, 16) or a.known > self.width: continue
       others = tuple([(r, n) for r, n in first if r is not a.rng])
       if all(ix.sub(at((*others, (a.rng, ix.const(i)))), at(first)) is ix.const(i) for i in range(a.known)): return a
     return None

@@ -15,7 +15,7 @@ from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .kernel import AxisKind, Kernel
 from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
-from .panels import NEAR, copy_for_rows, jumps_far, room, share
+from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
@@ -25,6 +25,7 @@ COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
 MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be turned around
 SEEDS = 3                        # lanes with which copies of two axes are tried
+ACCUMULATORS = 0.75              # of the registers, where there are more
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
@@ -42,7 +43,8 @@ SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
 FAR_LOAD = 12.0                  # of a load that goes to another page with each iteration, more than another,
 GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
-PANEL = 1.3                      # of a load from a panel in local memory
+PANEL = 1.3                      # of a load from a panel in local memory,
+FILL = 4                         # gathers of an element that is stored there
 PACKED = 1.0                     # of copying rows to local memory, for each load from there
 SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
 GATE = 2.0                       # of a lane's mask
@@ -116,7 +118,7 @@ class Search:
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
     self.exact = exact or kernel.in_place   # then no element may be computed twice
-    self.most = max(MOST_COPIES, target.registers * 3 // 4)
+    self.most = max(MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
     self.far = {x.node: self._far(x) for x in self.info.accesses}
     self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
@@ -209,6 +211,14 @@ class Search:
     if size > room(self.target): return 0
     return math.prod([-(-n // copies.get(a, 1)) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes])
 
+  def packs(self, y: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
+    """Whether rows of a product's other factor fit beside the panel that was found."""
+    panel = next((x for x in self.info.accesses if x.slot == self.panel and not x.write), None)
+    if panel is None or self.exact: return False
+    size = panel.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in panel.axes)
+    one = y.itemsize * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in y.axes)
+    return size + LEAST_ROWS * one <= most_packed(self.target)
+
   def _far(self, x: MemoryAccess) -> float:
     """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
     the same time."""
@@ -236,26 +246,29 @@ class Search:
     trips = cache(lambda axes: math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer))
     loads = alu = live = 0.0
     statements = 0.0
-    jumps: list[tuple[float, float]] = []   # of scalars
+    jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars
     self.panel = None
     for x in self.info.accesses:
-      n, written_out = trips(x.axes), math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes])
+      n, written_out = float(trips(x.axes)), math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes])
       if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, copies, unroll)) / written_out, own
       price, extra, across = 1.0, 0.0, lane in x.axes
       far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
       turned = self.turned(x, lane, width, copies) if scattered else 0
-      if turned: price, extra = vec * width / turned, vec * (width.bit_length() + (turned < width))
+      if turned:   # each lane's vector is of another line
+        price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / turned
+        extra = vec * (width.bit_length() + (turned < width))
       elif scattered: price = extra = GATHER * width
       elif across: price = vec + far
-      elif far: jumps.append((far, n))
-      if (scattered and not turned or across and far) and self.panel is None and (uses := self.panel_uses(x, lane, width, copies)):
+      elif far: jumps.append((x, far, n))
+      paneled = (scattered and not turned or across and far) and self.panel is None
+      if paneled and (uses := self.panel_uses(x, lane, width, copies)):
         # filled once (scalars, or vectors from far away), then read by the others
-        fill = (2 * price if scattered else price + STORE) / uses
+        fill = (FILL * price if scattered else price + STORE) / uses
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        each = 1 if not scattered else TURN * (price + extra) if turned else width / SHORT_STORE if x.write else width
+        each = 1 if not scattered else TURN * (width / turned + extra) if turned else width / SHORT_STORE if x.write else width
         statements += written_out * each
       if x.gated: extra += GATE * (width if scattered else WHOLE if across else 1)
       if x.write: price *= STORE
@@ -263,7 +276,7 @@ class Search:
       alu += extra * n
       if not x.write and across and x.axes & self.bound: live += vec * prod(c for a, c in copies.items() if a in x.axes)
     if statements > MOST_STATEMENTS: return float("inf")
-    for far, often in jumps: loads += often * (far if self.panel is None or self.exact else min(far, PACKED))
+    for x, far, often in jumps: loads += often * (min(far, PACKED) if self.packs(x, lane, width, copies) else far)
     for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     chain = 0.0
     for operand, bound in self.info.reduces:

@@ -17,13 +17,19 @@ PANEL_PROGRAMS = 8               # for each core at most: each makes panels of i
 MOST_PANELS = 8                  # side by side in one program
 NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
 MOST_PACKED = 64 << 10           # bytes of rows of the other factor that are copied for several panels
+SHARE = 0.75                     # of a core's own cache: a panel and the rows that go through it
 PACK_PROGRAMS = 4                # for each core, where each copies its own rows,
-LEAST_ROWS = 4                   # so many blocks of them at least: each makes all panels again
+LEAST_ROWS = 8                   # so many blocks of them at least: each makes all panels again
 
 
 def room(target: Target) -> int:
   """Bytes that the panels of a program may have, so that they stay in a core's own cache."""
   return min(target.core_cache // 2, target.local_memory)
+
+
+def most_packed(target: Target) -> int:
+  """Bytes of a panel and the rows that go through it, where these are copied too."""
+  return min(int(SHARE * target.core_cache), target.local_memory)
 
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
@@ -108,7 +114,7 @@ def pack_rows(
   if len(rows) != 1 or len(columns) != 1: return None
   r, c = rows[0], columns[0]
   one = y.itemsize * prod(a.count for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
-  most = (min(target.core_cache * 3 // 4, target.local_memory) - size) // one
+  most = (most_packed(target) - size) // one
   rest = prod(a.count for a in grid if a not in (r, c))
   blocks = min(share(r.count, rest, PACK_PROGRAMS * target.cores, target.cores), most)
   if blocks < min(LEAST_ROWS, r.count): blocks = min(LEAST_ROWS, most)
