@@ -43,10 +43,12 @@ SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
 FAR_LOAD = 12.0                  # of a load that goes to another page with each iteration, more than another,
 GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
+STREAM = 12.0                    # of a vector load of what has left a core's own cache since it was read before
 PANEL = 1.3                      # of a load from a panel in local memory,
-FILL = 4                         # gathers of an element that is stored there
+FILL = 15                        # gathers of an element that is stored there
 PACKED = 1.0                     # of copying rows to local memory, for each load from there
 SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
+LEFT_OUT = 2.0                   # of a vector of a reduction, some of which the one before had
 GATE = 2.0                       # of a lane's mask
 WHOLE = 4.0                      # lanes' masks that the test costs whether all are true
 STORE = 1.5                      # of a store
@@ -121,6 +123,7 @@ class Search:
     self.most = max(MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
     self.far = {x.node: self._far(x) for x in self.info.accesses}
+    self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
     self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
 
   def best(self) -> Choice:
@@ -219,6 +222,13 @@ class Search:
     one = y.itemsize * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in y.axes)
     return size + LEAST_ROWS * one <= most_packed(self.target)
 
+  def _left_cache(self, x: MemoryAccess) -> bool:
+    """Whether a load reads more than a core's own cache has before it comes to an element again."""
+    again = [i for i, a in enumerate(self.out) if a not in x.axes]
+    if x.write or not again or not x.axes & self.bound: return False
+    between = [a for a in x.axes if a in self.bound or a in self.out[again[-1]:]]
+    return x.itemsize * prod(self.sizes[a] for a in between) > self.target.core_cache
+
   def _far(self, x: MemoryAccess) -> float:
     """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
     the same time."""
@@ -259,9 +269,9 @@ class Search:
         price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / turned
         extra = vec * (width.bit_length() + (turned < width))
       elif scattered: price = extra = GATHER * width
-      elif across: price = vec + far
+      elif across: price = vec + far + self.streams[x.node]
       elif far: jumps.append((x, far, n))
-      paneled = (scattered and not turned or across and far) and self.panel is None
+      paneled = across and not turned and (scattered or far or self.streams[x.node]) and self.panel is None
       if paneled and (uses := self.panel_uses(x, lane, width, copies)):
         # filled once (scalars, or vectors from far away), then read by the others
         fill = (FILL * price if scattered else price + STORE) / uses
@@ -270,13 +280,19 @@ class Search:
       if not (scattered and panel):
         each = 1 if not scattered else TURN * (width / turned + extra) if turned else width / SHORT_STORE if x.write else width
         statements += written_out * each
+      if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
       if x.gated: extra += GATE * (width if scattered else WHOLE if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
       if not x.write and across and x.axes & self.bound: live += vec * prod(c for a, c in copies.items() if a in x.axes)
     if statements > MOST_STATEMENTS: return float("inf")
-    for x, far, often in jumps: loads += often * (min(far, PACKED) if self.packs(x, lane, width, copies) else far)
+    for x, far, often in jumps:
+      if self.packs(x, lane, width, copies):   # read from far away once, for all panels
+        blocks = [(a, copies.get(a, 1) * (width if a == lane else 1)) for a in self.out if a not in x.axes]
+        panels = math.prod([-(-self.sizes[a] // n) for a, n in blocks])
+        far = min(far, PACKED + far / panels)
+      loads += often * far
     for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     chain = 0.0
     for operand, bound in self.info.reduces:
