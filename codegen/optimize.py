@@ -154,7 +154,7 @@ class Search:
     inner = [i for i in reversed(self.sizes) if i in self.bound - self.kernel.sequential]
     for i in inner:
       size = self.left(i, lane, width)
-      if i == lane and self.sizes[i] % width == 0: continue
+      if i == lane and self.sizes[i] % width == 0 and size > UNROLLED: continue
       if size > UNROLLED or prod(out.values()) * size > MOST_COPIES: break
       if size > 1: out[i] = size
     yield out

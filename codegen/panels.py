@@ -13,6 +13,7 @@ from .uop import prod
 STEP = 512
 USES = 8                         # where it is read at least as often,
 PART = 4                         # and takes at most one in so many parts of a core's own cache
+LEAST_PROGRAMS = 2               # for each core, below which inner loops over rows are shared too
 PANEL_PROGRAMS = 8               # for each core at most: each makes panels of its own
 MOST_PANELS = 8                  # side by side in one program
 NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
@@ -92,9 +93,14 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
     if several > 1: kernel = Serial(c.id, several).apply(kernel)
   programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes)
   rows = [a for a in grid if a.id not in x.axes]
-  for r in rows[::-1]:   # loops, with only as many programs along the first as the cores need
-    if r is not rows[0]: kernel = Serial(r.id).apply(kernel)
-    elif (n := share(r.count, programs, PANEL_PROGRAMS * target.cores, target.cores)) > 1: kernel = Serial(r.id, n).apply(kernel)
+  for i, r in reversed(list(enumerate(rows))):   # loops, with only as many programs along the first as the cores need
+    rest = programs * prod(a.count for a in rows[:i])
+    want = LEAST_PROGRAMS if i else PANEL_PROGRAMS
+    if i and rest >= want * target.cores:
+      kernel = Serial(r.id).apply(kernel)
+      continue
+    if (n := share(r.count, rest, want * target.cores, target.cores)) > 1: kernel = Serial(r.id, n).apply(kernel)
+    break
   kernel = CacheRead(x.slot, lane.id).apply(kernel)
   for y in jumps:   # pack the rows of one iteration
     again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
