@@ -43,6 +43,7 @@ except ImportError:
 torch: Any = _torch
 
 HERE = Path(__file__).resolve().parent
+NOTES = "## Predictions and outcomes"   # of RESULTS.md, from here on
 BATCH = 128
 PAUSE = 0.25    # seconds between turns: the threads of numpy's and torch's libraries spin for a while after their last call
 
@@ -334,7 +335,9 @@ def main() -> None:
   text = f"{machine()}{warning}\n\n{table(rows)}\n"
   print(text)
   if args.write:
-    (HERE / "RESULTS.md").write_text(f"# What `bench/cpu.py` measured\n\n{text}")
+    old = (HERE / "RESULTS.md").read_text() if (HERE / "RESULTS.md").exists() else ""
+    kept = old[old.index(NOTES):] if NOTES in old else ""   # what a person wrote
+    (HERE / "RESULTS.md").write_text(f"# What `bench/cpu.py` measured\n\n{text}{kept and chr(10)}{kept}")
   sys.exit(1 if any(r.ok is False for r in rows) else 0)
 
 

@@ -23,7 +23,7 @@ def choose(parts: Parts, target: Target | None) -> Parts:
   if config.noopt or target is None: return parts
   kernel = parts.kernel
   if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
-  return Parts.of(as_twin(kernel, lambda k: optimize(k, target)))
+  return Parts.of(as_twin(kernel, lambda k: optimize(k, target, bool(kernel.sizes))))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
@@ -38,7 +38,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
     return replace(part, kernel=as_twin(kernel, several if chooses(target) else whole_axis))
   def several(kernel: Kernel) -> Kernel:
     kernel = merge_axes(split_axes(kernel))
-    for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)
+    for opt in Search(kernel, target, exact=True).best().opts: kernel = opt.apply(kernel)
     return copy_once(kernel, target, room)
   return parts.map(one)
 

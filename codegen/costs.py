@@ -15,7 +15,8 @@ from .view import strides_of
 
 @dataclass
 class MemoryAccess:
-  """A LOAD or STORE: the elements that its flat index moves by, axis by axis (None: not linear in it)."""
+  """A LOAD or STORE: the elements that its flat index moves by, axis by axis (None: not linear in it; where only the last block
+  of an axis starts earlier, what the others move by)."""
   node: UOp
   steps: dict[int, int | None]
   axes: frozenset[int]
@@ -24,13 +25,22 @@ class MemoryAccess:
   slot: int       # of the param; of a variable negative
   itemsize: int
 
+  @property
+  def linear(self) -> bool:
+    """Whether its place is a sum of steps along axes."""
+    return None not in self.steps.values()
+
   @cached_property
   def overlaps(self) -> bool:
     """Whether different axis values reach the same element (a window): a copy in order of the axes would hold it many times."""
-    sizes = dict(r.arg for r in self.node.ranges)
-    if None in self.steps.values(): return True
+    return self.overlaps_along(self.steps)
+
+  def overlaps_along(self, axes: Iterable[int]) -> bool:
+    """The same for values of some of the axes."""
+    sizes, steps = dict(r.arg for r in self.node.ranges), [(a, self.steps[a]) for a in axes if a in self.steps]
+    if any(s is None for _, s in steps): return True
     reach = 1
-    for step, size in sorted((abs(s), ix.count(sizes[a])) for a, s in self.steps.items() if s):
+    for step, size in sorted((abs(s), ix.count(sizes[a])) for a, s in steps if s):
       if step < reach: return True
       reach = step * size
     return False
@@ -62,8 +72,16 @@ def steps_of(flat: UOp) -> dict[int, int | None]:
   steps: dict[int, int | None] = {}
   for atom, k in ix.linear(flat)[0]:
     if atom.op is Ops.RANGE: steps[atom.arg[0]] = k if atom.arg[0] not in steps else None
+    elif is_shifted(atom): steps[next(iter(ids_of(atom)))] = k * ix.linear(atom.src[0])[0][0][1]
     else: steps.update(dict.fromkeys(ids_of(atom)))
   return steps
+
+
+def is_shifted(atom: UOp) -> bool:
+  """Whether an atom is where blocks of an axis begin, the last of which starts earlier: min(a0 * 64, 936)."""
+  if atom.op is not Ops.ALU or atom.arg is not BinaryOps.MIN or atom.src[1].ranges: return False
+  terms = ix.linear(atom.src[0])[0]
+  return len(terms) == 1 and terms[0][0].op is Ops.RANGE
 
 
 def ids_of(u: UOp) -> frozenset[int]:

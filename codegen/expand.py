@@ -14,11 +14,12 @@ from .dtype import dtypes
 from .errors import OptError
 from .kernel import EFFECTS, Axis, AxisKind, Kernel
 from .rewrite import rewrite, substitute
-from .uop import BinaryOps, Ops, UOp, prod
+from .uop import BinaryOps, Ops, TernaryOps, UOp, prod
 
 Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis order
 Copy = tuple[UOp, Env]             # a node, and the copied axes that it depends on
 
+LINE = 64   # bytes of a cache line: a store past the cache of less than one waits for the rest of it
 _VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.SORT})   # of values
 
 
@@ -37,9 +38,11 @@ class Expander:
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
-    self.shapes = {p.uop: p.shape for p in kernel.params}
+    self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
     self.memo: dict[Copy, UOp] = {}
     self.filled: dict[Copy, UOp] = {}   # the same of indices and conditions
+    self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
+    self.turned: dict[Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
     self.by_id = {a.id: a for a in kernel.axes}
     self.caches: dict[UOp, tuple[tuple[int, ...], list[UOp]]] = {}   # CACHE_READ -> loops that fill it; its array and the STOREs
 
@@ -153,13 +156,67 @@ class Expander:
     at, gate = self.place(u, env)
     if self.scalar(at, gate): return _load(u, at, gate)
     ats = self.lanes_of(at)
-    if self.contiguous(at, ats): return _load(u, ats[0], self.gate(u, env), self.width)
+    if self.contiguous(at, ats):
+      mask = self.gate(u, env)
+      return _load(u, ats[0], mask, self.width) if mask.dtype.count == 1 else self.masked_load(u, ats[0], mask)
+    if u not in self.across: self.across[u] = self.beside(u)
+    if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.turned_load(u, env, axis)
     return _vector([_load(u, a, g) for a, g in zip(ats, self.lanes_of(gate))])
+
+  def masked_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
+    """A vector some of whose lanes may not be read: where it lies in memory as a whole (the LOAD's last source) it is read as a
+    whole, and the mask chooses."""
+    zero, dtype = UOp.const(u.dtype, 0), u.dtype.vec(self.width)
+    if u.src[0] in self.written or u.src[0].op is not Ops.DEFINE_GLOBAL: return _load(u, at, mask, self.width)
+    room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+    inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
+    if inside is ix.FALSE: return _load(u, at, mask, self.width)
+    whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
+      Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
+    return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
+
+  def beside(self, u: UOp) -> Axis | None:
+    """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
+    well: a block of both is moved by such vectors and turned around in registers."""
+    if self.lane is None or self.lane not in u.src[1].ranges or gate_of(u) is not ix.TRUE or u.dtype.kind == "b": return None
+    if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)): return None
+    if self.width & (self.width - 1): return None
+    first: Env = tuple([(a.rng, ix.const(0)) for a in self.copied])
+    def at(env: Env) -> UOp: return self.place(u, env)[0]
+    lanes = self.lanes_of(at(first))
+    if self.contiguous(at(first), lanes): return None
+    for a in self.copied:
+      if a.rng not in u.src[1].ranges or a.kind is not AxisKind.UPCAST: continue
+      if a.known not in (4, 8, 16) or a.known > self.width: continue
+      others = tuple([(r, n) for r, n in first if r is not a.rng])
+      if all(ix.sub(at((*others, (a.rng, ix.const(i)))), at(first)) is ix.const(i) for i in range(a.known)): return a
+    return None
+
+  def turned_load(self, u: UOp, env: Env, axis: Axis) -> UOp:
+    """A vector of lanes that lie apart, of a block that is loaded by vectors along the copied axis."""
+    known = dict(env)
+    rest = tuple([(r, n) for r, n in env if r is not axis.rng])
+    key = (u, rest)
+    if key not in self.turned:
+      at = self.lanes_of(self.place(u, (*rest, (axis.rng, ix.const(0))))[0])
+      self.turned[key] = turn([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
+    return self.turned[key][known[axis.rng].arg]
+
+  def turned_store(self, u: UOp, axis: Axis) -> list[UOp]:
+    """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
+    out: list[UOp] = []
+    to = u if axis.known * u.dtype.itemsize >= LINE else u.replace(u.src, arg=None)
+    for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
+      at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
+      values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
+      out += [_store(to, a, v, ix.TRUE) for a, v in zip(at, turn(values, self.width))]
+    return out
 
   def store(self, u: UOp) -> list[UOp]:
     """The STOREs of all copies: of scalars, of vectors of neighbours, or of lanes one by one. Where a gate is false there is
     none."""
     out: list[UOp] = []
+    if (axis := self.beside(u)) is not None: return self.turned_store(u, axis)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
       (at, gate), v = self.place(u, env), self.value(u.src[2], env)
       if gate is ix.FALSE: continue
@@ -237,6 +294,22 @@ def lane_of(v: UOp, i: int) -> UOp:
   """One element of a vector; a scalar stands for all of its lanes."""
   if v.dtype.count == 1: return v
   return v.src[i] if v.op is Ops.VECTORIZE else UOp(Ops.GEP, v.dtype.scalar(), (v,), i)
+
+
+def turn(rows: list[UOp], columns: int) -> list[UOp]:
+  """The columns of a block, of which each vector is a row: all numbers are powers of two.
+
+  Interleaving the first half of all elements with the second moves the highest bit of an element's number to the lowest place;
+  after as many times as the rows' numbers have bits, elements stand column by column.
+  """
+  n, width = len(rows), rows[0].dtype.count
+  for _ in range(n.bit_length() - 1):
+    pairs = [(a, b) for a, b in zip(rows[:n // 2], rows[n // 2:])]
+    both = [[lane_of(v, i) for i in range(width) for v in pair] for pair in pairs]
+    rows = [_vector(part) for lanes in both for part in (lanes[:width], lanes[width:])]
+  if n == width: return rows
+  flat = [(v, i) for v in rows for i in range(width)]
+  return [_vector([lane_of(v, i) for v, i in flat[c * n:(c + 1) * n]]) for c in range(columns)]
 
 
 def across_lanes(v: UOp, fn: BinaryOps) -> UOp:

@@ -44,7 +44,7 @@ class Axis:
   of all others are numbers.
 
   ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
-  them. ``again``: of a LANE axis, how many elements the last vector has that the one before had too (``ShiftInwards``).
+  them. ``again``: of lanes, copies or blocks, how many elements the last has that the one before had too (``ShiftInwards``).
   ``most``: of a run-time size, how large it is at most, for local memory along it. ``rest_of``: of what ``Peel`` left over, the
   axis that it was a part of; to go through one of the parts needs nothing of the other.
   """

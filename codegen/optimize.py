@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Iterator
+from functools import cache
+from typing import Iterable, Iterator, NamedTuple
 
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .kernel import AxisKind, Kernel
-from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, Unroll, Upcast, Vectorize
-from .panels import NEAR, copy_for_rows, room
+from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
+from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .target import Target
 from .tiling import tile
 from .uop import Ops, prod
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 8)      # of an axis, in registers,
-MOST_COPIES = 16                 # and of several together; also copies of reduced axes
+COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
+MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be turned around
+SEEDS = 3                        # lanes with which copies of two axes are tried
+ACCUMULATORS = 0.75              # of the registers, where there are more
+MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
 PART = 4                         # else so many iterations of the innermost
 SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
+SHORT_STORE, TURN = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of turning a block
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
@@ -35,11 +41,16 @@ NO_LANE = -1                     # in the place of an axis
 SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
-FAR_LOAD = 4.0                   # of a load that goes to another page with each iteration, more than another
+FAR_LOAD = 12.0                  # of a load that goes to another page with each iteration, more than another,
 GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
-PANEL = 1.3                      # of a load from a panel in local memory
-MANY_USES = 256                  # of a gather's vectors, from which on a panel pays
+STREAM = 12.0                    # of a vector load of what has left a core's own cache since it was read before
+PANEL = 1.3                      # of a load from a panel in local memory,
+FILL = 15                        # gathers of an element that is stored there
+PACKED = 1.0                     # of copying rows to local memory, for each load from there
+SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
+LEFT_OUT = 2.0                   # of a vector of a reduction, some of which the one before had
 GATE = 2.0                       # of a lane's mask
+WHOLE = 4.0                      # lanes' masks that the test costs whether all are true
 STORE = 1.5                      # of a store
 CHAIN = 4                        # cycles from an addition to the next one that needs it
 ITERATION = 2                    # of an iteration of a loop
@@ -51,16 +62,17 @@ CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load 
 STATEMENT, APART = 1/1024, 0.02
 
 
-def optimize(kernel: Kernel, target: Target) -> Kernel:
+def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
-  linearised."""
+  linearised. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return tile(kernel, target)
   kernel = merge_axes(split_axes(kernel))
   if target.locals: return work_items(kernel, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  for opt in Search(kernel, target).best(): kernel = opt.apply(kernel)
-  return stream(spread(kernel, target), target)
+  choice = Search(kernel, target, exact).best()
+  for opt in choice.opts: kernel = opt.apply(kernel)
+  return stream(spread(kernel, target, choice.panel, exact), target)
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
@@ -84,27 +96,48 @@ def stream(kernel: Kernel, target: Target) -> Kernel:
   return kernel
 
 
-class Search:
-  """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`."""
+Tried = tuple[int, int, dict[int, int], dict[int, int]]   # lane axis, lanes, copies, what is written out
 
-  def __init__(self, kernel: Kernel, target: Target):
+
+class Choice(NamedTuple):
+  """What a :class:`Search` found: lanes, copies and what is written out, as Opts, and the param whose elements go through a
+  panel."""
+  opts: list[Opt]
+  panel: int | None = None
+
+
+class Search:
+  """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
+
+  ``exact``: lanes and copies of output axes divide them, for a kernel that stands for another one whose sizes are others.
+  """
+
+  def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
     self.info: Profile = profile(kernel)
     self.sizes = {a.id: a.count for a in kernel.axes}
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
+    self.exact = exact or kernel.in_place   # then no element may be computed twice
+    self.most = max(MOST_COPIES, int(ACCUMULATORS * target.registers))
+    self.panel: int | None = None           # of the last cost
+    self.far = {x.node: self._far(x) for x in self.info.accesses}
+    self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
+    self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
 
-  def best(self) -> list[Opt]:
-    """The cheapest choice as Opts."""
-    least, best = math.inf, list[Opt]()
-    for lane, width in self.lanes():
-      size = self.sizes.get(lane, 1)
-      computed = -(-size // width) * width / size   # elements, for each that there is
-      for unroll, copies in itertools.product(self.unrolls(lane, width), list(self.copies(lane, width))):
-        cost = self.cost(lane, width, copies, unroll) * computed
-        if cost < least: least, best = cost, self.opts(lane, width, copies, unroll)
-    return best
+  def best(self) -> Choice:
+    """The cheapest choice. Copies of two axes are tried with the lanes that are best with copies of one."""
+    tried = list[tuple[float, Tried, int | None]]()
+    def least(plans: Iterable[Tried]) -> None:
+      costs = [(self.cost(*t), t, self.panel) for t in plans]
+      if costs: tried.append(min(costs, key=lambda t: t[0]))
+    first = [(lane, width, unroll) for lane, width in self.lanes() for unroll in self.unrolls(lane, width)]
+    for lane, width, unroll in first: least([(lane, width, c, unroll) for c in self.copies(lane, width)])
+    for _, (lane, width, _, unroll), _ in sorted(tried, key=lambda t: t[0])[:SEEDS]:
+      least([(lane, width, c, unroll) for c in self.pairs(lane, width)])
+    _, plan, panel = min(tried, key=lambda t: t[0])
+    return Choice(self.opts(*plan), panel)
 
   def lanes(self) -> Iterator[tuple[int, int]]:
     """Axes for vector lanes, and how many lanes."""
@@ -121,7 +154,7 @@ class Search:
     inner = [i for i in reversed(self.sizes) if i in self.bound - self.kernel.sequential]
     for i in inner:
       size = self.left(i, lane, width)
-      if i == lane and self.sizes[i] % width == 0: continue
+      if i == lane and self.sizes[i] % width == 0 and size > UNROLLED: continue
       if size > UNROLLED or prod(out.values()) * size > MOST_COPIES: break
       if size > 1: out[i] = size
     yield out
@@ -131,69 +164,136 @@ class Search:
     """The size of an axis, without the lanes that it may have."""
     return -(-self.sizes[axis] // width) if axis == lane else self.sizes[axis]
 
+  def numbers(self, axis: int, width: int) -> list[int]:
+    """How many copies of an axis, beside lanes, are worth trying: those that divide it, or compute few elements twice."""
+    def fits(c: int) -> bool:
+      size, n = self.sizes[axis], c * width
+      return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
+    return [c for c in COPIES if c <= self.most and fits(c)]
+
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
-    """Register copies of up to two output axes that some load of a reduction does not depend on, inner axes (neighbours in
-    memory) first."""
-    loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
-    useful = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
+    """Register copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory)
+    first."""
     yield {}
-    if not loads: return
-    if lane in self.out and lane not in useful and any(self._long_step(x, lane) for x in loads): useful.append(lane)
+    useful = self.useful(lane)
+    for a in useful: yield from [{a: c} for c in self.numbers(a, width if a == lane else 1)]
     if lane in self.bound and not useful and self.out and len(self.info.reduces) == 1:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
-      if not any(x.write and x.axes & self.bound for x in self.info.accesses):
-        last, rows = self.out[-1], self.sizes[self.out[-1]]
-        if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0][:1]
-      return
-    options = {a: [c for c in COPIES if self.left(a, lane, width) % c == 0] for a in useful}
-    for a in useful:
-      for c in options[a]: yield {a: c}
-    for a, b in itertools.combinations(useful, 2):
-      for c, d in itertools.product(options[a], options[b]):
-        if c * d <= MOST_COPIES: yield {a: c, b: d}
+      if any(x.write and x.axes & self.bound for x in self.info.accesses): return
+      last, rows = self.out[-1], self.sizes[self.out[-1]]
+      if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
 
-  def in_panel(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
-    """Whether :func:`copy_for_rows` would copy this load to local memory."""
-    if x.write or lane in self.bound or len(self.info.reduces) != 1 or not x.axes & self.bound or x.overlaps: return False
-    rows = prod(n // copies.get(a, 1) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes)
+    if not useful:   # blocks that are turned around in registers
+      beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
+      for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, 1)]
+
+  def turned(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> int:
+    """How many copies lie beside each other where lanes lie apart, so that a block of both is turned around in registers; 0 where
+    none are (``Expander.beside``)."""
+    if x.gated or not x.linear or width not in POWERS: return 0
+    return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
+
+  def pairs(self, lane: int, width: int) -> Iterator[dict[int, int]]:
+    """Register copies of two such axes."""
+    options = [(a, self.numbers(a, width if a == lane else 1)) for a in self.useful(lane)]
+    for (a, some), (b, others) in itertools.combinations(options, 2):
+      yield from [{a: c, b: d} for c in some for d in others if c * d <= self.most]
+
+  def useful(self, lane: int) -> list[int]:
+    """The output axes that copies pay for: their loads are shared, or lie beside each other and far from those before."""
+    loads = [x for x in self.info.accesses if not x.write and x.axes & self.bound]
+    out = [a for a in reversed(self.out) if any(a not in x.axes for x in loads)]
+    beside = any(self.far[x.node] and x.steps.get(lane) == 1 for x in loads)
+    return [*out, lane] if lane in self.out and lane not in out and beside else out
+
+  def panel_uses(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> float:
+    """How often each element of a load's panel in local memory would be read; 0 where it cannot have one."""
+    if x.write or x.slot < 0 or x.overlaps or not x.axes & self.bound: return 0
+    if lane in self.bound or len(self.info.reduces) != 1: return 0
     size = x.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in x.axes)
-    return rows >= MANY_USES and size <= room(self.target)
+    if size > room(self.target): return 0
+    return math.prod([-(-n // copies.get(a, 1)) for a, n in self.sizes.items() if a not in self.bound and a not in x.axes])
 
-  def _long_step(self, x: MemoryAccess, lane: int) -> bool:
-    """Whether a vector load jumps to another page or line with each step of the reduction: then neighbours should be read
-    together."""
-    return x.steps.get(lane) == 1 and not any((x.steps[b] or 0) * x.itemsize < NEAR for b in self.bound if b in x.steps)
+  def packs(self, y: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> bool:
+    """Whether rows of a product's other factor fit beside the panel that was found."""
+    panel = next((x for x in self.info.accesses if x.slot == self.panel and not x.write), None)
+    if panel is None or self.exact: return False
+    size = panel.itemsize * width * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in panel.axes)
+    one = y.itemsize * prod(self.sizes[a] if a in self.bound else copies.get(a, 1) for a in y.axes)
+    return size + LEAST_ROWS * one <= most_packed(self.target)
+
+  def _left_cache(self, x: MemoryAccess) -> bool:
+    """Whether a load reads more than a core's own cache has before it comes to an element again."""
+    again = [i for i, a in enumerate(self.out) if a not in x.axes]
+    if x.write or not again or not x.axes & self.bound: return False
+    between = [a for a in x.axes if a in self.bound or a in self.out[again[-1]:]]
+    return x.itemsize * prod(self.sizes[a] for a in between) > self.target.core_cache
+
+  def _far(self, x: MemoryAccess) -> float:
+    """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
+    the same time."""
+    if not jumps_far(x, self.bound): return 0.0
+    rounds = prod(self.sizes[b] for b in self.bound & x.axes)
+    step = min(abs(x.steps[b] or 0) * x.itemsize for b in self.bound & x.axes)
+    return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
+
+  def distinct(self, x: MemoryAccess, copies: dict[int, int], unroll: dict[int, int]) -> int:
+    """The elements (or vectors) that copies of an access read: neighbouring windows share theirs."""
+    places = {0}
+    for a in x.axes:
+      n, step = copies.get(a, 1) * unroll.get(a, 1), x.steps.get(a)
+      if n == 1: continue
+      # where its place is not known, each copy has one that no other has
+      by = step if step is not None else max(places) + 1
+      places = {p + by * i for p in places for i in range(n)}
+    return len(places)
 
   def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
     vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
-    outer = math.prod([self.sizes[a] / (copies.get(a, 1) * (width if a == lane else 1)) for a in self.out])
-    inner = {a: self.sizes[a] / (width if a == lane else 1) for a in self.bound}
-    def trips(axes: frozenset[int]) -> float:
-      return math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer)
+    outer = math.prod([-(-self.sizes[a] // (copies.get(a, 1) * (width if a == lane else 1))) for a in self.out])
+    inner = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in self.bound}
+    trips = cache(lambda axes: math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer))
     loads = alu = live = 0.0
-    statements = 0
+    statements = 0.0
+    jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars
+    self.panel = None
     for x in self.info.accesses:
-      n = trips(x.axes)
-      price, extra = 1.0, 0.0
-      if lane not in x.axes: scattered = panel = False
-      else:
-        scattered, far = x.steps.get(lane) != 1, bool(x.axes & self.bound) and self._long_step(x, lane)
-        panel = (scattered or far) and self.in_panel(x, lane, width, copies)
-        price = vec
-        if scattered and panel: price *= PANEL   # gathered once
-        elif scattered: price = extra = GATHER * width
-        elif far and not panel: price += FAR_LOAD / copies.get(lane, 1)
+      n, written_out = float(trips(x.axes)), math.prod([copies.get(a, 1) * unroll.get(a, 1) for a in x.axes])
+      if written_out > 1 and x.overlaps: n, written_out = n * (own := self.distinct(x, copies, unroll)) / written_out, own
+      price, extra, across = 1.0, 0.0, lane in x.axes
+      far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
+      scattered, panel = across and x.steps.get(lane) != 1, False
+      turned = self.turned(x, lane, width, copies) if scattered else 0
+      if turned:   # each lane's vector is of another line
+        price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / turned
+        extra = vec * (width.bit_length() + (turned < width))
+      elif scattered: price = extra = GATHER * width
+      elif across: price = vec + far + self.streams[x.node]
+      elif far: jumps.append((x, far, n))
+      paneled = across and not turned and (scattered or far or self.streams[x.node]) and self.panel is None
+      if paneled and (uses := self.panel_uses(x, lane, width, copies)):
+        # filled once (scalars, or vectors from far away), then read by the others
+        fill = (FILL * price if scattered else price + STORE) / uses
+        panel = vec * PANEL + fill < price + CYCLES * extra
+        if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        statements += prod(copies.get(a, 1) * unroll.get(a, 1) for a in x.axes) * (width if scattered else 1)
-      if x.gated: extra += GATE * (width if lane in x.axes else 1)
+        each = 1 if not scattered else TURN * (width / turned + extra) if turned else width / SHORT_STORE if x.write else width
+        statements += written_out * each
+      if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
+      if x.gated: extra += GATE * (width if scattered else WHOLE if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
-      if not x.write and lane in x.axes and x.axes & self.bound:
-        live += vec * prod(c for a, c in copies.items() if a in x.axes)
-    for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
+      if not x.write and across and x.axes & self.bound: live += vec * prod(c for a, c in copies.items() if a in x.axes)
     if statements > MOST_STATEMENTS: return float("inf")
+    for x, far, often in jumps:
+      if self.packs(x, lane, width, copies):   # read from far away once, for all panels
+        blocks = [(a, copies.get(a, 1) * (width if a == lane else 1)) for a in self.out if a not in x.axes]
+        panels = math.prod([-(-self.sizes[a] // n) for a, n in blocks])
+        far = min(far, PACKED + far / panels)
+      loads += often * far
+    for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     chain = 0.0
     for operand, bound in self.info.reduces:
       accumulators = prod(copies.values()) * (vec if lane in operand else 1)
@@ -207,13 +307,23 @@ class Search:
     return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far_apart)
 
   def opts(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
-    lanes = [] if lane == NO_LANE else [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width)]
-    return [*lanes, *itertools.starmap(Upcast, copies.items()), *itertools.starmap(Unroll, unroll.items())]
+    """A choice as Opts: ``a1.vectorize(8), a1.upcast(2)``, or where they do not divide the axis ``a1.split_inwards(16),
+    a3.vectorize(8), a3.upcast()``."""
+    out: list[Opt] = []
+    c = copies.get(lane, 1)
+    if lane != NO_LANE:
+      if c > 1 and self.sizes[lane] % (c * width):
+        block = max(self.sizes) + 1
+        out = [SplitInwards(lane, c * width), Vectorize(block, width), Upcast(block)]
+      else: out = [(ShiftInwards if self.sizes[lane] % width else Vectorize)(lane, width), *[Upcast(lane, c)] * (c > 1)]
+    for a, c in copies.items():
+      if a != lane: out.append((UpcastInwards if self.sizes[a] % c else Upcast)(a, c))
+    return [*out, *itertools.starmap(Unroll, unroll.items())]
 
 
-def spread(kernel: Kernel, target: Target) -> Kernel:
+def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  if (panels := copy_for_rows(kernel, target)) is not None: return panels
+  if panel is not None and (panels := copy_for_rows(kernel, target, panel, exact)) is not None: return panels
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.count for a in grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
@@ -227,7 +337,7 @@ def spread(kernel: Kernel, target: Target) -> Kernel:
       kernel = Serial(a.id).apply(kernel)
       programs = rest
       continue
-    parts = next((p for p in range(-(-want // rest), a.count + 1) if a.count % p == 0), a.count)
-    if parts < a.count: kernel = Serial(a.id, a.count // parts).apply(kernel)
+    each_one = share(a.count, rest, want, target.cores)
+    if each_one > 1: kernel = Serial(a.id, each_one).apply(kernel)
     break
   return kernel

@@ -1,47 +1,62 @@
 """Panels: copies in local memory of what a product's rows read again and again, with a long way between one read and the next."""
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple
+from typing import Iterator
 
 from .costs import MemoryAccess, profile
-from .kernel import AxisKind, Kernel
-from .opts import CacheRead, Serial
+from .kernel import Axis, AxisKind, Kernel
+from .opts import CacheRead, Reorder, Serial
 from .target import Target
 from .uop import prod
 
-
-class Limits(NamedTuple):
-  """When a panel pays."""
-  step: int    # bytes between neighbours in the loop from which on one does for whole vectors (for gathers it always does),
-  uses: int    # where it is read at least as often,
-  part: int    # and takes at most one in so many parts of a core's own cache
-
-
-KERNEL = Limits(step=1024, uses=32, part=2)
-STATEMENT = Limits(step=512, uses=8, part=4)
+# of a statement: a panel pays for whole vectors with so many bytes between neighbours in the loop (for gathers it always does),
+STEP = 512
+USES = 8                         # where it is read at least as often,
+PART = 4                         # and takes at most one in so many parts of a core's own cache
+LEAST_PROGRAMS = 2               # for each core, below which inner loops over rows are shared too
 PANEL_PROGRAMS = 8               # for each core at most: each makes panels of its own
 MOST_PANELS = 8                  # side by side in one program
 NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
-PACKED = 64 << 10                # bytes of the other factor at most
+MOST_PACKED = 64 << 10           # bytes of rows of the other factor that are copied for several panels
+SHARE = 0.75                     # of a core's own cache: a panel and the rows that go through it
+PACK_PROGRAMS = 4                # for each core, where each copies its own rows,
+LEAST_ROWS = 8                   # so many blocks of them at least: each makes all panels again
 
 
 def room(target: Target) -> int:
   """Bytes that the panels of a program may have, so that they stay in a core's own cache."""
-  return min(target.core_cache // KERNEL.part, target.local_memory)
+  return min(target.core_cache // 2, target.local_memory)
 
 
-def panels(kernel: Kernel, target: Target, limits: Limits) -> Iterator[tuple[MemoryAccess, int]]:
-  """The LOADs of a product with lanes along its columns that a panel pays for, each with the bytes of its panel."""
+def most_packed(target: Target) -> int:
+  """Bytes of a panel and the rows that go through it, where these are copied too."""
+  return min(int(SHARE * target.core_cache), target.local_memory)
+
+
+def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
+  """Whether a load jumps to another line with each step along any of the axes that are reduced."""
+  steps = [abs(x.steps[b] or 0) * x.itemsize for b in bound if b in x.steps]
+  return bool(steps) and not x.write and min(steps) >= NEAR
+
+
+def share(count: int, rest: int, want: int, cores: int) -> int:
+  """How many of ``count`` values of an axis each program takes, so that there are about as many programs as wanted, ``rest``
+  times those along this axis, and the last of the cores to end has as little to do as it can be."""
+  least = max(-(-want // rest), 1)
+  def last(n: int) -> tuple[int, int]: return -(-rest * -(-count // n) // cores) * n, -n
+  return min({-(-count // p) for p in range(least, min(2 * least, count) + 1)} or {1}, key=last)
+
+
+def panels(kernel: Kernel) -> Iterator[tuple[MemoryAccess, int]]:
+  """The LOADs of a product with lanes along its columns that may have a panel, each with the bytes of its panel."""
   lanes = kernel.of_kind(AxisKind.LANE)
   loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
-  lane, inner = lanes[0].id, loops[-1]
+  here = [a for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in profile(kernel).accesses:
-    if x.write or x.slot < 0 or lane not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
-    if x.steps.get(lane) == 1 and (x.steps.get(inner) or 0) * x.itemsize < limits.step: continue
-    size = x.itemsize * prod(a.count for a in kernel.axes if a.id in x.axes and a.kind is not AxisKind.GRID)
-    again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
-    if again >= limits.uses and size <= target.core_cache // limits.part and not x.overlaps: yield x, size
+    if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
+    size = x.itemsize * prod(a.count for a in here if a.id in x.axes)
+    if not x.overlaps_along([a.id for a in here]): yield x, size
 
 
 def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
@@ -49,19 +64,26 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
 
   Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
   """
-  for x, size in panels(kernel, target, STATEMENT):
-    if x.gated or size > left[0]: continue
+  for x, size in panels(kernel):
+    lane, inner = kernel.of_kind(AxisKind.LANE)[0].id, [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+    if x.steps.get(lane) == 1 and (x.steps.get(inner) or 0) * x.itemsize < STEP: continue
+    again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
+    if x.gated or again < USES or size > min(left[0], target.core_cache // PART): continue
     left[0] -= size
-    return CacheRead(x.slot, kernel.of_kind(AxisKind.LANE)[0].id).apply(kernel)
+    return CacheRead(x.slot, lane).apply(kernel)
   return kernel
 
 
-def copy_for_rows(kernel: Kernel, target: Target) -> Kernel | None:
-  """A product whose programs are columns of panels: a loop over the rows reads each panel from the cache. None where no panel
-  pays."""
-  x, size = next((p for p in panels(kernel, target, KERNEL) if p[1] <= room(target)), (None, 0))
+def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False) -> Kernel | None:
+  """A product whose programs are columns of panels of a param: a loop over the rows reads each panel from the cache. None where
+  it cannot have one. ``exact``: the sizes stand for others."""
+  x, size = next((p for p in panels(kernel) if p[0].slot == slot and p[1] <= room(target)), (None, 0))
   if x is None: return None
   lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+  others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
+  # the other factor, where each step goes to another line
+  jumps = [y for y in others if jumps_far(y, kernel.bound)]
+  if len(jumps) == 1 and not exact and (packed := pack_rows(kernel, target, x, size, jumps[0], lane, inner)): return packed
   grid = kernel.of_kind(AxisKind.GRID)
   columns = [a for a in grid if a.id in x.axes]
   if columns:  # several panels a program, as long as they fit and enough programs are left
@@ -70,17 +92,48 @@ def copy_for_rows(kernel: Kernel, target: Target) -> Kernel | None:
     several = max((p for p in range(1, most + 1) if c.count % p == 0), default=1)
     if several > 1: kernel = Serial(c.id, several).apply(kernel)
   programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes)
-  want = max(PANEL_PROGRAMS * target.cores // programs, 1)
   rows = [a for a in grid if a.id not in x.axes]
-  for r in rows[::-1]:   # loops, with only as many programs along the first as the cores need
-    split = next((p for p in range(want, r.count + 1) if r.count % p == 0), r.count) if r is rows[0] else 1
-    if split < r.count: kernel = Serial(r.id, r.count // split if split > 1 else None).apply(kernel)
+  for i, r in reversed(list(enumerate(rows))):   # loops, with only as many programs along the first as the cores need
+    rest = programs * prod(a.count for a in rows[:i])
+    want = LEAST_PROGRAMS if i else PANEL_PROGRAMS
+    if i and rest >= want * target.cores:
+      kernel = Serial(r.id).apply(kernel)
+      continue
+    if (n := share(r.count, rest, want * target.cores, target.cores)) > 1: kernel = Serial(r.id, n).apply(kernel)
+    break
   kernel = CacheRead(x.slot, lane.id).apply(kernel)
-  for y in profile(kernel).accesses:   # the other factor, where each step goes to another line: pack the rows of one iteration
-    if y.write or y.slot == x.slot or lane.id in y.axes or not y.axes & kernel.bound: continue
+  for y in jumps:   # pack the rows of one iteration
     again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
-    rows = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-    size = y.itemsize * prod(a.count for a in rows)
-    if again >= 2 and size <= PACKED and (y.steps.get(inner.id) or 0) * y.itemsize >= NEAR:
+    copied = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
+    if again >= 2 and y.itemsize * prod(a.count for a in copied) <= MOST_PACKED:
       kernel = CacheRead(y.slot, inner.id, each_round=True).apply(kernel)
   return kernel
+
+
+def pack_rows(
+  kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis, inner: Axis
+) -> Kernel | None:
+  """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` in turn, which takes so
+  many bytes, all rows of the block. None where they do not fit."""
+  grid = kernel.of_kind(AxisKind.GRID)
+  rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
+  if len(rows) != 1 or len(columns) != 1: return None
+  r, c = rows[0], columns[0]
+  one = y.itemsize * prod(a.count for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
+  most = (most_packed(target) - size) // one
+  rest = prod(a.count for a in grid if a not in (r, c))
+  blocks = min(share(r.count, rest, PACK_PROGRAMS * target.cores, target.cores), most)
+  if blocks < min(LEAST_ROWS, r.count): blocks = min(LEAST_ROWS, most)
+  if blocks < min(LEAST_ROWS, r.count) or c.count < 2: return None
+  programs = rest * -(-r.count // blocks)
+  kernel = Serial(c.id, share(c.count, programs, PACK_PROGRAMS * target.cores, target.cores)).apply(kernel)
+  kernel = Serial(r.id, blocks).apply(kernel)
+  loop = next((a for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id in ids_along(kernel, x.slot)), None)
+  if loop is None: return None
+  kernel = Reorder(loop.id, True).apply(kernel)
+  return CacheRead(y.slot, inner.id).apply(CacheRead(x.slot, lane.id, each_round=True).apply(kernel))
+
+
+def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:
+  """The axes that the reads of a param vary along."""
+  return frozenset[int]().union(*(x.axes for x in profile(kernel).accesses if x.slot == slot and not x.write))

@@ -190,7 +190,8 @@ def accesses(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   """
   def rule(u: UOp) -> str | None:
     store = u.op is not Ops.LOAD
-    if wrong := sources(2 + store, f"{2 + store} to 4 sources", 4)(u): return wrong
+    most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
+    if wrong := sources(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
     buf = u.src[0]
     if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
     if wrong := index(u.src[1]): return wrong
@@ -199,6 +200,7 @@ def accesses(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
     gate, other = (*u.src[2 + store:], None, None)[:2]
     if gate is not None and not spreads(gate.dtype, dtypes.bool, dtype.count):
       return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
+    if u.src[4:] and u.src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {u.src[4].dtype}"
     if other is not None and not spreads(other.dtype, dtype.scalar(), dtype.count):
       return f"`other` of a LOAD of {dtype} is {other.dtype}"
     if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:

@@ -205,8 +205,9 @@ class CKernel:
       self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], ADD)}; {more}) {{")
       return (name, ATOM)
     if op is Ops.DEFINE_ACC: return self.declare(t, "acc", self.constant(u.dtype, u.arg)[0])
+    lines = len(self.lines)
     text = self.expression(u)
-    if u in self.facts.inline and len(text[0]) <= 100: return text
+    if u in self.facts.inline and len(text[0]) <= 100 or u.op is Ops.LOAD and len(self.lines) > lines: return text
     return self.declare(t, _PREFIXES.get(op, "alu"), text[0])
 
   def flush(self) -> None:
@@ -258,16 +259,29 @@ class CKernel:
     t, n = self.stored_type(u.dtype), u.dtype.count
     if gate is not None and gate.dtype.count > 1:
       lanes: list[str] = []
+      # as a whole where that lies in memory, else where all lanes are read
+      all_lanes = None if n == 3 else self.c(more[2]) if more[2:] else self.all_lanes(gate)
       for i in range(n):
         x, o = self.widen(self.lane(buffer, index, i), u.dtype.scalar())[0], self.element(other, i)
         if u.dtype.kind == "b": x, o = f"-({x})", f"-({o})" if other.dtype.count == 1 else o
         lanes.append(f"{self.element(gate, i)} ? {x} : {o}")
-      return (f"({self.value_type(u.dtype)})({', '.join(lanes)})", ATOM)
+      some = f"({self.value_type(u.dtype)})({', '.join(lanes)})"
+      if all_lanes is None: return (some, ATOM)
+      name = self.fresh("val")
+      self.emit(f"{self.value_type(u.dtype)} {name};")
+      self.emit(f"if ({all_lanes}) {name} = {self.widen(self.place(buffer, index, t, True), u.dtype)[0]};")
+      self.emit(f"else {name} = {some};")
+      return (name, ATOM)
     if n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(n))})"  # a 3-vector takes the room of 4
     else: raw = self.place(buffer, index, t, True)
     value = self.widen(raw, u.dtype)
     if gate is None: return value
     return self.choice(self.c(gate, LOR), self.inside(value, LOR), self.wide(other, n, LOR))
+
+  def all_lanes(self, gate: UOp) -> str | None:
+    """The condition that a gate of lanes is true for all of them; None where some are known, and the others soon tested."""
+    if gate.op is Ops.VECTORIZE: return None
+    return self.sign(" & ").join(self.element(gate, i) for i in range(gate.dtype.count))
 
   def widen(self, raw: str, dtype: DType) -> Text:
     """A value in memory's type to its register type."""
@@ -288,7 +302,12 @@ class CKernel:
     t, text = self.stored_type(value.dtype), self.inside(self.narrow(value), COND)
     if t.n == 3 or (gate and gate[0].dtype.count > 1):
       if self.text[value] != (text, ATOM): text, _ = self.declare(t, "out", text)
+      every = self.all_lanes(gate[0]) if gate and t.n != 3 and gate[0].dtype.count > 1 else None
+      if every is not None:
+        self.emit(f"if ({every}) {self.place(buffer, index, t, False)} = {text};")
+        self.emit("else {")
       for i in range(t.n): self.emit(f"{self.guard(gate, i)}{self.lane(buffer, index, i)} = {text}.s{i:x};")
+      if every is not None: self.emit("}")
       return
     streams = u.arg == "nt" and self.language.streams and t.n*t.size >= 16 and buffer.op is Ops.DEFINE_GLOBAL
     if streams and factor(index) % t.n == 0 and not any(n < t.n*t.size for n in buffer.arg[3:]):  # such a store must be aligned

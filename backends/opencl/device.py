@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple, Sequence
 from weakref import WeakSet
 
@@ -34,6 +35,7 @@ from ntgrad.codegen.target import Target
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
+_LEVEL_2 = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 _driver = Driver("OpenCL")
 
 
@@ -105,8 +107,16 @@ def target_of(d: Any, vector_bits: int) -> Target:
   if not is_cpu(d): return replace(gpu, rates=rates.of_units(gpu.cores, hertz))
   # a CPU's local memory is what PoCL makes of a cache's size: no more than what every machine has
   cpu = pretended(replace(gpu, lanes=max(vector_bits // 32, 1), locals=False, long_index=True,
-                          local_memory=min(memory, _MOST_LOCAL)))
+                          local_memory=min(memory, _MOST_LOCAL), core_cache=core_cache() or gpu.core_cache))
   return replace(cpu, rates=rates.of_cpu(cpu.cores, cpu.lanes, hertz))
+
+
+@cache
+def core_cache() -> int:
+  """Bytes of the cache that each core has for itself, as Linux tells; 0 where it does not."""
+  try: text = _LEVEL_2.read_text().strip()
+  except OSError: return 0
+  return int(text[:-1]) << 10 if text[-1:] == "K" and text[:-1].isdigit() else 0
 
 
 class Part(NamedTuple):

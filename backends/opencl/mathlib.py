@@ -15,12 +15,16 @@ from ntgrad.backends.opencl.prelude import ROUNDINGS, TEMPLATES, either
 _EXP = ("1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f")
 
 
+# A result that rounds to zero (of what a mask took away, exp(-inf)) is chosen, not computed: a product that becomes subnormal
+# on the way takes a CPU a hundred times as long.
+
 def _scaled(t: Type) -> str:
-  """The end of exp: ``r`` reduced, ``t`` with n in its low bits."""
+  """The end of exp: ``r`` reduced, ``t`` with n in its low bits; where ``zero`` the result is 0."""
   return f"""  {t} p = {horner('r', *_EXP)};
   p = p*(r*r) + r + 1.0f;
   {t.of('int')} n = {t.bits('int', 't')} - 0x4b400000, h = n >> 1;  // 2^n in two steps: it may overflow or be subnormal
-  return p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};"""
+  p = p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};
+  return zero ? ({t})(0.0f) : p;"""
 
 
 @helper(TEMPLATES, "float")
@@ -28,7 +32,8 @@ def _exp(t: Type) -> str:
   return f"""
 static {t} exp_{t}({t} x) {{
   x = x > 89.0f ? ({t})(89.0f) : x;
-  x = x < -104.0f ? ({t})(-104.0f) : x;
+  {t.of('int')} zero = x < -104.0f;
+  x = zero ? ({t})(0.0f) : x;
   {t} t = x*1.44269504f + 12582912.0f, k = t - 12582912.0f;
   {t} r = x - k*0.693145752f;
   r = r - k*1.42860677e-6f;
@@ -41,7 +46,8 @@ def _exp2(t: Type) -> str:
   return f"""
 static {t} exp2_{t}({t} x) {{
   x = x > 129.0f ? ({t})(129.0f) : x;
-  x = x < -151.0f ? ({t})(-151.0f) : x;
+  {t.of('int')} zero = x < -151.0f;
+  x = zero ? ({t})(0.0f) : x;
   {t} t = x + 12582912.0f;
   {t} r = (x - (t - 12582912.0f))*0.693147181f;
 {_scaled(t)}

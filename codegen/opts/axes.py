@@ -14,8 +14,8 @@ from ..uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from .base import OnAxis, Opt, Sized
 
 __all__ = [
-  "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split", "Unroll", "Upcast",
-  "UpcastInwards", "Vectorize",
+  "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
+  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize",
 ]
 LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
@@ -84,17 +84,19 @@ def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
 class SplitOpt(Sized, abstract=True):
   """The inner ``n`` values of an axis get a kind of their own."""
   kind: ClassVar[AxisKind | None] = None   # None: as the axis
+  shorter: ClassVar[bool] = False          # the last loop may be: n need not divide the axis
   reduced: ClassVar[bool | None] = None    # True: of reduced axes only, False: of others only; then ``rule`` says so
   rule: ClassVar[str] = ""
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
     self.fits(kernel, axis)
-    uneven = (self.kind or axis.kind) is AxisKind.LOOP and isinstance(axis.size, UOp)   # the last loop may be shorter
+    uneven = (self.kind or axis.kind) is AxisKind.LOOP and (self.shorter or isinstance(axis.size, UOp))
     if not isinstance(n, int) and not uneven: raise OptError(f"{self}: the size of {axis} is no number")
     if isinstance(n, int) and not uneven and not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
-    if n == axis.size: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
+    whole = n == axis.size or self.shorter and isinstance(n, int) and isinstance(axis.size, int) and n > axis.size
+    if whole: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
     return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
@@ -144,20 +146,21 @@ class ShiftInwards(SplitOpt):
   A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or
   added to: there again is not the same.
   """
-  kind = AxisKind.LANE
+  kind: ClassVar[AxisKind | None] = AxisKind.LANE
   blocks, optional = False, True
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     n = self.n or axis.size
-    assert self.kind is not None
     self.fits(kernel, axis)
     if not isinstance(n, int): raise OptError(f"{self}: the size of {axis} is no number")
     self.steady(axis)
+    self.alone(kernel, axis)
+    if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     if axis.count < n: raise OptError(f"{self}: the axis {axis} is shorter than {n}")
     if kernel.in_place: raise OptError(f"{self}: the kernel writes what it reads, no element may be computed twice")
     rounds = ix.rounds(axis.size, n)
     again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
-    outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind, again=again)
+    outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind or axis.kind, again=again)
     at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(axis.size, n))), inner.rng)
     kernel = kernel.needing(ix.ge(ix.node(axis.size), n))
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
@@ -168,6 +171,12 @@ class UpcastInwards(ShiftInwards):
   from earlier on, as ``ShiftInwards`` has lanes."""
   kind = AxisKind.UPCAST
   reduced, rule = False, "a reduced axis is unrolled, not upcast"
+
+
+class SplitInwards(ShiftInwards):
+  """``a0:100 GRID`` by 64 → ``a0:2 GRID, a1:64 GRID``: blocks of an axis that they do not divide, the last from earlier on, as
+  ``ShiftInwards`` has lanes. Lanes and copies then divide the block, and stay neighbours."""
+  kind = None
 
 
 @dataclass(frozen=True)
@@ -219,8 +228,10 @@ class Local(SplitOpt):
 
 
 class Serial(SplitOpt):
-  """``a0:12 GRID`` by 4 → ``a0:3 GRID, a1:4 LOOP``: a loop in the program; of the whole axis → ``a0:12 LOOP``."""
+  """``a0:12 GRID`` by 4 → ``a0:3 GRID, a1:4 LOOP``: a loop in the program; of the whole axis → ``a0:12 LOOP``. That of the last
+  program may be shorter: ``a0:10 GRID`` by 4 → ``a0:3 GRID, a1:min(10 - 4*a0, 4) LOOP``."""
   kind, tried, along = AxisKind.LOOP, (4, 16), (AxisKind.GRID,)
+  shorter = True
   blocks, late, optional = False, True, True
 
 

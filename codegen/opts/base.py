@@ -29,7 +29,7 @@ class Opt(ABC):
   read their place (``kernel.reads_its_place``: a STORE that adds, a scatter, an ATOMIC) nor of a kernel that reads what it
   writes:
 
-  - ``ShiftInwards`` computes elements twice: none of these kernels takes it, and the verifier refuses one that has it.
+  - ``ShiftInwards`` and its like compute elements twice: none of these kernels takes them, and the verifier refuses one that has.
   - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
   - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order is the
     same. No other Opt takes it.
@@ -109,8 +109,6 @@ class OnAxis(Opt, abstract=True):
     axis = self.axis_of(kernel, self.axis)
     if any(s.op is Ops.FOR and s.arg == axis.id for s in kernel.statements):
       raise OptError(f"{self}: a FOR goes through {axis}, as it is written")
-    if kernel.plain and any(u.op is Ops.SCAN and u.arg[1] == axis.id for u in kernel.nodes):
-      raise OptError(f"{self}: a SCAN goes along {axis}; the pass scans, which makes a loop of it, comes first")
     return self.on(kernel, axis)
 
   @abstractmethod

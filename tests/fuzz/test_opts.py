@@ -19,7 +19,7 @@ from ntgrad.device import default_device
 from ntgrad.engine.device import get_device
 from support import triton
 from support.devices import needs_cuda
-from support.kernels import GRAPHS, launch, spec
+from support.kernels import GRAPHS, ODD, launch, spec
 from support.machines import MACHINES
 from support.opts import check, plain, random_kernels, seed
 
@@ -78,14 +78,16 @@ def test_cuda(name: str) -> None:
   check(get_device("CUDA"), name, True, lambda xs: rng.choice(list(xs)), 24)
 
 
+# a start of a program that costs little makes many programs of small kernels
 TARGETS = {"avx2": Target("opencl", lanes=8, registers=16, cores=2, local_memory=512 << 10),
+           "many cores": Target("opencl", lanes=16, registers=32, cores=64, start_cycles=500, local_memory=512 << 10),
            "avx512": Target("opencl", lanes=16, registers=32, cores=4, local_memory=512 << 10),
            "neon": Target("opencl", lanes=4, registers=32, cores=8, local_memory=32 << 10),
            "gpu": Target("opencl", locals=True, cores=80, local_memory=48 << 10)}
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [*GRAPHS, *ODD])
 def test_heuristics_on_the_oracle(name: str, target: Target) -> None:
   """What the optimiser chooses for OpenCL machines, evaluated with numpy: bounds, races and values."""
   chosen(get_device("NUMPY"), name, target)
@@ -93,7 +95,7 @@ def test_heuristics_on_the_oracle(name: str, target: Target) -> None:
 
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", [*GRAPHS, *ODD])
 def test_heuristics_opencl(name: str, machine: str) -> None:
   """What the optimiser chooses for different CPUs, run."""
   device = get_device("CPU")

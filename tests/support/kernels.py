@@ -37,6 +37,28 @@ def _rows_grad(n: int) -> list[Tensor]:
   return (x[E(n, dtype="int32")] * E(n, 17)).sum().gradient(x)
 
 
+# sizes that no vector divides, long enough for copies, panels and programs of rows: of products, with factors of every order
+ODD: dict[str, Callable[[], list[Tensor]]] = {
+  "product": lambda: [E(37, 53) @ E(53, 67)],
+  "first transposed": lambda: [E(53, 37).T @ E(53, 67)],
+  "second transposed": lambda: [E(37, 53) @ E(67, 53).T],
+  "both transposed": lambda: [E(53, 61).T @ E(35, 53).T],
+  "few rows": lambda: [E(5, 131) @ E(131, 97)],
+  "few columns": lambda: [E(131, 33) @ E(33, 5)],
+  "several products": lambda: [E(3, 19, 23) @ E(3, 23, 41)],
+  "product of halves": lambda: [E(37, 53, dtype="float16") @ E(53, 67, dtype="float16")],
+  "row and product": lambda: [(E(29, 31) @ E(31, 43) + E(43)).relu().sum(1)],
+  "long rows": lambda: [E(61, 129).softmax()],
+  "masked rows": lambda: [(Tensor.arange(37).reshape(37, 1) >= Tensor.arange(37)).where(E(7, 37, 37), -float("inf")).softmax()],
+  "row sums": lambda: [E(131, 67).sum(1)],
+  "column sums": lambda: [E(131, 67).sum(0)],
+  "transpose": lambda: [E(67, 83).T.contiguous()],
+  "permuted": lambda: [E(3, 35, 5, 21).permute(0, 3, 2, 1).contiguous()],
+  "windows": lambda: [E(3, 5, 19, 21).conv2d(E(7, 5, 3, 3), padding=1)],
+  "windows by two": lambda: [E(3, 5, 27, 27).conv2d(E(19, 5, 3, 3), stride=2, padding=1)],
+  "windows of each channel": lambda: [E(2, 17, 15, 15).conv2d(E(17, 1, 3, 3), padding=1, groups=17)],
+}
+
 # what a person might write; sizes that vectors do not divide among them
 GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "elementwise": lambda: [(E(4, 24) * 2 + E(24)).relu() - E(4, 1)],
@@ -78,7 +100,7 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
 
 def kernels(name: str) -> list[Kernel]:
   """The kernels of a graph, as scheduled."""
-  return [item.ast for item in create_schedule(GRAPHS[name]()) if item.ast is not None]
+  return [item.ast for item in create_schedule((GRAPHS | ODD)[name]()) if item.ast is not None]
 
 
 def spec(kernel: Kernel, name: str, target: Target | None = None) -> ProgramSpec:

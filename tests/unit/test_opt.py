@@ -37,6 +37,7 @@ from ntgrad.codegen.opts import (
   Serial,
   ShiftInwards,
   Split,
+  SplitInwards,
   Stages,
   Swizzle,
   TensorDescriptor,
@@ -210,6 +211,9 @@ STEPS: list[tuple[Callable[[], Kernel], list[Opt]]] = [
   (sized_rows, [ShiftInwards(1, 8)]),
   (sized, [UpcastInwards(0, 4)]),
   (elements, [UpcastInwards(0, 4)]),
+  (elements, [SplitInwards(0, 4)]),
+  (lambda: kernel(E(9, 10) @ E(10, 21)), [SplitInwards(1, 16), Vectorize(3, 8), Upcast(3), SplitInwards(0, 4)]),
+  (elements, [Serial(0, 4)]),
   (sized, [Serial(1, 64)]),
   (sized, [Serial(1)]),
   (sized, [Block(1, 64)]),
@@ -266,7 +270,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   # parts of an axis
   *[
     (elements, lambda k, c=c: c(0, 4), "4 does not divide the axis a0:10 GRID; pad it first")  # type: ignore[misc]
-    for c in (Split, Upcast, Vectorize, Local, Serial)
+    for c in (Split, Upcast, Vectorize, Local)
   ],
   (elements, lambda k: Unroll(0, 2), "only a reduced axis is unrolled; upcast an output axis"),
   (rows, lambda k: Upcast(1, 2), "a reduced axis is unrolled, not upcast"),
@@ -275,7 +279,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Vectorize(0, 2).apply(elements()), lambda k: ShiftInwards(1, 4), "the kernel has a LANE axis already"),
   *[
     (lambda: adding(4), lambda k, c=c: c(*k.sequential, 2), "is gone through in order")  # type: ignore[misc]
-    for c in (Vectorize, Unroll, Serial, Block, ShiftInwards)
+    for c in (Vectorize, Unroll, Serial, Block, ShiftInwards, SplitInwards)
   ],
   (lambda: adding(4), lambda k: Serial(*k.sequential), "is gone through in order"),
   (elements, lambda k: ShiftInwards(1, 8), "the axis a1:6 GRID is shorter than 8"),
@@ -596,3 +600,41 @@ def test_lanes_that_start_earlier_leave_out_what_was_had() -> None:
   for t, n in ((E(3, 11).sum(1), 4), (E(3, 11).max(1), 4), (E(9, 10) @ E(10), 4), (E(3, 12).sum(1), 4), (E(5, 7).prod(1), 3)):
     now = same(kernel(t), ShiftInwards(1, n))
     assert not any(u.op is Ops.DETACH for u in now.nodes)
+
+
+LANES = Target("opencl", lanes=16, registers=32, cores=2, local_memory=512 << 10, core_cache=2 << 20)
+
+
+@pytest.mark.parametrize("graph", [
+  lambda: E(1000, 1000) @ E(1000, 1000), lambda: E(509, 509) @ E(509, 509), lambda: E(1000, 1000) @ E(1000, 1000).T,
+  lambda: E(127, 1021) @ E(1021, 263),
+])
+def test_products_of_any_size_have_panels(graph: Callable[[], Tensor]) -> None:
+  """Sizes that lanes and copies do not divide are cut into blocks, the last of which starts earlier."""
+  best = optimize(kernel(graph()), LANES)
+  assert {"split_inwards", "vectorize", "cache_read"} <= {o.name for o in best.applied}
+  assert prod(a.known for a in best.of_kind(AxisKind.UPCAST)) >= 16
+
+
+def test_rows_that_lie_apart_are_packed() -> None:
+  best = optimize(kernel(E(1024, 1024).T @ E(1024, 1024)), LANES)
+  assert {o.param for o in best.applied if isinstance(o, CacheRead)} == {1, 2}
+
+
+@pytest.mark.parametrize("cores", [2, 16, 64])
+@pytest.mark.parametrize("graph", [
+  lambda: E(1000, 1000) @ E(1000, 1000), lambda: E(1024, 1024).T @ E(1024, 1024), lambda: E(65521, 64).softmax(),
+  lambda: E(7, 64, 56, 56).conv2d(E(64, 64, 3, 3)),
+])
+def test_every_core_gets_as_much(graph: Callable[[], Tensor], cores: int) -> None:
+  """The programs of a large kernel keep all cores busy to the end, or nearly so."""
+  best = optimize(kernel(graph()), replace(LANES, cores=cores))
+  programs = prod(a.count for a in best.of_kind(AxisKind.GRID))
+  assert -(-programs // cores) * cores <= 1.2 * programs
+
+
+def test_blocks_are_turned_around_in_registers() -> None:
+  """A transpose reads and writes whole vectors."""
+  best = optimize(kernel(E(67, 83).T.contiguous()), LANES)
+  accesses = [u for u in linearize(best) if u.op in (Ops.LOAD, Ops.STORE)]
+  assert len(accesses) == 32 and all((u if u.op is Ops.LOAD else u.src[2]).dtype.count == 16 for u in accesses)

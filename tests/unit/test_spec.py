@@ -366,7 +366,7 @@ def value_of_buffer(p: Lines) -> None:
   p.alu(ADD, b, b)
 
 
-@refused("LOAD has 2 to 4 sources, got 1")
+@refused("LOAD has 2 to 5 sources, got 1")
 def load_sources(p: Lines) -> None: p.add(Ops.LOAD, F32, (p.buf(0, F32),))
 
 
