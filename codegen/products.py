@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterable, Iterator
 
+from .costs import profile
 from .estimate import KEPT_REGISTERS, WARP, together
 from .kernel import AxisKind, Kernel
 from .roles import free
@@ -19,6 +20,8 @@ LARGE = 128 * 128        # elements of a block, from more on eight warps make it
 PIPELINE = 4             # blocks of each factor that are in shared memory at once
 ADDRESSES = 40           # registers of a thread for addresses, beside those of any kernel
 SHARP = 16               # see ``together``: a pipeline does all at once
+MOST_REGISTERS = 255     # of a thread; what needs more of them goes to memory and back,
+SPILLED = 4              # which takes the more time the more it is: this power of how many times as many
 HALF = 2                 # bytes of an element for which rates are given
 
 Blocks = tuple[int, int, int]
@@ -27,7 +30,8 @@ Blocks = tuple[int, int, int]
 @dataclass(frozen=True)
 class Work:
   """A product as the model sees it: rows, columns, what is summed, how many of them there are; the bytes of an element of the
-  factors as they are read and as they are multiplied, and of the result; bytes of memory of both factors."""
+  factors as they are read and as they are multiplied, and of the result; bytes of memory of both factors. Of what is made of the
+  result, an element: the bytes that are read for it besides, and vector operations."""
   m: int
   n: int
   k: int
@@ -36,6 +40,8 @@ class Work:
   multiplied: int = 2
   written: int = 2
   factors: int = 0
+  beside: int = 0
+  operations: float = 0.0
 
   @staticmethod
   def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> Work:
@@ -46,7 +52,11 @@ class Work:
     read = max((u.dtype.itemsize for u in toposort(sides) if u.op is Ops.LOAD and u.dtype.kind == "f"), default=2)
     sizes = [prod(n if isinstance(n, int) else 1 for n in p.shape) * p.dtype.itemsize for p in kernel.params if not p.written]
     written = max(p.dtype.itemsize for p in kernel.params if p.written)
-    return Work(rows, columns, summed, others, max(read, 2), max(s.dtype.itemsize for s in sides), written, sum(sizes))
+    info, within, each = profile(kernel), set(toposort(sides)), {m, n}
+    beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
+    operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
+    multiplied = max(s.dtype.itemsize for s in sides)
+    return Work(rows, columns, summed, others, max(read, 2), multiplied, written, sum(sizes), beside, operations)
 
   @property
   def memory(self) -> int:
@@ -83,22 +93,27 @@ def product_seconds(work: Work, blocks: Blocks, target: Target) -> float:
   rounds = -(-work.k // bk)
   moved = (bm + bn) * bk * work.read                                    # by a program in a round
   warps = 8 if bm * bn > LARGE else 4
-  registers = KEPT_REGISTERS + ADDRESSES + bm * bn // (WARP * warps)
+  each = bm * bn / (WARP * warps)                                       # elements of the result of a thread
+  # what is read besides and what is stored is laid out anew before it meets the sum, or after it
+  needed = KEPT_REGISTERS + ADDRESSES + each * (1 + (work.beside + work.written) / 4 if work.beside else 1)
+  registers = int(min(needed, MOST_REGISTERS))
   stages = min(rounds, PIPELINE)
   fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (stages * moved),
                    target.warps // warps))
   rate = target.dot_flops / target.cores * HALF / max(work.multiplied, 1) * target.dot_rate(bm, bn)
   multiply = 2 * bm * bn * bk / rate
   load = moved / (target.cache_bandwidth / target.cores)
-  stored = bm * bn * work.written / (target.cache_bandwidth / target.cores)
-  alone = target.start + target.latency + rounds * (max(multiply, load) + target.round) + target.join + stored
+  stored = bm * bn * (work.written + work.beside) / (target.cache_bandwidth / target.cores)
+  after = bm * bn * work.operations / (target.alu_lanes * target.clock) * max(needed / MOST_REGISTERS, 1.0) ** SPILLED
+  alone = target.start + target.latency + rounds * (max(multiply, load) + target.round) + target.join + stored + after
   slots = fit * target.cores
   busy = -(-programs // target.cores)                                   # programs that one core makes
   waves = -(-programs // slots)
   ends = target.start + target.latency + target.join                    # of the first programs and the last: nothing else runs
   return together((
     ends + work.memory / target.bandwidth, ends + programs * rounds * moved / target.cache_bandwidth,
-    ends + busy * rounds * multiply, waves * alone, busy * target.starts,
+    # another program multiplies meanwhile, if there is room for one
+    ends + busy * (rounds * multiply + after if fit == 1 else max(rounds * multiply, after)), waves * alone, busy * target.starts,
   ), SHARP)
 
 

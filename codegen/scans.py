@@ -254,12 +254,14 @@ class _Blocks(_Lowering):
       scanned[s] = run
       if block is None: continue
       carry, total = self.variable(f"carry{i}", s.dtype, together), self.variable(f"sum{i}", s.dtype, together)
-      body.append(stored(total, UOp(Ops.REDUCE, s.dtype, (value,), (fn, (step.id,)))))
       scanned[s] = UOp.alu(fn, carry, run)
+      # what the block ends with, found by its place: Triton 3.6 does not compile a loop that adds up sums and uses them meanwhile
+      last = where(ix.lt(step.rng, 1) if self.spec.reverse else ix.ge(step.rng, size - 1), scanned[s], fn)
+      body.append(stored(total, UOp(Ops.REDUCE, s.dtype, (last,), (fn, (step.id,)))))
       carries.append((fn, carry, total))
     body += self.stores(scanned, ix.both(valid, there), both)
     if block is not None:
-      body += [stored(c, UOp.alu(fn, c, total)) for fn, c, total in carries]
+      body += [stored(c, total) for _, c, total in carries]
       body = [*[stored(c, UOp.const(c.dtype, identity(fn, c.dtype))) for fn, c, _ in carries],
               self.for_(block, ix.number(ix.cdiv(self.length, size)), *body)]
     elements = size * (tile.known if tile is not None else 1)

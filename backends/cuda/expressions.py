@@ -37,7 +37,7 @@ _ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.
 _TRITON = {UnaryOps.FLOOR: "tl.floor", UnaryOps.CEIL: "tl.ceil", UnaryOps.SQRT: "tl.sqrt", UnaryOps.ABS: "tl.abs"}
 _LIBDEVICE = {UnaryOps.ROUND: "libdevice.rint"}   # others are called as here
 # what the chip has instructions for, to some bits less; for values that are rounded to 16 bits or fewer in the end
-_ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "tl.rsqrt"}
+_ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "tl.rsqrt", UnaryOps.TANH: "_short_tanh"}
 _WHOLE = (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)   # an int is that already; ABS: unsigned
 Text = tuple[str, int]     # Python and its precedence
 
@@ -194,11 +194,12 @@ class Expressions(Facts):
       if fn in _WHOLE: return (bare, ANY)
       raise self.refuse(u, f"{fn} of {dtype}: takes floats")
     single = dtype is dtypes.float32
+    seen = u in self.exact
     if fn is UnaryOps.RECIP:
       one = constant(dtype, 1.0)[0]
-      return (f"tl.div_rn({one}, {bare})", ATOM) if single and not self.rounded else (f"{one}/{x}", MUL)
-    if single and self.rounded and fn in _ROUNDED: name = _ROUNDED[fn]
-    elif single and not self.rounded and fn is UnaryOps.SQRT: name = "tl.sqrt_rn"
+      return (f"tl.div_rn({one}, {bare})", ATOM) if single and seen else (f"{one}/{x}", MUL)
+    if single and not seen and fn in _ROUNDED: name = self.use(_ROUNDED[fn])
+    elif single and seen and fn is UnaryOps.SQRT: name = "tl.sqrt_rn"
     else: name = _TRITON.get(fn) or self.use(_LIBDEVICE.get(fn, f"libdevice.{fn.name.lower()}"))
     return (f"{name}({bare})", ATOM)
 
@@ -219,7 +220,7 @@ class Expressions(Facts):
       return (f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
-    if fn is BinaryOps.DIV and dtype is dtypes.float32 and not self.rounded:
+    if fn is BinaryOps.DIV and dtype is dtypes.float32 and u in self.exact:
       return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
     if fn in (BinaryOps.IDIV, BinaryOps.MOD):
       name = "div" if fn is BinaryOps.IDIV else "mod"

@@ -89,7 +89,7 @@ class Facts:
     self.uops = prune(uops, self.sources)               # without what only indices of boxes and variables needed
     self.at = {u: i for i, u in enumerate(self.uops)}
     self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
-    self.rounded = self._rounded()
+    self.exact = self._exact()                          # values whose last bits are seen
     self.inline: dict[UOp, int] = {}                    # value that may stand where it is used -> how long its text may be
     self.reads: defaultdict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
     self._analyse()
@@ -165,13 +165,31 @@ class Facts:
 
   # ---- the text
 
-  def _rounded(self) -> bool:
-    """Whether float32 is only on its way to narrower floats, and nothing is decided by it: its last bits are not seen then."""
-    stored = [u.src[0].dtype for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC) and u.src[0].op is Ops.DEFINE_GLOBAL]
-    decides = any(u.src[0].dtype.kind == "f" and (u.op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
-                                                  u.op is Ops.CAST and u.dtype.kind != "f" or u.op is Ops.BITCAST)
-                  for u in self.uops if u.src)
-    return bool(stored) and all(dtype in NARROW for dtype in stored) and not decides
+  def _exact(self) -> set[UOp]:
+    """The floats whose last bits are seen: that are stored as float32 or more, or that something is decided by. Others are on
+    their way to narrower floats."""
+    exact: set[UOp] = set()
+    def see(u: UOp) -> None:
+      """Also what it is computed from, up to where that is rounded."""
+      stack = [u]
+      while stack:
+        x = stack.pop()
+        if x in exact or x.dtype in NARROW: continue
+        exact.add(x)
+        stack += [s for s in x.src if s.dtype.kind == "f"]
+    before = -1
+    while len(exact) != before:   # accumulators and variables are read before they are written, in the order of a loop
+      before = len(exact)
+      local = {u.src[0] for u in exact if u.op is Ops.LOAD and accesses_variable(u)}
+      for u in self.uops:
+        if u.op in (Ops.STORE, Ops.ATOMIC):
+          wide = u.src[0] in local if u.src[0].op is Ops.DEFINE_LOCAL else u.src[0].dtype not in NARROW
+          if wide and u.src[2].dtype.kind == "f": see(u.src[2])
+        elif u.op is Ops.PHI and accumulator(u) in exact: see(u)
+        elif u.src and u.src[0].dtype.kind == "f" and (u.op is Ops.ALU and (u.arg in COMPARE or u.arg in _STEPS) or
+                                                       u.op is Ops.CAST and u.dtype.kind != "f" or u.op is Ops.BITCAST):
+          for s in u.src: see(s)
+    return exact
 
   def _analyse(self) -> None:
     """``inline``: values used once, in the block where they stand, by something over the same axes, with nothing that they read

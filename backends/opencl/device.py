@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Sequence
@@ -111,7 +111,7 @@ def target_of(d: Any, vector_bits: int) -> Target:
   return replace(cpu, rates=rates.of_cpu(cpu.cores, cpu.lanes, hertz))
 
 
-@cache
+@lru_cache(maxsize=1)
 def core_cache() -> int:
   """Bytes of the cache that each core has for itself, as Linux tells; 0 where it does not."""
   try: text = _LEVEL_2.read_text().strip()
