@@ -210,6 +210,12 @@ class Kernel:
     return any(parts.get(whole[r.arg[0]], r) is not r for r in b.ranges if r.arg[0] in whole)
 
   @cached_property
+  def scans(self) -> list[UOp]:
+    """The scheduler's SCANs, which stand anywhere in a value: the pass ``scans`` makes loops of them, before Opts."""
+    if self.variables or any(s.op is not Ops.STORE for s in self.body): return []
+    return [u for u in self.nodes if u.op is Ops.SCAN]
+
+  @cached_property
   def reduces(self) -> list[UOp]: return [u for u in self.nodes if u.op is Ops.REDUCE]
 
   @cached_property

@@ -45,9 +45,8 @@ class Scan(NamedTuple):
 
 def lower_scans(kernel: Kernel, target: Target | None = None) -> Kernel:
   """The scheduler's SCANs, which stand anywhere in a value, as a loop with a carry: SCAN -> FOR, run = run + x, y = run."""
-  scans = [u for u in kernel.nodes if u.op is Ops.SCAN]
-  if not scans or kernel.variables or any(s.op is not Ops.STORE for s in kernel.body): return kernel
-  return (_Blocks if target is not None and target.blocks else _Loops)(kernel, scans, target).lowered()
+  if not kernel.scans: return kernel
+  return (_Blocks if target is not None and target.blocks else _Loops)(kernel, kernel.scans, target).lowered()
 
 
 class _Lowering:

@@ -66,6 +66,7 @@ class Opt(ABC):
 
   def apply(self, kernel: Kernel) -> Kernel:
     """The kernel after this Opt. Raises OptError, saying why, where the kernel does not take it."""
+    if kernel.scans: raise OptError(f"{self}: the kernel has a SCAN in a value; the pass scans makes a loop of it first")
     return self.change(kernel).with_(applied=(*kernel.applied, self))
 
   @abstractmethod

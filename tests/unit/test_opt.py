@@ -258,6 +258,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Persistent(2).apply(elements()), lambda k: Block(0, 2), r"persistent programs \(a0:60 LOOP/2\) are the last step"),
   (lambda: Persistent(2).apply(elements()), lambda k: CacheRead(1, 0), "are the last step"),
   (program, lambda k: Split(1, 2), "a FOR goes through a1:6 LOOP, as it is written"),
+  (lambda: kernel(E(4, 6).cumsum(1)), lambda k: Vectorize(0, 2), "the kernel has a SCAN in a value; the pass scans"),
   *[
     (lambda o=o: o.apply(elements()), lambda k, again=again: again, f"axis a0:10 {kind} is expanded already")  # type: ignore[misc]
     for o, kind in ((Upcast(0), "UPCAST"), (Vectorize(0), "LANE"), (Local(0), "LOCAL"), (Block(0), "TILE"))
