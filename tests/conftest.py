@@ -46,10 +46,11 @@ def _older_objects_are_not_looked_through() -> None:
 
 @pytest.fixture
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-  """A kernel is printed when it is compiled, once a process: a test that reads what was printed must not be the second."""
+  """A kernel is printed when it is made, once a process: a test that reads what was printed must not be the second."""
   from ntgrad.codegen.recent import Recent
-  from ntgrad.engine import compile
-  monkeypatch.setattr(compile, "_programs", Recent(4096))
+  from ntgrad.engine import compile, plans
+  for module, name in ((compile, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general")):
+    monkeypatch.setattr(module, name, Recent(64))
 
 
 @pytest.fixture(autouse=True)

@@ -2,32 +2,40 @@
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. What is
 computed from it element by element, or is the result of another product over the same pixels, then lies so too, so that kernels
-between convolutions go along memory in all that they read and write. Buffers of the caller stay as they are.
+between convolutions go along memory in all that they read and write. Buffers of the caller stay as they are; a convolution that
+uses them much reads a copy.
 """
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
-from .lower import ScheduleItem
+from .storage import stand_in
 from .writes import EFFECTS
 
+if TYPE_CHECKING:
+  from .lower import ScheduleItem
+
 LEAST_DIMENSIONS = 3     # longer than one, of a buffer whose order matters
+USES = 32                # of each element of a factor, from which on a copy of it that lies better pays
 CHANNELS = 8             # from so many on they are worth lying side by side
 _FIXED = frozenset((*EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
 
+Body = tuple[UOp, ...]   # the statements of a kernel
+
 
 class Access(NamedTuple):
-  """A LOAD or STORE of a buffer: its node in the tensor graph and its index."""
+  """A LOAD or STORE of a buffer: the buffer's node in the tensor graph, the index, the LOAD or STORE."""
   node: UOp
   at: tuple[UOp, ...]
+  by: UOp
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,18 @@ class Product:
   """A sum of products: the axes that it sums, and the accesses of its factors."""
   bound: frozenset[UOp]
   factors: tuple[Access, ...]
+  count: int     # of products
+
+  def channels(self) -> Iterator[tuple[Access, UOp]]:
+    """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
+    sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not."""
+    windows = [i for f in self.factors for i in f.at if is_window(i)]
+    if not windows: return
+    summed, kept = [max(map(count, part), default=0) for part in halves(windows, self.bound)]
+    for f in self.factors:
+      for i in f.at:
+        channels = i in self.bound and all_have(i, self.factors) if summed <= kept else i not in self.bound
+        if channels and i.op is Ops.RANGE: yield f, i
 
 
 def with_layouts(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[ScheduleItem]:
@@ -57,32 +77,20 @@ class _Channels:
     for i, (_, all) in enumerate(kernels):
       for a in all: self.of.setdefault(a.node, []).append(i)
     self.accessed = [all for _, all in kernels]
-    self.products = [list(products(k, item.nodes)) for item in items if (k := item.ast) is not None]
+    self.products = [list(products(k.nodes, buffers(item))) for item in items if (k := item.ast) is not None]
     self.new: list[UOp] = []
     for found in self.products:
-      for p in found: self.convolution(p)
+      for p in found:
+        for f, c in p.channels(): self.mark(f, c)
     while self.new:
       for i in self.of[self.new.pop()]: self.spread(i)
 
   def mark(self, a: Access, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
-    if a.node in self.found or a.node in self.fixed or a.node.op in _FIXED or channel.op is not Ops.RANGE: return
-    if sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS or count(channel) < CHANNELS: return
-    places = [d for d, i in enumerate(a.at) if i is channel]
-    if len(places) != 1 or sum(channel in i.ranges for i in a.at) != 1: return
-    self.found[a.node] = places[0]
+    if a.node in self.found or a.node in self.fixed or a.node.op in _FIXED: return
+    if (place := place_of(channel, a)) is None: return
+    self.found[a.node] = place
     self.new.append(a.node)
-
-  def convolution(self, p: Product) -> None:
-    """The channels of a convolution, which has a factor with windows: where it goes over pixels and sums windows, what it sums
-    besides; where it sums pixels (the gradient of the weights), what it does not."""
-    windows = [i for f in p.factors for i in f.at if is_window(i)]
-    if not windows: return
-    summed, kept = [max(map(count, part), default=0) for part in halves(windows, p.bound)]
-    for f in p.factors:
-      for i in f.at:
-        channels = i in p.bound and all_have(i, p.factors) if summed <= kept else i not in p.bound
-        if channels and i.op is Ops.RANGE: self.mark(f, i)
 
   def spread(self, kernel: int) -> None:
     """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
@@ -128,25 +136,62 @@ def all_have(i: UOp, factors: Sequence[Access]) -> bool:
   return all(i in f.at for f in factors)
 
 
+def place_of(channel: UOp, a: Access) -> int | None:
+  """The dimension of a buffer that goes along an axis, where its order matters and the axis is nowhere else in the index."""
+  if channel.op is not Ops.RANGE or count(channel) < CHANNELS or sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS: return None
+  places = [d for d, i in enumerate(a.at) if i is channel]
+  return places[0] if len(places) == 1 and sum(channel in i.ranges for i in a.at) == 1 else None
+
+
+def buffers(item: ScheduleItem) -> dict[UOp, UOp]:
+  """The node in the tensor graph of each param of a kernel."""
+  assert item.ast is not None
+  return {p.uop: item.nodes[p.slot] for p in item.ast.params}
+
+
 def accesses(item: ScheduleItem) -> Iterator[Access]:
   """Every LOAD and STORE of a kernel."""
+  of = buffers(item)
   assert item.ast is not None
-  slot = {p.uop: item.nodes[p.slot] for p in item.ast.params}
   for u in item.ast.nodes:
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in slot: yield Access(slot[u.src[0]], u.src[1].src)
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in of: yield Access(of[u.src[0]], u.src[1].src, u)
 
 
-def products(kernel: Kernel, nodes: Sequence[UOp]) -> Iterator[Product]:
-  """The sums of products of a kernel."""
-  slot = {p.uop: nodes[p.slot] for p in kernel.params}
-  for r in kernel.reduces:
+def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
+  """The sums of products among some nodes; ``of`` says which buffer a param is."""
+  for r in nodes:
+    if r.op is not Ops.REDUCE or r.arg[0] is not BinaryOps.ADD: continue
     value = r.src[0]
     while value.op is Ops.ALU and value.arg is not BinaryOps.MUL and len(value.src) == 3: value = value.src[1]   # a condition
-    if r.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: continue
-    loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in slot] for s in value.src]
+    if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: continue
+    loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
     if any(len(l) != 1 for l in loads): continue
-    bound = frozenset(kernel.axis(i).rng for i in r.arg[1])
-    yield Product(bound, tuple([Access(slot[u.src[0]], u.src[1].src) for l in loads for u in l]))
+    bound = frozenset([x for x in value.ranges if x.arg[0] in r.arg[1]])
+    factors = tuple([Access(of[u.src[0]], u.src[1].src, u) for l in loads for u in l])
+    yield Product(bound, factors, ix.elements(x.arg[1] for x in value.ranges))
+
+
+def copy_factors(body: Body, versions: Mapping[UOp, UOp]) -> tuple[Body, dict[UOp, tuple[UOp, Body]]]:
+  """The body with reads of the caller's buffers in a convolution, whose channels do not lie side by side, replaced by reads of
+  copies, which get their layout like any buffer between kernels; copy node -> (what it copies, its body).
+
+  ``versions`` has, for the storage of what the body reads, the version that it reads.
+  """
+  nodes = toposort(body)
+  of = {u.src[0]: u.src[0].arg for u in nodes if u.op is Ops.LOAD and isinstance(u.src[0].arg, UOp)}
+  new: dict[UOp, UOp] = {}
+  copies: dict[UOp, tuple[UOp, Body]] = {}
+  for p in products(nodes, of):
+    for f, c in p.channels():
+      if f.node.op is not Ops.BUFFER or (place := place_of(c, f)) is None or place == len(f.at) - 1: continue
+      if len(f.at) != len(f.node.shape) or p.count < USES * ix.elements(f.node.shape): continue
+      version = versions.get(f.node, f.node)
+      copy = UOp(Ops.CONTIGUOUS, f.by.dtype, (version,), ("channels", place))
+      at = UOp(Ops.INDEX, ix.INT, tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)]))
+      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], at))
+      copies[copy] = version, (UOp(Ops.STORE, f.by.dtype, (stand_in(copy), at, value)),)
+      new[f.by] = f.by.replace((stand_in(copy), *f.by.src[1:]))
+  return rewrite(body, {Ops.LOAD: lambda old, u: new.get(old)}) if new else body, copies
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:

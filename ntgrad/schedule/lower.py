@@ -10,6 +10,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, repeated, toposor
 from ntgrad.codegen.view import pull
 
 from .groups import Group
+from .layout import copy_factors
 from .padding import pad_inputs
 from .partition import Demand, Partition
 from .parts import parts_of
@@ -86,7 +87,11 @@ class Lowering:
       mode = (root.arg[0], tuple(r.arg[0] for r in g.at[0].ranges)) if root.op is Ops.SCATTER else None
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
-    final, copies = pad_inputs(tuple(body), {storage(r): r for r in reads})
+    versions = {storage(r): r for r in reads}
+    final, copies = pad_inputs(tuple(body), versions)
+    if self.part.blocks:
+      final, more = copy_factors(final, versions)
+      copies |= more
     for copy, (version, copy_body) in copies.items():
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,))))
       reads.add(copy)

@@ -36,6 +36,17 @@ def test_between_convolutions() -> None:
   assert set(shapes(kernels(y, target=Target("opencl", cores=2)), 4 * 16 * 20 * 20)) == {(4, 16, 20, 20)}
 
 
+def test_copies_of_the_callers_buffers() -> None:
+  """Weights, and pictures without padding, are copied where a convolution uses each element often."""
+  x, w = Tensor.empty(4, 16, 20, 20), Tensor.empty(32, 16, 3, 3)
+  assert shapes(kernels(x.conv2d(w)), 32 * 16 * 9) == [(32, 3, 3, 16)]
+  assert shapes(kernels(x.conv2d(w)), 4 * 16 * 400) == [(4, 20, 20, 16)]
+  assert shapes(kernels(Tensor.empty(1, 16, 3, 3).conv2d(w)), 32 * 16 * 9) == []      # one pixel
+  assert shapes(kernels(x.conv2d(w), target=Target("opencl", cores=2)), 32 * 16 * 9) == []
+  both = kernels(x.conv2d(w), x.conv2d(w).exp().sum())
+  assert shapes(both, 32 * 16 * 9) == [(32, 3, 3, 16)]                                # one copy for all that read it
+
+
 def test_neighbours_go_along() -> None:
   """A 1×1 convolution has no windows, and what is added to its result none either: they lie as what they are computed from."""
   x, a, b, c = Tensor.empty(2, 16, 20, 20), Tensor.empty(32, 16, 1, 1), Tensor.empty(32, 32, 3, 3), Tensor.empty(48, 32, 1, 1)
