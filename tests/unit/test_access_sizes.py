@@ -91,13 +91,18 @@ def test_every_access_of_a_kernel_as_it_is_made(name: str) -> None:
     assert checked(MAKES[name](mixed(sizes)), VALUES if sizes == NAMES else VALUES[:1]) == []
 
 
+# kernels some of whose accesses are shown by their index: a block of all of M*N has no size that is known; of a loop that is
+# shorter for the last program and peeled, backwards or in windows, no chain is found
+INDICES = {("whole_sum", "blocks"), ("transposed", "avx2"), ("transposed", "neon"), ("window", "neon")}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", MAKES)
 def test_after_the_opts_of_targets(name: str, target: str) -> None:
   for unit, values in ((1, VALUES), (16, UNITS)):
     for part in run(prepare(MAKES[name](symbols(16, unit)), TARGETS[target]), TARGETS[target], "opts", "opts").all():
       as_is = checked(part.kernel, values)
-      assert as_is == [] or name == "whole_sum" and target == "blocks", as_is   # of a block of all of M*N, no size is known
+      assert as_is == [] or (name, target) in INDICES, as_is
 
 
 @pytest.mark.parametrize("name", MAKES)
