@@ -44,7 +44,7 @@ def _xor(a, b):
 
 def _short_tanh(x):
   # to a few bits more than 16-bit floats have; near zero by its series, as a difference of ones would be too coarse
-  return tl.where(tl.abs(x) < 0.03, x - x * x * x * 0.33333333, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+  return tl.where(tl.abs(x) < 0.03, x * (1.0 - x * x * 0.33333333), 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 
 def _floor_div(a, b):
   # rounds to minus infinity; x // 0 is 0
