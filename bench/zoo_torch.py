@@ -91,11 +91,11 @@ class Side:
     for xs in [static] if one else sets:
       g = t.cuda.CUDAGraph()
       with t.cuda.graph(g, capture_error_mode="relaxed"): out = fn(*xs)   # ntgrad may free memory meanwhile
-      graphs.append((g, out))
+      graphs.append((g, out, fn))   # a graph reads the parameters that the function holds
     def call(k: int) -> Any:
       if one:
         for to, x in zip(static, sets[k]): to.copy_(x)
-      g, out = graphs[0 if one else k]
+      g, out, _ = graphs[0 if one else k]
       g.replay()
       return out
     return call

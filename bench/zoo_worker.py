@@ -190,7 +190,7 @@ def work(args: argparse.Namespace, rows: dict[str, zoo.Row]) -> int:
       found["failed"], code = f"took longer than {limit:g} s" + (" (ours was measured)" if "ours" in found else ""), BROKEN
     except Exception as e:
       found["failed"] = f"{type(e).__name__}: {str(e)[:500]}"
-      traceback.print_exc()
+      print(traceback.format_exc(), flush=True)
       code = 0 if bench.works() else BROKEN
     out.add(name, found)
     print(f"{told(name, found)}\n@end {name}", flush=True)

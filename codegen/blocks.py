@@ -72,11 +72,12 @@ def widen_floats(uops: Iterable[UOp]) -> UOpList:
   return prune([x for n in out for x in (n, widened.get(n, n))])
 
 
-def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
+def find_dots(uops: Sequence[UOp], fp8: bool, double: bool = False) -> UOpList:
   """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
 
-  ``fp8`` says that the target multiplies fp8 values. The factors are those in memory, narrow ones too, and each varies with ``k``
-  and one other axis. A condition of the sum becomes one of each factor that is not 0 outside it anyway.
+  ``fp8`` and ``double`` say that the target multiplies such values. The factors are those in memory, narrow ones
+  too, and each varies with ``k`` and one other axis. A condition of the sum becomes one of each factor that is not 0 outside it
+  anyway.
 
       s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
       ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
@@ -90,7 +91,7 @@ def find_dots(uops: Sequence[UOp], fp8: bool) -> UOpList:
 
   def factors(u: UOp) -> list[UOp] | None:
     """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
-    if (found := _product(u, fp8)) is None: return None
+    if (found := _product(u, fp8, double)) is None: return None
     (k,), (a, b, wheres) = u.arg[1], found
     both = [a, b]
     free = [axes[x] - {k} for x in both if k in axes[x]]
@@ -205,7 +206,7 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
   return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
 
 
-def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, list[UOp]] | None:
+def _product(u: UOp, fp8: bool, double: bool) -> tuple[UOp, UOp, list[UOp]] | None:
   """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
   where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
   value, wheres = u.src[0], list[UOp]()
@@ -217,7 +218,7 @@ def _product(u: UOp, fp8: bool) -> tuple[UOp, UOp, list[UOp]] | None:
   x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
   if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
     return x, y, wheres
-  return (a, b, wheres) if u.dtype is F32 else None
+  return (a, b, wheres) if u.dtype is F32 or double and u.dtype is dtypes.float64 else None
 
 
 def _loaded(u: UOp) -> UOp:

@@ -155,6 +155,8 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
     for u in nodes:
       if u in products: note(Unit.MATRIX, products[u].dtype, products[u].node.ranges | around, 2)
       elif u.op is Ops.REDUCE or u.op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
+      elif u.op is Ops.SORTED:
+        note(Unit.VECTOR, u.dtype, u.src[0].ranges | around, max((kernel.axis(u.arg[0]).count - 1).bit_length(), 1))
       elif u.op is Ops.SORT:   # comparisons that any sort needs
         axis = kernel.axis(u.arg[0])
         note(Unit.VECTOR, u.dtype, u.src[0].ranges | around | {axis.rng}, max((axis.count - 1).bit_length(), 1))

@@ -35,11 +35,12 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   def one(part: Part) -> Part:
     kernel = part.kernel
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
-    return replace(part, kernel=as_twin(kernel, several if chooses(target) else whole_axis))
-  def several(kernel: Kernel) -> Kernel:
+    def chosen(k: Kernel) -> Kernel: return several(k, bool(kernel.sizes)) if chooses(target) else whole_axis(k)
+    return replace(part, kernel=as_twin(kernel, chosen))
+  def several(kernel: Kernel, sized: bool) -> Kernel:
     kernel = merge_axes(split_axes(kernel))
     for opt in Search(kernel, target, exact=True).best().opts: kernel = opt.apply(kernel)
-    return copy_once(kernel, target, room)
+    return copy_once(kernel, target, room, sized)
   return parts.map(one)
 
 

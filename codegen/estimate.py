@@ -12,7 +12,7 @@ from typing import Collection, Mapping
 from .kernel import AxisKind, Kernel
 from .roles import LINE, Roles, fastest, rounds_of, vector
 from .target import Target
-from .uop import Ops, prod
+from .uop import Ops, prod, toposort
 
 STAGES = 3             # of a pipeline, all in shared memory at once
 SHARP = 4              # how far the longest of the times decides alone: the power of their mean
@@ -30,6 +30,11 @@ ROUND = 8192           # elements that a program reads at a time, of which a cor
 TOGETHER = 2
 WORTH = 0.95           # of the time without: cutting a sum in parts must take less
 REST = 0.7             # of the last cache is there for what is read again
+TAGS = 3               # lines that are looked up in a cycle, of which one is moved
+FOLDED = 2             # about how far an axis moves that stands for several
+TOUCH = 4              # operations of a load or store, for each vector of a thread: its address, its condition, itself
+SHUFFLE = 6            # of a step in which the lanes of a warp combine their values
+ALONE = 1              # cycles between two operations of a thread that has others to do meanwhile
 
 
 def power_of_two(n: int) -> int:
@@ -59,6 +64,7 @@ class Streams:
     self.bound = [i for i in self.sizes if i not in set(self.free)]
     self.spread = set(self.free)
     self.joins = len(roles.kernel.reduces)
+    self.last = next(reversed(self.sizes), 0)
     self.work = [(ids, n) for ids, n in roles.work.items() if n]
     rounds = rounds_of(roles.kernel)
     order = {i: n for n, i in enumerate(self.free)}
@@ -67,12 +73,16 @@ class Streams:
     self.scattered = ADDRESS * any((i := fastest(x, self.sizes)) is not None and vector(x, i) < LINE // 2 for x in roles.accesses)
     self.accesses = []
     for x in roles.accesses:
-      steps = sorted((abs(s) if s is not None else math.inf, i) for i, s in x.steps.items() if s != 0)
+      # an axis that stands for several (a0//56, a0%56) goes on through memory, what an index in memory says does not
+      folded = not any(u.op is Ops.LOAD for u in toposort(x.node.src[1:2]))
+      steps = sorted((abs(s) if s is not None else 1 if folded else math.inf, i) for i, s in x.steps.items() if s != 0)
       size = roles.footprint(x)
       repeated = [i for i in self.free if i not in x.steps or x.steps[i] == 0]
       last = max([order[i] for _, i in steps if i in order], default=-1)
       apart = [i for i in repeated if order[i] < last] if size > REST * target.cache else []   # programs read it again much later
-      self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart))
+      own = fastest(x, self.sizes)
+      wide = vector(x, own) // x.itemsize if own is not None else 1
+      self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart, own, wide))
 
   def occupancy(self, block: int, warps: int, values: int) -> int:
     """Programs on a core at the same time, each with ``values`` blocks in registers; 0 where they do not fit."""
@@ -94,9 +104,16 @@ class Streams:
     fit = self.occupancy(block, warps, values + self.scattered)
     if not fit: return math.inf
     uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY * target.cores else 1.0
-    memory = cache = lines = 0.0
+    memory = cache = lines = touched = 0.0
     phases = 1
-    for x, steps, size, times, apart in self.accesses:
+    # threads have neighbours along one axis, as many as the widest access takes at once
+    keys = [(len(x.steps.keys() - copied), wide, i) for x, *_, i, wide in self.accesses if i is not None and i not in copied]
+    _, widest, side = max(keys, default=(0, 1, self.last))
+    most = max(1, block // (WARP * warps))
+    along = padded.get(side, 1)
+    each_thread = min(widest, along, most)
+    row = min(WARP, max(1, along // each_thread))   # lanes that lie along the axis
+    for x, steps, size, times, apart, own, wide in self.accesses:
       run = segments = copies = 1
       for step, i in steps:
         n = sizes[i] if i in copied else min(tiles.get(i, 1), sizes[i])
@@ -107,20 +124,36 @@ class Streams:
       inner = any(i in self.bound and i not in copied and trips[i] > 1 for _, i in steps)
       each = programs * (rounds * times if inner else 1)
       if inner: phases = max(phases, times)
-      moved = segments * max(-(-run * x.itemsize // SECTOR) * SECTOR, target.line if segments > 1 else SECTOR)
+      # what lies along another axis is moved by other threads
+      there, thread = side, each_thread
+      if own is not None and own != side and padded.get(own, 1) > 1: there, thread = own, min(wide, padded[own], most)
+      unaligned = SECTOR if wide * x.itemsize < LINE and own == there else 0
+      moved = segments * max(-(-run * x.itemsize // SECTOR) * SECTOR + unaligned, target.line if segments > 1 else SECTOR)
       cache += each * moved
       lanes = prod([padded[i] for _, i in steps if i in padded])
+      # a warp's lanes take what lies ``thread`` elements apart, at once or one after the other
+      step = abs(found) if (found := x.steps.get(there, 0)) is not None else FOLDED
+      threads = min(WARP, max(1, padded.get(there, 1) // thread))
+      taken = max(1, min(thread, wide)) if own == there else 1
+      near = max(1, -(-(WARP if segments == 1 else threads) * thread * step * x.itemsize // target.line))
+      near = min(WARP, near if segments == 1 else WARP // threads * min(threads, near))
+      asked = lanes / (WARP * taken)
       lines += each * copies * max(segments * -(-run * x.itemsize // target.line) / (copies if segments >= copies else 1),
-                                   lanes * x.itemsize / target.line)
+                                   asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
+      touched += each * copies * asked * WARP * TOUCH
       again = prod([trips[i] for i in apart])
       shared = prod([trips[i] for _, i in steps if i in self.spread])
       if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
-      memory += size * again * (1 + PAGE / (run * x.itemsize))
+      memory += size * again * (1 + (PAGE + unaligned) / (run * x.itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * (sizes[i] if i in copied else 1) for i in sizes}
-    alu = sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
+    alu = touched + sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
+    if side in self.bound and row > 1:
+      parts = row * min(warps, max(1, along // (each_thread * row)))   # lanes that have a part of one sum
+      alu += self.joins * programs * (block // along) * parts * (row.bit_length() - 1) * SHUFFLE
     slots = fit * target.cores
     each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
     alone = target.start + phases * rounds * each_round + self.joins * target.join
+    alone += alu / (programs * WARP * warps) * ALONE / target.clock
     return together((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
       alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,

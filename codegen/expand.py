@@ -6,11 +6,12 @@ accumulator.
 from __future__ import annotations
 
 import itertools
-from typing import Iterable
+from typing import Iterable, Sequence
 
 from . import index as ix
+from .additions import MOST_COPIES
 from .costs import flat_index, gate_of
-from .dtype import dtypes
+from .dtype import DType, dtypes
 from .errors import OptError
 from .kernel import EFFECTS, Axis, AxisKind, Kernel
 from .rewrite import rewrite, substitute
@@ -264,11 +265,18 @@ class Expander:
     if across: parts = tuple(map(self.wide, parts))
     loops = tuple(i for i in ids if kinds[i] in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
     dtype = u.dtype.vec(max(p.dtype.count for p in parts))
+    if fn is BinaryOps.ADD and u.dtype.kind == "f":
+      while len(parts) > MOST_COPIES: parts = tuple([self.pair(fn, parts[i:i + 2], dtype) for i in range(0, len(parts), 2)])
     if loops: total = UOp(Ops.REDUCE, dtype, parts, (fn, loops))
     else:
       total = parts[0]
       for p in parts[1:]: total = UOp.alu(fn, total, p, dtype=dtype)
     return across_lanes(total, fn) if across else total
+
+  @staticmethod
+  def pair(fn: BinaryOps, parts: Sequence[UOp], dtype: DType) -> UOp:
+    """One or two copies combined."""
+    return parts[0] if len(parts) == 1 else UOp.alu(fn, *parts, dtype=dtype)
 
 
 def _compares_indices(u: UOp) -> bool:

@@ -499,12 +499,15 @@ def eq(a: UOp, b: int | UOp) -> UOp:
 
 
 def both(*cs: UOp | None) -> UOp:
-  """All of the conditions, each once, in a fixed order; TRUE for none. Of i < N and i + 1 < N the second is left."""
+  """All of the conditions, each once, in a fixed order; TRUE for none. Of i < N and i + 1 < N the second is left, of
+  i < 3 and i < 4 the first."""
   parts = {p: None for c in cs for p in conjuncts(c)}
   if FALSE in parts: return FALSE
   ends = [p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and has_sizes(p.src[1])] if len(parts) > 1 else []
   for p, by in permutations(ends, 2):
     if p in parts and by in parts and vmin(sub(sub(*by.src), sub(*p.src))) >= 0: del parts[p]
+  for p, by in permutations([p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and p.src[1].op is Ops.CONST], 2):
+    if p in parts and by in parts and p.src[0] is by.src[0] and by.src[1].arg < p.src[1].arg: del parts[p]
   out: UOp | None = None
   for p in sorted(parts, key=key_of):
     out = p if out is None else UOp(Ops.ALU, dtypes.bool, (out, p), BinaryOps.AND)

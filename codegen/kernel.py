@@ -191,7 +191,7 @@ class Kernel:
     plain.
     """
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
-    if any(u.op is Ops.SCAN for u in self.nodes): return False
+    if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
     before: set[UOp] = set()
     for n, s in enumerate(self.body):
@@ -216,12 +216,17 @@ class Kernel:
     return [u for u in self.nodes if u.op is Ops.SCAN]
 
   @cached_property
+  def sorts(self) -> list[UOp]:
+    """The scheduler's SORTEDs: the pass ``sorts`` makes statements of them, before Opts."""
+    return [u for u in self.nodes if u.op is Ops.SORTED]
+
+  @cached_property
   def reduces(self) -> list[UOp]: return [u for u in self.nodes if u.op is Ops.REDUCE]
 
   @cached_property
   def bound(self) -> frozenset[int]:
     """Ids of the axes that one program goes through: those that some REDUCE binds, and the sequential ones."""
-    scanned = [u.arg[1] for u in self.nodes if u.op is Ops.SCAN]
+    scanned = [u.arg[1] if u.op is Ops.SCAN else u.arg[0] for u in self.nodes if u.op is Ops.SCAN or u.op is Ops.SORTED]
     return self.sequential.union(scanned, *[r.arg[1] for r in self.reduces])
 
   @cached_property

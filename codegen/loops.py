@@ -51,6 +51,7 @@ class LoopNest:
     self.step: dict[UOp, int] = {}                              # the copy of a reduced axis that a node first serves
     self.phase: dict[UOp, int] = {}
     for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
+    self.free = self._free(roots)                               # the axes that a node depends on, where sizes do too
     self.special = positions(kernel)
     self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]
     self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
@@ -59,6 +60,23 @@ class LoopNest:
     self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, {}) for s in roots]
 
   # ---- axes
+
+  def _free(self, roots: tuple[UOp, ...]) -> dict[UOp, Loops]:
+    """The axes that each node depends on: those of its value, and those that the sizes of loops beneath it need. Empty where no
+    size needs one: then it is ``UOp.ranges``."""
+    needs = {a.id: a.size.ranges for a in self.kernel.axes if isinstance(a.size, UOp) and a.size.ranges}
+    found: dict[UOp, Loops] = {}
+    for u in toposort(roots) if needs else ():
+      own = u.ranges.union(*(found[s] for s in u.src))
+      if u.op is Ops.REDUCE:
+        own = own.union(*(needs.get(i, NONE) for i in u.arg[1]))
+        own -= frozenset([self.axes[i].rng for i in u.arg[1]])
+      found[u] = own
+    return found
+
+  def ranges(self, u: UOp) -> Loops:
+    """The axes that a node depends on."""
+    return self.free.get(u, u.ranges)
 
   def loop(self, id: int, phase: Phase, outer: Loops, env: Env, items: Axis | None = None) -> UOp:
     """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
@@ -93,7 +111,7 @@ class LoopNest:
     axes: tuple[int, ...]
     phase: Phase
     if u.op is Ops.REDUCE:
-      axes, phase, ranges = tuple([i for i in u.arg[1] if not self.is_tile(i)]), self.phase[u], u.ranges
+      axes, phase, ranges = tuple([i for i in u.arg[1] if not self.is_tile(i)]), self.phase[u], self.ranges(u)
     elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], NONE.union(*(f.ranges for f in u.src[2:]))
     else: return env, [], NONE
     outer = NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
@@ -124,7 +142,7 @@ class LoopNest:
   def lower(self, root: UOp, env: Env) -> UOp:
     """``root`` with axes replaced by loops and positions."""
     def key(u: UOp, e: Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
-      return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in u.ranges if r.arg[0] in e))
+      return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e))
     stack = [(root, env)]
     while stack:   # sources first: graphs are deeper than Python's stack
       u, e = stack[-1]

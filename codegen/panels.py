@@ -47,24 +47,26 @@ def share(count: int, rest: int, want: int, cores: int) -> int:
   return min({-(-count // p) for p in range(least, min(2 * least, count) + 1)} or {1}, key=last)
 
 
-def panels(kernel: Kernel) -> Iterator[tuple[MemoryAccess, int]]:
-  """The LOADs of a product with lanes along its columns that may have a panel, each with the bytes of its panel."""
+def panels(kernel: Kernel, exact: bool = False) -> Iterator[tuple[MemoryAccess, int]]:
+  """The LOADs of a product with lanes along its columns that may have a panel, each with the bytes of its panel. ``exact``: the
+  sizes stand for others, for which a panel has room up to a power of two."""
   lanes = kernel.of_kind(AxisKind.LANE)
   loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
   here = [a for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in profile(kernel).accesses:
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
-    size = x.itemsize * prod(a.count for a in here if a.id in x.axes)
+    def room_along(a: Axis) -> int: return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else a.count
+    size = x.itemsize * prod(room_along(a) for a in here if a.id in x.axes)
     if not x.overlaps_along([a.id for a in here]): yield x, size
 
 
-def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
+def copy_once(kernel: Kernel, target: Target, left: list[int], exact: bool = False) -> Kernel:
   """The kernel of one statement with a panel: x[a0, a1] * y[a1, a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2]).
 
   Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
   """
-  for x, size in panels(kernel):
+  for x, size in panels(kernel, exact):
     lane, inner = kernel.of_kind(AxisKind.LANE)[0].id, [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
     if x.steps.get(lane) == 1 and (x.steps.get(inner) or 0) * x.itemsize < STEP: continue
     again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
@@ -77,7 +79,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
 def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False) -> Kernel | None:
   """A product whose programs are columns of panels of a param: a loop over the rows reads each panel from the cache. None where
   it cannot have one. ``exact``: the sizes stand for others."""
-  x, size = next((p for p in panels(kernel) if p[0].slot == slot and p[1] <= room(target)), (None, 0))
+  x, size = next((p for p in panels(kernel, exact) if p[0].slot == slot and p[1] <= room(target)), (None, 0))
   if x is None: return None
   lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
   others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
@@ -90,7 +92,9 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
     c = columns[-1]
     most = min(MOST_PANELS, room(target) // size, prod(a.count for a in grid) // PANEL_PROGRAMS)
     several = max((p for p in range(1, most + 1) if c.count % p == 0), default=1)
-    if several > 1: kernel = Serial(c.id, several).apply(kernel)
+    if several > 1:
+      kernel = Serial(c.id, several).apply(kernel)
+      size *= several
   programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes)
   rows = [a for a in grid if a.id not in x.axes]
   for i, r in reversed(list(enumerate(rows))):   # loops, with only as many programs along the first as the cores need
@@ -105,7 +109,8 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   for y in jumps:   # pack the rows of one iteration
     again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
     copied = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-    if again >= 2 and y.itemsize * prod(a.count for a in copied) <= MOST_PACKED:
+    packed_bytes = y.itemsize * prod(a.count for a in copied)
+    if again >= 2 and packed_bytes <= min(MOST_PACKED, target.local_memory - size):
       kernel = CacheRead(y.slot, inner.id, each_round=True).apply(kernel)
   return kernel
 

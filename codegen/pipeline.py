@@ -1,9 +1,9 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --tiles, scans, scatters--> kernel --statements--> parts --opts, additions--> parts --expand--> expanded
-    --place--> ordered --widths--> linear --floats, dots, sums--> linear
+    kernel (index form) --tiles, scans, sorts, scatters--> kernel --statements--> parts --opts, additions--> parts
+    --expand--> expanded --place--> ordered --widths--> linear --floats, dots, sums, wholes--> linear
 
-The last three are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
+The last four are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
 ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
 passes`` prints the list.
 """
@@ -24,11 +24,13 @@ from .place import place
 from .printing import form_text
 from .scans import lower_scans
 from .scatters import spread_scatters
+from .sorts import lower_sorts
 from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
 from .tiles import cover_tiles, lower_tiles
 from .uop import UOpList
+from .wholes import branch_whole
 from .widths import lower_index
 
 
@@ -54,12 +56,14 @@ def _additions(parts: Parts, target: Target | None) -> Parts:
 def _expand(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
 
 
-def _dots(uops: UOpList, target: Target | None) -> UOpList: return find_dots(uops, target is not None and target.fp8_dots)
+def _dots(uops: UOpList, target: Target | None) -> UOpList:
+  return find_dots(uops, target is not None and target.fp8_dots, target is not None and target.double_dots)
 
 
 PASSES = (
   Pass("tiles", "index", "index", _tiles, lower_tiles),
   Pass("scans", "index", "index", lower_scans, lower_scans),
+  Pass("sorts", "index", "index", lower_sorts, lower_sorts),
   Pass("scatters", "index", "index", spread_scatters, spread_scatters),
   Pass("statements", "index", "parts", cut, cut),
   Pass("opts", "parts", "parts", choose, choose),
@@ -71,6 +75,7 @@ PASSES = (
   Pass("floats", "linear", "linear", lambda uops, target: widen_floats(uops), widen_floats),
   Pass("dots", "linear", "linear", _dots, find_dots),
   Pass("sums", "linear", "linear", lambda uops, target: keep_blocks(uops), keep_blocks),
+  Pass("wholes", "linear", "linear", lambda uops, target: branch_whole(uops), branch_whole),
 )
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 
@@ -103,7 +108,7 @@ def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
   likes are chosen, and without a target the UOps are scalar."""
-  parts = cut(spread_scatters(lower_scans(kernel, target), target), target)
+  parts = cut(spread_scatters(lower_sorts(lower_scans(kernel, target), target), target), target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 
 

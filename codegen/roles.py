@@ -123,7 +123,7 @@ def product_of(kernel: Kernel) -> Product | None:
   value = u.src[0]
   while is_masked(value): value = value.src[1]
   if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
-  if u.dtype not in (dtypes.float32, dtypes.int32): return None
+  if u.dtype not in (dtypes.float32, dtypes.float64, dtypes.int32): return None
   if u.dtype is dtypes.int32 and any(stored(s).dtype is not dtypes.int8 for s in value.src): return None
   return Product(u, (value.src[0], value.src[1]))
 

@@ -23,7 +23,7 @@ from .target import Target
 from .uop import BinaryOps, Ops, UOp, toposort
 
 # ---- CPUs
-PART = 256           # elements that one accumulator adds up; their sum goes to another
+ONE = 128            # elements up to which one accumulator adds up all; else parts, whose sums go to another
 CHAINS = 4           # rows at a time: an addition takes as many cycles
 COLUMNS = (1024, 64)  # columns at a time, at most and at least
 PROGRAM = 32768      # elements that a program is worth starting for
@@ -134,16 +134,18 @@ class _Loops(_Lowering):
     tile, valid, begin = self.rows(not plain) if columns is None else self.columns(columns)
     together = [tile] if tile is not None else []
     blocks = any(s.dtype.kind == "f" and s.arg[0] in (BinaryOps.ADD, BinaryOps.MUL) for s in self.scans) and \
-      (not isinstance(self.axis.size, int) or ix.vmax(self.length) > PART)
+      (not isinstance(self.axis.size, int) or ix.vmax(self.length) > ONE)
     runs = [self.variable(f"run{i}", s.dtype, together) for i, s in enumerate(self.scans)]
     carries = [self.variable(f"carry{i}", s.dtype, together) for i, s in enumerate(self.scans)] if blocks else []
     none = [UOp.const(s.dtype, identity(s.arg[0], s.dtype)) for s in self.scans]
     most = ix.vmax(self.length) if isinstance(self.axis.size, int) else self.spec.every or self.axis.size
+    # as many parts as elements of a part: what an element goes through is rounded least often
+    part = 1 << (max(ix.count(most) - 1, 0).bit_length() + 1) // 2
     if blocks:
-      block = self.new(ix.rounds(most, PART), AxisKind.LOOP)
-      step = self.new(PART, AxisKind.LOOP)
-      end: UOp = ix.least(ix.sub(self.length, ix.mul(block.rng, PART)), PART)
-      k = ix.add(ix.mul(block.rng, PART), step.rng)
+      block = self.new(ix.rounds(most, part), AxisKind.LOOP)
+      step = self.new(part, AxisKind.LOOP)
+      end: UOp = ix.least(ix.sub(self.length, ix.mul(block.rng, part)), part)
+      k = ix.add(ix.mul(block.rng, part), step.rng)
     else:
       step = self.new(most, AxisKind.LOOP)
       end, k = self.length, step.rng
@@ -156,7 +158,7 @@ class _Loops(_Lowering):
     if blocks:
       carry = [stored(c, UOp.alu(s.arg[0], c, run)) for c, run, s in zip(carries, runs, self.scans)]
       start = [*[stored(c, x) for c, x in zip(carries, none)],
-               self.for_(block, ix.number(ix.cdiv(self.length, PART)), *start, inner, *carry)]
+               self.for_(block, ix.number(ix.cdiv(self.length, part)), *start, inner, *carry)]
     else: start.append(inner)
     return self.made([self.for_(*begin, *start)] if begin else start)
 

@@ -1,4 +1,6 @@
-"""Pass: rows stored where an index says, for targets with blocks: each program has some rows, and looks for them in the index.
+"""Pass: rows stored where an index says, for targets with blocks, in programs that share no rows.
+
+Where there is one table of rows for all, each program has some of them, and looks for them in the index.
 
     STORE(y[index[a0], a1], x[a0, a1], add, a0 in order)   ->   FOR blocks of the index: at = those of my rows,
                                                                 WHILE there are any: y[the first row] += the sum of all its x
@@ -6,6 +8,12 @@
 So programs share neither rows nor an order: what is stored is the same each time, without atomics. The index, which is small, is
 read by every program; the values are read once. Equal ones in a block are added up together: many for one row cost no more than
 others.
+
+Where there are many tables (the rows of ``x.scatter(1, index, y)``), each program has one, or a few that lie side by side, and
+compares every two entries of a block:
+
+    STORE(y[a0, index[a0, a1]], x[a0, a1], add, a1 in order)   ->   FOR blocks of a1: total[i] = sum of all x[j] for the row of i,
+                                                                    y[a0, index[i]] += total[i] of the last i for each row
 """
 from __future__ import annotations
 
@@ -24,9 +32,17 @@ from .uop import BinaryOps, Ops, TernaryOps, UOp
 LEAST = 16            # indices that it is worth for
 INDICES = 1024        # of a block, which a program looks through at once
 COLUMNS = 256         # of a row, that a program makes
-BLOCK = 4096          # elements of the rows for one, which are added up at once
+BLOCK = 2048          # elements of the rows for one, which are added up at once
 PROGRAMS = 8          # for each core
 WARPS = 4
+# of entries that are compared with each other: how many a block has, and warps, from so many programs for each core on
+PAIRS = ((16, 32, 1), (4, 64, 2), (0, 128, 4))
+SIDE = 8              # tables side by side that one program has, of
+SIDE_PAIRS = (16, 2)  # fewer entries at a time
+# about what it takes: cycles for each entry in pairs, by how many entries a block has; of a program that looks for its rows for
+# each block, and for each entry that it finds
+PAIR_CYCLES = {32: 40, 64: 20, 128: 12}
+BLOCK_CYCLES = FOUND_CYCLES = 1800
 
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -35,7 +51,8 @@ def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   if not kernel.plain or not kernel.sequential or kernel.reduces: return kernel
   if len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
   found = _Scatter(merge_axes(kernel), target)
-  return found.lowered() if found.row is not None else kernel
+  if found.row is None: return kernel
+  return found.compared() if found.pairs() else found.lowered()
 
 
 class _Scatter:
@@ -52,13 +69,105 @@ class _Scatter:
     self.row: UOp | None = None
     self.rows: UOp | None = None    # how many there are
     ordered = {a.rng for a in self.along}
-    if len(self.along) != 1 or self.along[0].count < LEAST or s.dtype.kind == "b": return
+    self.length = ix.product(a.size for a in self.along)
+    if ix.count(self.length) < LEAST or s.dtype.kind == "b": return
     for c in ix.conjuncts(self.gate):   # -1 < row and row < rows
       if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and not c.src[1].ranges and c.src[0].op is Ops.CAST and \
-         c.src[0].ranges == ordered: self.row, self.rows = c.src
+         ordered <= c.src[0].ranges: self.row, self.rows = c.src
     if self.row is None or self.rows is None: return
     if self.row.src[0].dtype not in (dtypes.int32, dtypes.int64) or not ix.of_sizes(self.rows): self.row = None
     elif any(r in ordered for x in substitute((s.src[1], self.gate), {self.row: ix.ZERO}) for r in x.ranges): self.row = None
+
+  @property
+  def outer(self) -> list[Axis]: return [a for a in self.kernel.axes if a not in self.along]
+
+  def at(self, place: UOp) -> dict[UOp, UOp]:
+    """The axes in order, at a place among all their values."""
+    table: dict[UOp, UOp] = {}
+    for n, a in enumerate(reversed(self.along)):
+      first = n == len(self.along) - 1
+      table[a.rng], place = place if first else ix.mod(place, a.size), ix.fdiv(place, a.size)
+    return table
+
+  def beside(self, *, in_index: bool = False) -> Axis | None:
+    """The axis other than those in order along which elements lie side by side: of the target, or of the index."""
+    if in_index:
+      assert self.row is not None
+      load = next((u for u in self.row.toposort() if u.op is Ops.LOAD), None)
+      if load is None: return None
+      buffer, index = load.src[0], load.src[1]
+    else:
+      assert self.row is not None
+      buffer, index = self.store.src[0], substitute((self.store.src[1],), {self.row: ix.ZERO})[0]
+    shape = next((p.shape for p in self.kernel.params if p.uop is buffer), None)
+    steps = steps_of(flat_index(shape, index.src)) if shape is not None else {}
+    return next((a for a in self.outer if steps.get(a.id) == 1 and a.size != 1), None)
+
+  def pairs(self) -> bool:
+    """Whether the entries of a block are compared with each other: there are many tables, each of rows of one element."""
+    assert self.row is not None and self.rows is not None
+    if (side := self.beside()) is not None and side.rng not in self.row.ranges: return False
+    if side is not None or (side := self.beside(in_index=True)) is not None: return True
+    others, cores = ix.count(ix.product(a.size for a in self.outer)), self.target.cores
+    length, owners = ix.count(self.length), max(min(PROGRAMS * cores // max(others, 1), ix.count(ix.number(self.rows))), 1)
+    look = (length // INDICES + 1) * BLOCK_CYCLES + length // owners * FOUND_CYCLES
+    size = next(n for least, n, _ in PAIRS if others >= least * cores)
+    return length * PAIR_CYCLES[size] < look * max(others * owners // (PROGRAMS * cores), 1)
+
+  def compared(self) -> Kernel:
+    """The kernel with statements, where each program has tables of its own."""
+    s, row, rows = self.store, self.row, self.rows
+    assert row is not None and rows is not None
+    side = self.beside() or self.beside(in_index=True)
+    table: dict[UOp, UOp] = {}
+    for a in self.outer:
+      if a is not side and a.size != 1: table[a.rng] = self.new(a.size, AxisKind.GRID).rng
+    there, columns = ix.TRUE, 1
+    others = ix.count(ix.product(a.size for a in self.outer))
+    if side is None: size, warps = next((n, w) for least, n, w in PAIRS if others >= least * self.target.cores)
+    else:
+      size, warps = SIDE_PAIRS
+      columns = min(SIDE, 1 << max(side.count - 1, 0).bit_length())
+      number = self.new(ix.rounds(side.size, columns), AxisKind.GRID).rng
+    size = min(size, 1 << max(ix.count(self.length) - 1, 0).bit_length())
+    blocks = ix.rounds(self.length, size)
+    # a thread has some entries and goes through the others of the block: these come first
+    block, j, i = self.new(blocks, AxisKind.LOOP), self.new(size, AxisKind.TILE), self.new(size, AxisKind.TILE)
+    tile = [] if side is None else [self.new(columns, AxisKind.TILE)]
+    if side is not None:
+      table[side.rng] = ix.add(ix.mul(number, columns), tile[0].rng)
+      there = ix.lt(table[side.rng], side.size)
+    kind = dtypes.int32 if isinstance(ix.number(rows), int) and ix.vmax(rows) < 2 ** 31 else row.src[0].dtype
+    def entry(x: UOp, axis: Axis) -> tuple[UOp, UOp]:
+      """A value for one entry of a block, and whether there is one."""
+      place = ix.add(ix.mul(block.rng, size), axis.rng)
+      inside = ix.both(there, ix.lt(place, self.length))
+      return gated(substitute((x,), {**table, **self.at(place)})[0], inside), inside
+    def rows_of(name: str, axis: Axis) -> tuple[UOp, UOp]:
+      """Where each entry goes, -1 for nowhere; and its STORE."""
+      here, inside = entry(row.src[0], axis)
+      low, end = UOp.const(here.dtype, 0), rows.cast(here.dtype)
+      valid = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLE, low, here), UOp.alu(BinaryOps.CMPLT, here, end))
+      if inside is not ix.TRUE: valid = UOp.alu(BinaryOps.AND, valid, inside)
+      kept = self.variable(name, kind, axis, *tile)
+      return kept, stored(kept, UOp.alu(TernaryOps.WHERE, valid, here.cast(kind), UOp.const(kind, -1)))
+    (other, find_other), (at, find) = rows_of("other", j), rows_of("at", i)
+    equal = UOp.alu(BinaryOps.CMPEQ, at, other)
+    last = self.variable("last", dtypes.int32, i, *tile)
+    latest = equal.where(j.rng.cast(dtypes.int32), UOp.const(dtypes.int32, -1))
+    work = [find_other, find, stored(last, UOp(Ops.REDUCE, dtypes.int32, (latest,), (BinaryOps.MAX, (j.id,))))]
+    target, gate = substitute((s.src[1], self.gate), {**table, row: at.cast(ix.INT)})
+    gates = (ix.both(gate, there, UOp.alu(BinaryOps.CMPEQ, last, i.rng.cast(dtypes.int32))),)
+    if self.mode == "add":
+      acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
+      value = equal.where(entry(s.src[2], j)[0].cast(acc), UOp.const(acc, 0))
+      total, old = self.variable("total", acc, i, *tile), self.variable("old", acc, i, *tile)
+      work += [stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+               stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (j.id,)))),
+               self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
+    else: work.append(self.to(target, entry(s.src[2], i)[0], gates))
+    body = UOp.unique(Ops.FOR, dtypes.index, (ix.node(blocks), *work), block.id)
+    return self.kernel.with_(axes=tuple(self.axes), body=(body,), applied=(Warps(warps),))
 
   def new(self, size: ix.Dim, kind: AxisKind) -> Axis:
     self.axes.append(Axis(self.next, size, kind))
@@ -71,7 +180,7 @@ class _Scatter:
 
   def lowered(self) -> Kernel:
     """The kernel with statements."""
-    s, row, rows, along = self.store, self.row, self.rows, self.along[0]
+    s, row, rows = self.store, self.row, self.rows
     assert row is not None and rows is not None
     table = self.columns()
     others = ix.count(ix.product(a.size for a in self.axes if a.kind is AxisKind.GRID))
@@ -79,19 +188,19 @@ class _Scatter:
     each = ix.cdiv(rows, owners)
     owner = self.new(owners, AxisKind.GRID).rng if owners > 1 else ix.ZERO
     first = ix.mul(owner, each)
-    size = min(INDICES, 1 << max(along.count - 1, 0).bit_length())
+    size = min(INDICES, 1 << max(ix.count(self.length) - 1, 0).bit_length())
     tile = [a for a in self.axes if a.kind is AxisKind.TILE]
     groups = min(BLOCK // (tile[0].known if tile else 1), size // 2)
-    blocks = ix.rounds(along.size, size)
+    blocks = ix.rounds(self.length, size)
     block = self.new(blocks, AxisKind.LOOP)
     t, j = self.new(groups, AxisKind.TILE), self.new(size // groups, AxisKind.TILE)
     place = ix.add(ix.mul(t.rng, j.known), j.rng)
     begin = ix.mul(block.rng, size)
-    inside = ix.lt(ix.add(begin, place), along.size)
+    inside = ix.lt(ix.add(begin, place), self.length)
 
     kind = row.src[0].dtype
     none, nowhere = UOp.const(kind, dtypes.max(kind)), UOp.const(dtypes.int32, size)
-    here = gated(substitute((row.src[0],), {along.rng: ix.add(begin, place)})[0], inside)
+    here = gated(substitute((row.src[0],), {**table, **self.at(ix.add(begin, place))})[0], inside)
     def within(low: UOp) -> UOp: return UOp.alu(BinaryOps.CMPLE, low.cast(kind), here)
     last = ix.add(first, each) if owners > 1 else rows
     mine = UOp.alu(BinaryOps.AND, within(first), UOp.alu(BinaryOps.CMPLT, here, ix.least(last, rows).cast(kind)))
@@ -115,12 +224,13 @@ class _Scatter:
       rest = equal
     there = ix.lt(found.cast(ix.INT), size) if self.mode == "add" else ix.TRUE
     which = ix.greatest(ix.least(found.cast(ix.INT), size - 1), 0)
-    value = gated(substitute((s.src[2],), {**table, along.rng: ix.add(begin, which)})[0], ix.both(there, self.inside))
+    value = gated(substitute((s.src[2],), {**table, **self.at(ix.add(begin, which))})[0], ix.both(there, self.inside))
     if self.mode == "add":
       value = UOp.alu(TernaryOps.WHERE, there, value.cast(acc), UOp.const(acc, 0))
-      total = self.variable("total", acc, *tile)
-      old = UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)
-      work = [stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
+      total, old = self.variable("total", acc, *tile), self.variable("old", acc, *tile)
+      # what is there is asked for first: it comes while the values do
+      work = [stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+              stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
               self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
     else: work = [self.to(target, value, gates)]
     done = stored(at, UOp.alu(TernaryOps.WHERE, rest, none, at))
@@ -134,15 +244,10 @@ class _Scatter:
 
   def columns(self) -> dict[UOp, UOp]:
     """The other axes: a block of those elements of a row that lie side by side, a program for each other one."""
-    outer = [a for a in self.kernel.axes if a is not self.along[0]]
-    shape = next(p.shape for p in self.kernel.params if p.uop is self.store.src[0])
-    assert self.row is not None
-    index = substitute((self.store.src[1],), {self.row: ix.ZERO})[0]
-    steps = steps_of(flat_index(shape, index.src))
-    side = next((a for a in outer if steps.get(a.id) == 1 and a.size != 1), None)
+    side = self.beside()
     table: dict[UOp, UOp] = {}
     self.inside = ix.TRUE
-    for a in outer:
+    for a in self.outer:
       if a is not side and a.size != 1: table[a.rng] = self.new(a.size, AxisKind.GRID).rng
     if side is not None:
       width = min(COLUMNS, 1 << max(side.count - 1, 0).bit_length())

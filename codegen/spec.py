@@ -56,7 +56,10 @@ REDUCTIONS: dict[Ops, Rule] = {
     argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES,
   ),
-  Ops.SORT: all_of(_ONE_VALUE, argument(lambda a: fields(a, int, bool), "(axis id, descending)")),
+  Ops.SORT: all_of(
+    _ONE_VALUE,
+    argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)"),
+  ),
 }
 
 # ---- the linear form
@@ -299,7 +302,14 @@ def _cache_read(u: UOp) -> str | None:
   return f"CACHE_READ along axis {missing[0]}, which its LOAD does not vary with" if missing else None
 
 
+def _sorted(u: UOp) -> str | None:
+  if len(u.src) != 2 or u.src[0].dtype is not u.dtype or u.dtype.kind != "u" or u.src[1].op not in (Ops.RANGE, Ops.CONST):
+    return "SORTED has a value of its dtype, unsigned ints, and an axis for its places"
+  return argument(lambda a: fields(tuple(a), int, int, int, int, bool), "(axis id, low, high, keep, bitonic)")(u)
+
+
 INDEX: dict[Ops, Rule] = {
+  Ops.SORTED: _sorted,
   **VALUES,
   **REDUCTIONS,
   **accesses(_index, scatters=True),

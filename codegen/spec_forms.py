@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .additions import MOST_ADDITIONS, additions, is_float_sum
+from .additions import additions, is_float_sum, most_additions
 from .dtype import dtypes
 from .errors import VerifyError
 from .kernel import EFFECTS, AxisKind
@@ -61,14 +61,14 @@ _EXPANDED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)
 
 
 def verify_part(part: Part, name: str) -> None:
-  """Check an expanded part. Raises VerifyError: for an axis whose copies should have been made, a float sum of more than 4,096
+  """Check an expanded part. Raises VerifyError: for an axis whose copies should have been made, a float sum of too many
   additions, .."""
   kernel, nodes = part.kernel, toposort(part.roots)
   for u in kernel.reduces:
-    if is_float_sum(u) and (n := additions(kernel, u)) > MOST_ADDITIONS:
+    if is_float_sum(u) and (n := additions(kernel, u)) > (most := most_additions(kernel, u)):
       raise VerifyError(
         f"kernel {name!r}: an accumulator of {u.dtype} takes {n:,} additions one after the other, which is not exact enough; "
-        f"{MOST_ADDITIONS:,} at most"
+        f"{most:,} at most"
       )
   copied = {i for u in nodes if u.op is Ops.CACHE_READ for i in u.arg}   # loops over these may fill it
   expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.known > 1 and a.id not in copied}

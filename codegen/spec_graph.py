@@ -14,6 +14,7 @@ from .spec_rules import (
   argument,
   by_op,
   combiner_rule,
+  fields,
   int_dtype,
   no_sources,
   one_dtype,
@@ -85,7 +86,27 @@ def _scans(u: UOp) -> str | None:
   return combiner_rule(fn, u.dtype)
 
 
+def _sorts(u: UOp) -> str | None:
+  axis, low, high, keep = u.arg[:4]
+  s = u.src[0].shape
+  if u.dtype.kind != "u": return f"SORT_AXIS sorts unsigned ints, got {u.dtype}"
+  if not 0 <= axis < len(s) or keep and isinstance(s[axis], int) and keep > s[axis]:
+    return f"SORT_AXIS along axis {axis}, the first {keep}, of shape {shape_text(s)}"
+  return None if 0 <= low < high <= 8 * u.dtype.itemsize else f"SORT_AXIS by bits {low} to {high} of {u.dtype}"
+
+
 def _index(at: int) -> Rule: return lambda u: int_dtype(f"the index of {u.op.name}", u.src[at])
+
+
+def _indices(end: int | None) -> Rule:
+  """Ints of one shape from the second source to before ``end``, one for each of the base's first dims."""
+  def rule(u: UOp) -> str | None:
+    base, index = u.src[0].shape, u.src[1:end]
+    if len(index) > len(base):
+      return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
+    if any(not _alike(i.shape, index[0].shape) for i in index): return f"the indices of {u.op.name} have one shape"
+    return next((wrong for i in index if (wrong := int_dtype(f"the index of {u.op.name}", i))), None)
+  return rule
 
 
 def _value(u: UOp, value: UOp, shape: Shape) -> str | None:
@@ -94,8 +115,8 @@ def _value(u: UOp, value: UOp, shape: Shape) -> str | None:
 
 
 def _scatter(u: UOp) -> str | None:
-  base, index, value = u.src
-  return _value(u, value, index.shape + base.shape[1:])
+  base, *index, value = u.src
+  return _value(u, value, index[0].shape + base.shape[len(index):])
 
 
 def _joins(u: UOp) -> str | None:
@@ -149,18 +170,22 @@ GRAPH: dict[Ops, Rule] = {
   Ops.SCAN_AXIS: all_of(
     _same, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
   ),
+  Ops.SORT_AXIS: all_of(
+    _same,
+    argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
+    _sorts,
+  ),
   Ops.GATHER: all_of(
-    sources(2, "a base and an index"),
-    lambda u: None if u.src[0].shape else "GATHER needs a base of one dimension or more",
-    _index(1),
+    lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
+    _indices(None),
     one_dtype(0),
   ),
   Ops.SCATTER: all_of(
-    sources(3, "a base, an index and a value"),
+    lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
     argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"),
-    _index(1),
+    _indices(-1),
     _scatter,
-    one_dtype(0, 2),
+    one_dtype(0, -1),
   ),
   Ops.CAT: all_of(_joins, one_dtype()),
   Ops.ASSIGN: all_of(sources(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),

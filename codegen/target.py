@@ -55,14 +55,16 @@ class Target:
   blocks: bool = False
   descriptors: bool = False              # blocks can be copied by the chip's tensor descriptors
   fp8_dots: bool = False                 # blocks of fp8 can be multiplied
+  double_dots: bool = False              # and of float64
   # 128×256 of float32 fill half of an SM's registers; on a CPU, a quarter of a level-2 cache
   accumulators: int = 128 << 10
   mapped: int = 1024                     # elements of a program that only maps elements
   row: int = 16384                       # elements of a row that is read once and stays in registers
   block: int = 4096                      # elements of the block of a reduction, in rows and what is reduced
   # of the output of a product by tensor cores, best first
-  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 128), (64, 64))
+  dots: tuple[tuple[int, int], ...] = ((128, 256), (128, 128), (64, 256), (64, 128), (64, 64))
   exact_dot: tuple[int, int, int] = (64, 64, 32)   # of a float32 product that rounds no factor, with what it sums at a time
+  double_dot: tuple[int, int, int] = (64, 64, 16)  # the same for float64
   row_bytes: int = 128                   # of a row of a factor, that a product reads at a time
   # rows of blocks whose programs run together: what they share of the other factor stays in the cache
   group: int = 8
@@ -77,6 +79,7 @@ class Target:
   alu_lanes: int = 128
   line: int = 128                        # bytes of a cache's line: a core takes one a cycle
   cache_bandwidth: float = 9.5e12        # bytes a second between the last cache and cores (products of 1024³ to 4096³)
+  double_flops: float = 5e13             # of float64
   dot_flops: float = 7.9e14              # operations a second of the best blocks of 16-bit products, all cores together
   round: float = 7e-8                    # seconds that an iteration of a product takes beside its loads and products
   launch: float = 2.5e-6                 # seconds that one more kernel costs
@@ -85,6 +88,6 @@ class Target:
   resident: int = 32                     # and programs
 
   def dot_rate(self, rows: int, columns: int) -> float:
-    """Part of the rate of the best blocks with which blocks of these sizes are multiplied: a factor is read from shared memory
-    once for all of the other's block, and a warp group multiplies 64 rows at a time."""
-    return min(1.0, 2 * rows * columns / (rows + columns) / 110)
+    """Part of the rate of the best blocks with which blocks of these sizes are multiplied: a warp group multiplies 64 rows at a
+    time, and reads these and all columns from shared memory for it, which with few columns takes longer than to multiply them."""
+    return min(1.0, 1.25 * columns / (columns + 64), rows / 64)

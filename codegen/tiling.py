@@ -11,11 +11,10 @@ from typing import Iterator
 
 from . import index as ix
 from .axes import merge_axes, split_axes
-from .config import config
 from .costs import MemoryAccess, profile
-from .estimate import Streams, power_of_two
+from .estimate import STAGES, Streams, power_of_two
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, even
+from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Warps, even
 from .products import HALF, LARGE, PIPELINE, Work, best_blocks
 from .roles import LINE, Role, Roles, contiguous, fastest, flat, product_of, vector
 from .target import Target
@@ -28,6 +27,9 @@ GAIN = 1.03
 ALONG, NEAR, LARGEST = 4, 2, 15   # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
 KEYS = 3                 # axes of which every size is tried
 LEAST_BLOCK = 64         # elements of a block, where there is not much to do
+STRIDE = 8               # elements of which a LOAD takes one: what it leaves out is moved along with them
+NEARLY = 2               # of the least time: blocks that may be best with another number of warps,
+WORTH = 0.85             # which must take less than this part of it
 
 
 def tile(kernel: Kernel, target: Target) -> Kernel:
@@ -35,10 +37,10 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
   if not kernel.plain: return kernel
   if not kernel.of_kind(AxisKind.TILE):
     kernel = merge_axes(split_axes(kernel))
-    kernel, dot = product(flat(kernel))
+    kernel, dot = product(flat(kernel), target)
     if dot is not None:
       for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    else: kernel = streamed(kernel, target)
+    else: kernel = streamed(in_a_line(kernel), target)
   return persistent(grouped(kernel, target), target)
 
 
@@ -46,7 +48,6 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int,
   """Rows and columns of a product that a program makes, and how much it sums at a time, by ``product_seconds``."""
   found = product_of(kernel)
   sides = found.stored if found is not None else ()
-  if any(s.dtype.itemsize > 2 for s in sides) and not config.allow_tf32: return target.exact_dot
   work = Work.of(kernel, m, n, sides)
   return best_blocks(work, target)[1]
 
@@ -82,8 +83,13 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   tiles = {a.id: a.count for a in kernel.of_kind(AxisKind.TILE)}
   if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
   sizes = {a.id: a.count for a in kernel.axes}
-  if any(vector(x, fastest(x, sizes)) < LINE for x in accesses if not x.write and len(x.axes & tiles.keys()) > 1): return kernel
+  # rows that begin anywhere have no descriptor; a store by addresses takes the registers that the next block is multiplied in
+  if any(vector(x, fastest(x, sizes)) < LINE for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
   if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE: return kernel
+  # what goes through shared memory on its way to or from a descriptor must leave room for the pipeline
+  size = [(prod(tiles.get(i, 1) for i in x.axes) * x.itemsize, bool(x.axes & kernel.bound)) for x in accesses]
+  staged, pipeline = max(n for n, summed in size if not summed), STAGES * sum(n for n, summed in size if summed)
+  if staged + pipeline > target.local_memory: return kernel
   kernel = Persistent(even(programs, target.cores)).apply(kernel)
   boxes = {x.slot for x in accesses if len(x.axes & tiles.keys()) > 1}   # a bias is read by its addresses
   for slot in sorted(boxes): kernel = TensorDescriptor(slot).apply(kernel)
@@ -106,9 +112,33 @@ def streamed(kernel: Kernel, target: Target) -> Kernel:
   most = GAIN * min([seconds for seconds, _ in found], default=0.0)
   good = [c for seconds, c in found if seconds <= most] or [Choice({}, ())]
   best = min(good, key=lambda c: (c.loops(roles), len(c.copied), c.size))
+  # not of loops, which wait for loads: many warps hide that
+  whole = [c for seconds, c in found if seconds <= NEARLY * most and not c.loops(roles)]
+  others = [(model.seconds(c.tiles, c.copied, n), c, n) for c in whole for n in Warps.tried]
+  fewest, other, warps = min(others, key=lambda t: t[0], default=(math.inf, best, 0))
+  if fewest * GAIN < WORTH * most: best = other
+  else: warps = 0
   for i in best.copied: kernel = Unroll(i, kernel.axis(i).count).apply(kernel)
   for a in reversed(kernel.axes):
     if a.id in best.tiles: kernel = tile_axis(kernel, a, best.tiles[a.id])
+  return Warps(warps).apply(kernel) if warps else kernel
+
+
+def in_a_line(kernel: Kernel) -> Kernel:
+  """A kernel that takes every so many elements of something, a window with a stride, goes through what it stores as one axis:
+  y[a0, a1] = x[2*a0, 2*a1] -> y[a0] = x[2*(a0//56), 2*(a0%56)].
+
+  In a block of several axes along none of which a LOAD has neighbours, nothing says along which of them the lanes of a warp lie.
+  """
+  roles = Roles(kernel)
+  ids = [a.id for a in roles.free if a.count > 1]
+  if len(ids) < 2: return kernel
+  strided = [x.steps for x in roles.accesses if not x.write and x.linear and 1 < abs(x.steps.get(ids[-1]) or 0) <= STRIDE]
+  for i, j in zip(ids[-2::-1], ids[:0:-1]):
+    stores = [x.steps for x in profile(kernel).accesses if x.write]
+    if not strided or not all(s.get(i) for s in strided): break
+    if any(s.get(j) != 1 or s.get(i) != kernel.axis(j).count for s in stores): break
+    kernel = flat(Fuse(i, j).apply(kernel))
   return kernel
 
 
@@ -189,7 +219,7 @@ def is_product(kernel: Kernel) -> bool:
   return all(roles.of(role, blocks) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED))
 
 
-def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
+def product(kernel: Kernel, target: Target) -> tuple[Kernel, tuple[int, int, int] | None]:
   """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs. Of several axes of
   one role (a convolution has them) one is made."""
   roles = Roles(kernel)
@@ -197,6 +227,7 @@ def product(kernel: Kernel) -> tuple[Kernel, tuple[int, int, int] | None]:
   axes = [roles.of(role, among) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED)]
   found = roles.product
   if found is None or any(prod(kernel.axis(i).count for i in ids) < LEAST_DOT for ids in axes): return kernel, None
+  if found.reduce.dtype.itemsize > 4 and not target.double_dots: return kernel, None
   chosen = []
   for at, ids in enumerate(axes):
     sides = found.sides if at > 1 else found.sides[at:at + 1]

@@ -73,6 +73,9 @@ class Ops(Enum):
   UPDATE = 29
   AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN or SCATTER has written to it
   SCAN_AXIS = 31   # (value), arg: (BinaryOps, axis, reverse[, every]): inclusive; anew after so many elements, in its order
+  # (value), arg: (axis, low, high, keep[, bitonic]): rising by these bits, equal ones as they stood; the first ``keep``, 0 for
+  # all. In schedules it may say that the value is bitonic: it turns round once
+  SORT_AXIS = 32
   CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
   # index form
   RANGE = 40       # ([size]), arg: (axis id, size); a size that is no number is its source too, and may vary with outer axes
@@ -80,6 +83,8 @@ class Ops(Enum):
   INDEX = 41       # one index expression a source dimension
   REDUCE = 42      # (value), arg: (BinaryOps, axis ids)
   CACHE_READ = 43  # (load), arg: axis ids in layout order; the elements are first copied to local memory
+  # (value, place), arg: (axis id, low, high, keep, bitonic): the element at that place when sorted along the axis
+  SORTED = 46
   FOR = 44         # (end, statement..), arg: axis id; 0 <= axis < end
   # index and linear form
   DEFINE_GLOBAL = 50  # arg: (slot, name, written[, align]); with align (bytes) it begins somewhere in a memory
@@ -90,7 +95,9 @@ class Ops(Enum):
   # (value), arg: (BinaryOps, axis id, reverse): inclusive; the whole value of a STORE to a variable. The scheduler's stand in any
   # value, and may have a fourth: after how many elements they start anew
   SCAN = 54
-  SORT = 55        # (value), arg: (axis id, descending): stable, NaN last; likewise
+  # (value), arg: (axis id, descending[, keep, bitonic]): stable, NaN last; likewise. The scheduler's rise: the first ``keep``, a
+  # power of two, again and again, of values that may be bitonic
+  SORT = 55
   WHILE = 56       # index form: (condition, statement..); linear form: nothing, the condition's nodes and its BREAK follow
   DEFINE_LOCAL = 60  # arg: (name, size, "local" | "private"); index form: a variable, (name, shape, "private")
   # linear form
@@ -234,8 +241,8 @@ class UOp:
     """The RANGE nodes that the value of this index form node is a function of (a REDUCE binds its own)."""
     if self.op is Ops.RANGE: return frozenset((self,)).union(*(s.ranges for s in self.src))
     out = frozenset().union(*(s.ranges for s in self._after_sources("ranges").src)) if self.src else frozenset()
-    if self.op is Ops.REDUCE or self.op is Ops.FOR:
-      bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,)
+    if self.op is Ops.REDUCE or self.op is Ops.FOR or self.op is Ops.SORTED:
+      bound = self.arg[1] if self.op is Ops.REDUCE else (self.arg,) if self.op is Ops.FOR else self.arg[:1]
       return frozenset(r for r in out if r.arg[0] not in bound)
     return out
 

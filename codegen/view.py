@@ -165,7 +165,8 @@ def node_shape(u: UOp) -> Shape:
   if op is Ops.BUFFER: return tuple(u.arg.shape)
   if op is Ops.IOTA: return (u.arg,)
   if op is Ops.REDUCE_AXIS: return tuple(1 if d in u.arg[1] else n for d, n in enumerate(u.src[0].shape))
-  if op is Ops.GATHER: return u.src[1].shape + u.src[0].shape[1:]
+  if op is Ops.SORT_AXIS: return tuple(u.arg[3] or n if d == u.arg[0] else n for d, n in enumerate(u.src[0].shape))
+  if op is Ops.GATHER: return u.src[1].shape + u.src[0].shape[len(u.src) - 1:]
   if op is Ops.CAT:
     first = u.src[0].shape
     return (*first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:])

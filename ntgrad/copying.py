@@ -19,11 +19,11 @@ from ntgrad.codegen.uop import Ops
 from ntgrad.core import Base
 from ntgrad.device import Device
 from ntgrad.engine.buffer import Buffer
-from ntgrad.indexing import Indexing
 from ntgrad.names import Names
+from ntgrad.sorting import Sorting
 
 
-class Copying(Indexing):
+class Copying(Sorting):
   """``copy``, ``pickle``, and values for numpy."""
   __slots__ = ()
 

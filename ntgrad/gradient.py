@@ -146,12 +146,9 @@ def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
   order = (*[d for d in range(len(s)) if d != axis], axis)
   back = tuple([order.index(d) for d in range(len(s))])
   chosen, g = graph.permute(chosen, order), graph.permute(g, order)
-  count = math.prod(s)
-  wide = dtypes.int32 if count < 2 ** 31 else dtypes.int64
-  row = graph.mul(graph.cast(graph.iota(count // n), wide), graph.const(n, wide, (count // n,)))
-  flat = graph.add(graph.cast(graph.reshape(chosen, (count // n, n)), wide),
-                   graph.expand(graph.reshape(row, (count // n, 1)), (count // n, n)))
-  out = graph.scatter(graph.const(0.0, g.dtype, (count,)), graph.reshape(flat, (count,)), graph.reshape(g, (count,)), "add")
+  flat = (math.prod(s) // n, n)
+  row = graph.expand(graph.reshape(graph.iota(flat[0]), (flat[0], 1)), flat)
+  out = graph.scatter(graph.const(0.0, g.dtype, flat), (row, graph.reshape(chosen, flat)), graph.reshape(g, flat), "add")
   return [(x, graph.permute(graph.reshape(out, g.shape), back))]
 
 
@@ -188,19 +185,19 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
 
 
 def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
-  base, index = u.src
+  base, *index = u.src
   acc = graph.acc_dtype(base.dtype)  # many rows may fall on one
   out = graph.scatter(graph.const(0.0, acc, base.shape), index, graph.cast(g, acc), "add")
   return [(base, graph.cast(out, base.dtype))]
 
 
 def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
-  base, index, value = u.src
-  if u.arg == "add": return [(base, g), (value, graph.gather(g, index))]
+  base, *index, value = u.src
+  if u.arg == "add": return [(base, g), (value, graph.gather(g, *index))]
   # what was set no longer depends on the base; of equal indices one write is there
-  winner, kept = _winners(index, base.shape[0])
+  winner, kept = _winners(index, base.shape[:len(index)])
   free = graph.scalar(BinaryOps.CMPEQ, winner, -1)
-  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), graph.gather(g, index)))]
+  return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), graph.gather(g, *index)))]
 
 
 def _update(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -209,7 +206,7 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   part = onto(g, u.arg)
   if index:
     n = part.shape[0]
-    winner, kept = _winners(index[0], n)
+    winner, kept = _winners(index, (n,))
     out = [(value, select(_rows(kept, value.shape), graph.gather(part, index[0])))]
     if base in need:
       out.append((base, graph.update(g, select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
@@ -224,12 +221,12 @@ def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
   return graph.expand(graph.reshape(mask, mask.shape + (1,) * (len(shape) - len(mask.shape))), shape)
 
 
-def _winners(index: UOp, n: int) -> tuple[UOp, UOp]:
-  """For each of n rows the number of the last index that names it, -1 for none; and for each index whether it is that last
-  one."""
-  numbers = graph.reshape(graph.iota(math.prod(index.shape)), index.shape)
-  winner = graph.scatter(graph.const(-1, dtypes.int32, (n,)), index, numbers, "set")
-  return winner, graph.binary(BinaryOps.CMPEQ, graph.gather(winner, index), numbers)
+def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
+  """For each row the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
+  shape = index[0].shape
+  numbers = graph.reshape(graph.iota(math.prod(shape)), shape)
+  winner = graph.scatter(graph.const(-1, dtypes.int32, rows), index, numbers, "set")
+  return winner, graph.binary(BinaryOps.CMPEQ, graph.gather(winner, *index), numbers)
 
 
 def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -256,7 +253,7 @@ _RULES: dict[Ops, Rule] = {
   Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
   Ops.UPDATE: _update,
 }
-_STOPS = frozenset({Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
+_STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
 
 def _sources(u: UOp) -> tuple[UOp, ...]:

@@ -109,6 +109,15 @@ def scan(fn: BinaryOps, u: UOp, axis: int, reverse: bool = False) -> UOp:
   return u if u.shape[axis] <= 1 else _one(Ops.SCAN_AXIS, u, (fn, axis, reverse), u.shape)
 
 
+def sort(u: UOp, axis: int, low: int, high: int, keep: int = 0) -> UOp:
+  """Unsigned ints along an axis, rising by bits ``low`` to ``high - 1``, equal ones as they stood; the first ``keep``, 0 for all.
+  Beneath ``low`` they have to rise as they stand, from ``high`` on to be alike: so the whole numbers rise."""
+  n = u.shape[axis]
+  if n <= 1: return u
+  keep = 0 if keep == n else keep
+  return _one(Ops.SORT_AXIS, u, (axis, low, high, keep), (*u.shape[:axis], keep or n, *u.shape[axis + 1:]))
+
+
 def acc_dtype(dtype: DType) -> DType:
   """What a sum accumulates in: float32 for smaller floats, int32 or uint32 for bool and small ints."""
   if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype
@@ -139,15 +148,20 @@ def drop(u: UOp, axes: Sequence[int]) -> UOp:
   return reshape(u, tuple([s for i, s in enumerate(u.shape) if i not in axes]))
 
 
-def gather(base: UOp, index: UOp) -> UOp:
-  """Rows of base: index.shape + base.shape[1:], zero where the index is out of range."""
-  if not base.shape[0]: return const(0, base.dtype, index.shape + base.shape[1:])
-  return make(Ops.GATHER, base.dtype, (base, index), None, index.shape + base.shape[1:], base.device or index.device)
+def gather(base: UOp, *index: UOp) -> UOp:
+  """Rows of base, one index (all of one shape) for each of its first dims: index.shape + the other dims, zero where an index is
+  out of range."""
+  shape = index[0].shape + base.shape[len(index):]
+  if 0 in base.shape[:len(index)]: return const(0, base.dtype, shape)
+  return make(Ops.GATHER, base.dtype, (base, *index), None, shape, _device(base, *index))
 
 
-def scatter(base: UOp, index: UOp, value: UOp, mode: str) -> UOp:
-  """Base with rows set or added to ("set" | "add")."""
-  return make(Ops.SCATTER, base.dtype, (base, index, value), mode, base.shape, base.device or value.device or index.device)
+def scatter(base: UOp, index: Sequence[UOp], value: UOp, mode: str) -> UOp:
+  """Base with rows set or added to ("set" | "add"); one index for each of its first dims."""
+  return make(Ops.SCATTER, base.dtype, (base, *index, value), mode, base.shape, _device(base, value, *index))
+
+
+def _device(*nodes: UOp) -> str | None: return next((n.device for n in nodes if n.device), None)
 
 
 def cat(nodes: Sequence[UOp], axis: int) -> UOp:

@@ -45,7 +45,7 @@ def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: s
   """An index of an axis with negative ones counted from the end; it is checked where ``config.check_indices`` says so."""
   size = shape[axis]
   of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
-  if u.dtype.kind == "u" or u.op is Ops.IOTA: return within(u, 0, size, name, of, device)
+  if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
   u = within(graph.index_of(u, size), -size, size, name, of, device)
   return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
 
@@ -208,8 +208,8 @@ class Indexing(Random):
     rest, front = _order(items, arrays, ints)
     sizes = [u.shape[k] for k in arrays]
     moved = graph.permute(u, (*arrays, *ints, *rest))
-    base = graph.reshape(moved, (math.prod(sizes), *[u.shape[k] for k in rest]))
-    node = graph.gather(base, joined_index(indices, sizes))
+    base = graph.reshape(moved, (*sizes, *[u.shape[k] for k in rest]))
+    node = graph.gather(base, *indices)
     n = len(common)
     if front: node = graph.permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
     return self._wrap(node)
@@ -279,7 +279,8 @@ class Indexing(Random):
     rows._write("setitem", v, attached, joined_index([graph.broadcast(i, common) for i in indices], sizes))
 
   # ---- gather and scatter along one dim
-  def _flat_index(self, name: str, dim: int | str, index: Any) -> tuple[UOp, int]:
+  def _indices(self, name: str, dim: int | str, index: Any) -> tuple[list[UOp], int]:
+    """An index for every dim: along ``dim`` the one given, along others where it stands."""
     d, s = axis_of(name, dim, self.ndim, self._names), self.shape
     if not isinstance(index, Base) or index.dtype.kind not in "iu":
       raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; "
@@ -289,15 +290,15 @@ class Indexing(Random):
                        "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
     u = normal_index(name, index.lazydata, d, s, self.lazydata.device)
-    return joined_index([u if k == d else self._index(k, index.shape) for k in range(len(s))], s), d
+    return [u if k == d else self._index(k, index.shape) for k in range(len(s))], d
 
   def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.
 
     Raises ShapeError, DTypeError, AxisError.
     """
-    flat, d = self._flat_index("gather", dim, index)
-    out = self._wrap(graph.gather(graph.reshape(self.lazydata, (self.numel(),)), flat))
+    indices, d = self._indices("gather", dim, index)
+    out = self._wrap(graph.gather(self.lazydata, *indices))
     if self._names is not None or index._names is not None:
       n = self.ndim   # along the axis stands what the index has
       out._names = merged("gather", (self, index), ([*range(d), None, *range(d + 1, n)], range(n)), n)
@@ -309,7 +310,7 @@ class Indexing(Random):
     Raises ShapeError, DTypeError, AxisError, ArgumentError.
     """
     if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
-    flat, d = self._flat_index("scatter", dim, index)
+    indices, d = self._indices("scatter", dim, index)
     v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
     if v.dtype is not self.dtype:
       raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
@@ -320,6 +321,4 @@ class Indexing(Random):
     if not self._names is index._names is v._names is None:
       others = [*range(d), None, *range(d + 1, self.ndim)]
       called = merged("scatter", (self, index, v), (range(self.ndim), others, others), self.ndim)
-    n = self.numel()
-    node = graph.scatter(graph.reshape(self.lazydata, (n,)), flat, vu, reduce or "set")
-    return self._wrap_many(graph.reshape(node, self.shape), (v,), called)
+    return self._wrap_many(graph.scatter(self.lazydata, indices, vu, reduce or "set"), (v,), called)

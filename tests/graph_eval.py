@@ -101,16 +101,21 @@ def _one(u: UOp, s: list[np.ndarray]) -> np.ndarray:
     turned = np.flip(a, arg[1]) if arg[2] else a
     out = np.asarray(REDUCE[arg[0]].accumulate(turned, axis=arg[1])).astype(u.dtype.np)
     return np.flip(out, arg[1]) if arg[2] else out
+  if op is Ops.SORT_AXIS:
+    axis, low, high, keep = arg[:4]
+    keys = (a >> np.asarray(low, a.dtype)) & np.asarray((1 << (high - low)) - 1, a.dtype)
+    out = np.take_along_axis(a, np.argsort(keys, axis, kind="stable"), axis)
+    return out[(slice(None),) * axis + (slice(0, keep or None),)]
   if op is Ops.GATHER:
-    index = s[1].astype(np.int64)
-    valid = (index >= 0) & (index < len(a))
-    rows = a[np.where(valid, index, 0)]
-    return np.where(valid.reshape(valid.shape + (1,) * (a.ndim - 1)), rows, np.zeros((), a.dtype))
+    index = [i.astype(np.int64) for i in s[1:]]
+    valid = np.logical_and.reduce([(i >= 0) & (i < n) for i, n in zip(index, a.shape)])
+    rows = a[tuple([np.where(valid, i, 0) for i in index])]
+    return np.where(valid.reshape(valid.shape + (1,) * (a.ndim - len(index))), rows, np.zeros((), a.dtype))
   if op is Ops.SCATTER:
     out = a.copy()
     for at in np.ndindex(*s[1].shape):
-      i = int(s[1][at])
-      if 0 <= i < len(a): out[i] = s[2][at] if arg == "set" else out[i] + s[2][at]
+      i = tuple([int(x[at]) for x in s[1:-1]])
+      if all(0 <= k < n for k, n in zip(i, a.shape)): out[i] = s[-1][at] if arg == "set" else out[i] + s[-1][at]
     return out
   if op is Ops.CAT: return np.concatenate(s, arg)
   if op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY): return a

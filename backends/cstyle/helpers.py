@@ -319,25 +319,23 @@ static {t} erf_{t}({t} x) {{
 
 
 # ---- random numbers
+
+ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+
+
 @helper(COMMON, "ulong")
 def _threefry(t: Type) -> str:
-  if t.n > 1:
-    lanes = ", ".join(f"@threefry:ulong(x.s{i:x}, key.s{i:x})" for i in range(t.n))
-    return f"static {t} threefry_{t}({t} x, {t} key) {{ return ({t})({lanes}); }}"
+  """Rounds in words of 32 bits, each number of a vector by its own lane."""
   u = t.of("uint")
+  rounds = []
+  for i in range(5):
+    for n in ROTATIONS[i % 2 * 4:][:4]: rounds.append(f"a += b; b = (b << {n} | b >> {32 - n}) ^ a;")
+    rounds.append(f"a += k{(i + 1) % 3}; b += k{(i + 2) % 3} + {i + 1}u;")
+  body = "\n  ".join(rounds)
   return f"""
 static {t} threefry_{t}({t} x, {t} key) {{
-  {u} k[3] = {{({u})key, ({u})(key >> 32), ({u})key ^ ({u})(key >> 32) ^ 0x1BD11BDAu}};
-  const {u} rotation[8] = {{13, 15, 26, 6, 17, 29, 16, 24}};
-  {u} a = ({u})x + k[0], b = ({u})(x >> 32) + k[1];
-  for (int i = 0; i < 5; i++) {{
-    for (int j = 0; j < 4; j++) {{
-      {u} r = rotation[(i & 1)*4 + j];
-      a += b;
-      b = (b << r | b >> (32 - r)) ^ a;
-    }}
-    a += k[(i + 1) % 3];
-    b += k[(i + 2) % 3] + i + 1;
-  }}
-  return ({t})b << 32 | a;
+  {u} k0 = {t.to("uint", "key")}, k1 = {t.to("uint", "key >> 32")}, k2 = k0 ^ k1 ^ 0x1BD11BDAu;
+  {u} a = {t.to("uint", "x")} + k0, b = {t.to("uint", "x >> 32")} + k1;
+  {body}
+  return {u.to("ulong", "b")} << 32 | {u.to("ulong", "a")};
 }}"""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import keyword
 import math
+import operator
 import re
 from collections import Counter, defaultdict
 from sys import maxsize
-from typing import Mapping, NamedTuple, Sequence
+from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.backends.base import size_names
 from ntgrad.backends.cuda.descriptors import Box, find_boxes
@@ -26,7 +27,7 @@ from ntgrad.codegen.blocks import (
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
 
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
@@ -37,6 +38,11 @@ TAKEN = re.compile(
   + "|".join(keyword.kwlist)
 )
 _TYPE = {"bool": "int1", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}   # others have numpy's name
+
+
+_ARITHMETIC: dict[object, Callable[[int, int], int]] = {
+  BinaryOps.ADD: operator.add, BinaryOps.SUB: operator.sub, BinaryOps.MUL: operator.mul,
+  BinaryOps.IDIV: lambda a, b: a // b if b else 0, BinaryOps.MOD: lambda a, b: a % b if b else 0}
 
 
 class Place(NamedTuple):
@@ -110,6 +116,13 @@ class Facts:
     """What the text of a node names."""
     if u not in self.boxes: return sources(u)
     return (u.src[0], *u.src[2:3], *self.boxes[u].atoms) if u.op is Ops.STORE else (u.src[0], *self.boxes[u].atoms)
+
+  def reads_in_steps(self, axis: int) -> bool:
+    """Whether all reads along a block's only axis step over elements, as windows with a stride do, and a store does not."""
+    reads = [u.src[1] for u in self.uops if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL]
+    writes = [u.src[1] for u in self.uops if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL]
+    if not reads or any(self.dims[i] != {axis} for i in reads): return False
+    return all(abs(step_along(i, axis)) > 1 for i in reads) and all(step_along(i, axis) == 1 for i in writes)
 
   def target(self, u: UOp) -> frozenset[int]:
     """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""
@@ -232,3 +245,18 @@ class Facts:
           else: self.reads[u] = frozenset()
         elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
             accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name
+
+
+def step_along(index: UOp, axis: int) -> int:
+  """What a flat index moves by from the first to the second element of a block along an axis, everything else being 0."""
+  values: dict[UOp, tuple[int, int]] = {}
+  for u in toposort((index,)):
+    if u.op is Ops.RANGE and u.arg[0] == axis: values[u] = (0, 1)
+    elif u.op is Ops.CONST: values[u] = (int(u.arg), int(u.arg))
+    elif u.op is Ops.CAST: values[u] = values[u.src[0]]
+    elif u.op is Ops.ALU and u.arg in _ARITHMETIC and len(u.src) == 2:
+      a, b = zip(*[values[s] for s in u.src])
+      values[u] = (_ARITHMETIC[u.arg](*a), _ARITHMETIC[u.arg](*b))
+    else: values[u] = (0, 0)
+  first, second = values[index]
+  return second - first

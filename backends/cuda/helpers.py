@@ -113,6 +113,29 @@ def _threefry(counter, key):
 @ROUNDS@
   return x0.to(tl.uint64) | (x1.to(tl.uint64) << 32)
 
+def _rising(x, rows: tl.constexpr, merges, last):
+  # blocks of two elements, four, and so on, up to 2**last: a bitonic network, turned round in every other block of a row
+  i = tl.arange(0, x.numel)
+  for a in range(merges, last + 1):
+    down = ((i & (rows - 1)) >> a & 1) != 0
+    for s in range(0, a):
+      step = 1 << (a - 1 - s)
+      y = tl.gather(x, i ^ step, 0)
+      x = tl.where((x > y) != (down ^ ((i & step) != 0)), y, x)
+  return x
+
+def _first_sorted(x, n: tl.constexpr, k: tl.constexpr, merges: tl.constexpr):
+  # the least 2**k of each row of 2**n, rising, again and again until the row is full; blocks of 2**(merges - 1) are in order
+  y = _rising(tl.reshape(x, [x.numel]), 1 << n, merges, k)
+  for left in tl.static_range(n - k):
+    # of a rising block and the falling one after it the lesser of each two
+    y = tl.min(tl.reshape(y, [y.numel >> (k + 1), 2, 1 << k]), axis=1)
+    y = _rising(tl.reshape(y, [y.numel]), 1 << (n - 1 - left), k, k)
+  if k < n:
+    rows: tl.constexpr = y.numel >> k
+    y = tl.broadcast_to(tl.reshape(y, [rows, 1, 1 << k]), [rows, 1 << (n - k), 1 << k])
+  return tl.reshape(y, x.shape)
+
 def _from_e4m3(x):
   # the bits of float8_e4m3 to float32
   b = x.to(tl.uint32)
@@ -175,7 +198,8 @@ def _rounds() -> str:
 
 
 HELPERS: dict[str, str] = {}
-_CALLS = {"_signed_pow": "_int_pow", "_threefry": "_rotate", "_float_floor_div": "libdevice", "_float_mod": "libdevice"}
+_CALLS = {"_signed_pow": "_int_pow", "_first_sorted": "_rising", "_threefry": "_rotate", "_float_floor_div": "libdevice",
+          "_float_mod": "libdevice"}
 for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)):
   for _text in _part.strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
 

@@ -32,8 +32,9 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList, step_of
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
-                descriptors=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
+                descriptors=True, double_dots=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
 FP8_CAPABILITY = 89   # the first chips that multiply fp8
+DOUBLE_CAPABILITY = 80   # and float64
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
@@ -48,7 +49,8 @@ class TritonRenderer(Renderer):
   """
 
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
-    self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY)
+    self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY,
+                          double_dots=capability >= DOUBLE_CAPABILITY)
     self.allow_tf32 = allow_tf32
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
@@ -59,7 +61,7 @@ class TritonRenderer(Renderer):
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
-    uops = pipeline.run(UOpList(uops), self.target, "floats", "sums", name)
+    uops = pipeline.run(UOpList(uops), self.target, "floats", "wholes", name)
     return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
 
 
@@ -326,7 +328,10 @@ class _TritonKernel(Variables):
     # alone, a literal is float32
     text = self.typed(value) if value.op is Ops.CONST and value.dtype is dtypes.float64 else self.x(value, ANY, to)
     if value.dtype.kind == "b": text = str(int(value.arg)) if value.op is Ops.CONST else f"{self.x(value, ATOM, to)}.to(tl.int8)"
-    self.emit(f"tl.store({self.pointer(u, to)}, {text}{self.mask(u, to)})")
+    pointer = self.pointer(u, to)
+    # a thread would take as many elements side by side as it can store at once, and its reads would lie apart
+    if len(to) == 1 and self.reads_in_steps(*to): pointer = f"tl.max_contiguous({pointer}, 1)"
+    self.emit(f"tl.store({pointer}, {text}{self.mask(u, to)})")
 
   def atomic(self, u: UOp) -> None:
     dtype, to = u.src[0].dtype, self.target(u)
@@ -386,7 +391,7 @@ class _TritonKernel(Variables):
 
   def sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order. Triton sorts along the last dimension."""
-    axis, descending = u.arg
+    axis, descending, *first = u.arg
     dtype, to = u.dtype, self.dims[u]
     keys = dtype if dtype.kind != "f" and dtype.itemsize >= 4 else dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
     text = self.whole(u.src[0], to)
@@ -395,7 +400,11 @@ class _TritonKernel(Variables):
     text = self.filled(text, (axis,), to, str(dtypes.min(keys) if descending else dtypes.max(keys)))
     axes = self.axes(to)
     order = sorted(range(len(axes)), key=lambda i: axes[i] == axis)
-    text = f"tl.sort({permuted(text, order)}, {len(axes) - 1}, {descending})"
+    text = permuted(text, order)
+    if first:
+      log = self.padded[axis].bit_length() - 1
+      text = f"{self.use('_first_sorted')}({text}, {log}, {first[0].bit_length() - 1}, {log if first[1] else 1})"
+    else: text = f"tl.sort({text}, {len(axes) - 1}, {descending})"
     text = permuted(text, [order.index(i) for i in range(len(axes))])
     if dtype.kind == "b": return (f"{text} != 0", CMP)
     if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
@@ -430,7 +439,7 @@ class _TritonKernel(Variables):
     parts = [self.factor(a, k, 1), self.factor(b, k, 0), *(self.x(s) for s in u.src[2:])]
     if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
     if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
-    if u.dtype is dtypes.int32: parts.append("out_dtype=tl.int32")
+    if u.dtype is not dtypes.float32: parts.append(f"out_dtype={triton_type(u.dtype)}")
     return (f"tl.dot({', '.join(parts)})", ATOM)
 
   def factor(self, u: UOp, k: int, at: int) -> str:

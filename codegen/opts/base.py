@@ -67,6 +67,7 @@ class Opt(ABC):
   def apply(self, kernel: Kernel) -> Kernel:
     """The kernel after this Opt. Raises OptError, saying why, where the kernel does not take it."""
     if kernel.scans: raise OptError(f"{self}: the kernel has a SCAN in a value; the pass scans makes a loop of it first")
+    if kernel.sorts: raise OptError(f"{self}: the kernel has a SORTED in a value; the pass sorts makes statements of it first")
     return self.change(kernel).with_(applied=(*kernel.applied, self))
 
   @abstractmethod

@@ -116,6 +116,7 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
       dims += [True] * (len(sizes) - len(dims))
     else:
       key.append((u.op, u.dtype, _argument(u.op, u.arg, sizes), sources(u)))
+      if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is
       if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
     dims += [False] * (len(sizes) - len(dims))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))

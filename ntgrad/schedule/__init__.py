@@ -1,5 +1,5 @@
 """From a tensor graph to a list of kernels: ``prepare`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order``
-puts it in order, ``layout`` says how buffers between kernels lie in memory."""
+puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
 from __future__ import annotations
 
 from typing import Any, Iterable
@@ -14,6 +14,7 @@ from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
 from .partition import Partition
 from .prepare import prepare
+from .rows import with_rows
 from .storage import storage
 from .writes import Placing, Sink
 
@@ -38,7 +39,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
       if u.op is Ops.COPY and ix.elements(u.shape):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
     try:
-      return ready, in_order(with_layouts(items, ready) if target.blocks else items)
+      return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
       stage = next((s for s in (alone, late, apart) if not c.effects <= s), None)
       if stage is None:

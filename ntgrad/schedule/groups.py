@@ -40,7 +40,8 @@ class Group:
   bound: list[UOp] = field(default_factory=list)  # RANGEs bound by reductions
   kept: frozenset[UOp] | None = None              # axes that every reduction keeps
   product: bool = False                           # whether the reduction is a large product of a target with blocks
-  scan: tuple[UOp, bool, int] | None = None       # the axis that its running sums go along, whether backwards, anew after
+  # the axis that its running sums go along, whether backwards, anew after; or its sort
+  scan: tuple[UOp, bool, int] | UOp | None = None
   alu: int = 0
   reads: dict[UOp, None] = field(default_factory=dict)
   next_axis: int = 0
@@ -63,7 +64,7 @@ def nearest(u: UOp) -> Iterator[UOp]:
     for s in n.src:
       if s in seen: continue
       seen.add(s)
-      if s.op in LEAVES or s.op is Ops.REDUCE_AXIS: yield s
+      if s.op in LEAVES or s.op is Ops.REDUCE_AXIS or s.op is Ops.SORT_AXIS: yield s
       elif s.src: queue.append(s)
     if len(seen) > FAR: return
 

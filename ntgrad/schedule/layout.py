@@ -1,4 +1,5 @@
-"""Layouts: in which order the dimensions of a buffer that the scheduler makes itself lie in memory.
+"""Layouts: in which order the dimensions of a buffer that the scheduler makes itself lie in memory (``rows``: how long its rows
+are, ``factors``: of what copies are made).
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. What is
 computed from it element by element, or is the result of another product over the same pixels, then lies so too, so that kernels
@@ -17,16 +18,15 @@ from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 
-from .storage import stand_in
 from .writes import EFFECTS
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
 
 LEAST_DIMENSIONS = 3     # longer than one, of a buffer whose order matters
-USES = 32                # of each element of a factor, from which on a copy of it that lies better pays
+LAST = "last"            # arg of a CONTIGUOUS: a copy, with the dimension that comes last in memory
 CHANNELS = 8             # from so many on they are worth lying side by side
-_FIXED = frozenset((*EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
+FIXED = frozenset((*EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
 
 Body = tuple[UOp, ...]   # the statements of a kernel
 
@@ -42,7 +42,7 @@ class Access(NamedTuple):
 class Product:
   """A sum of products: the axes that it sums, and the accesses of its factors."""
   bound: frozenset[UOp]
-  factors: tuple[Access, ...]
+  factors: tuple[Access, Access]
   count: int     # of products
 
   def channels(self) -> Iterator[tuple[Access, UOp]]:
@@ -79,6 +79,10 @@ class _Channels:
     self.accessed = [all for _, all in kernels]
     self.products = [list(products(k.nodes, buffers(item))) for item in items if (k := item.ast) is not None]
     self.new: list[UOp] = []
+    for n in self.of:
+      if is_copy(n) and n.arg[1] != len(n.shape) - 1:
+        self.found[n] = n.arg[1]
+        self.new.append(n)
     for found in self.products:
       for p in found:
         for f, c in p.channels(): self.mark(f, c)
@@ -87,7 +91,7 @@ class _Channels:
 
   def mark(self, a: Access, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
-    if a.node in self.found or a.node in self.fixed or a.node.op in _FIXED: return
+    if a.node in self.found or a.node in self.fixed or a.node.op in FIXED: return
     if (place := place_of(channel, a)) is None: return
     self.found[a.node] = place
     self.new.append(a.node)
@@ -98,7 +102,8 @@ class _Channels:
     all = self.accessed[kernel]
     channels = {a.at[self.found[a.node]] for a in all if a.node in self.found}
     for a in all:
-      for c in channels.intersection(a.at): self.mark(a, c)
+      for c in a.at:   # of two, as in a gradient of weights, the first: the channels of the result
+        if c in channels: self.mark(a, c)
     for p in self.products[kernel]:
       results = [a for a in all if not any(r in p.bound for i in a.at for r in i.ranges)]
       for x, y in itertools.product(p.factors, results):
@@ -108,6 +113,11 @@ class _Channels:
         if len(summed) != 1 or len(kept) != 1 or not seen.intersection(y.at): continue
         if summed[0] in channels: self.mark(y, kept[0])
         if kept[0] in channels: self.mark(x, summed[0])
+
+
+def is_copy(n: UOp) -> bool:
+  """Whether a node is a copy of a factor."""
+  return n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST
 
 
 def count(r: UOp) -> int:
@@ -167,31 +177,8 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
     loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
     if any(len(l) != 1 for l in loads): continue
     bound = frozenset([x for x in value.ranges if x.arg[0] in r.arg[1]])
-    factors = tuple([Access(of[u.src[0]], u.src[1].src, u) for l in loads for u in l])
-    yield Product(bound, factors, ix.elements(x.arg[1] for x in value.ranges))
-
-
-def copy_factors(body: Body, versions: Mapping[UOp, UOp]) -> tuple[Body, dict[UOp, tuple[UOp, Body]]]:
-  """The body with reads of the caller's buffers in a convolution, whose channels do not lie side by side, replaced by reads of
-  copies, which get their layout like any buffer between kernels; copy node -> (what it copies, its body).
-
-  ``versions`` has, for the storage of what the body reads, the version that it reads.
-  """
-  nodes = toposort(body)
-  of = {u.src[0]: u.src[0].arg for u in nodes if u.op is Ops.LOAD and isinstance(u.src[0].arg, UOp)}
-  new: dict[UOp, UOp] = {}
-  copies: dict[UOp, tuple[UOp, Body]] = {}
-  for p in products(nodes, of):
-    for f, c in p.channels():
-      if f.node.op is not Ops.BUFFER or (place := place_of(c, f)) is None or place == len(f.at) - 1: continue
-      if len(f.at) != len(f.node.shape) or p.count < USES * ix.elements(f.node.shape): continue
-      version = versions.get(f.node, f.node)
-      copy = UOp(Ops.CONTIGUOUS, f.by.dtype, (version,), ("channels", place))
-      at = UOp(Ops.INDEX, ix.INT, tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)]))
-      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], at))
-      copies[copy] = version, (UOp(Ops.STORE, f.by.dtype, (stand_in(copy), at, value)),)
-      new[f.by] = f.by.replace((stand_in(copy), *f.by.src[1:]))
-  return rewrite(body, {Ops.LOAD: lambda old, u: new.get(old)}) if new else body, copies
+    a, b = [Access(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
+    yield Product(bound, (a, b), ix.elements(x.arg[1] for x in value.ranges))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:

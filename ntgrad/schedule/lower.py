@@ -4,17 +4,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
 
+from .chosen import read_chosen
+from .factors import copy_factors
 from .groups import Group
-from .layout import copy_factors
-from .padding import pad_inputs
+from .padding import multiplies, pad_inputs
 from .partition import Demand, Partition
 from .parts import parts_of
 from .scan import scan_value
+from .sort import sorted_value
 from .storage import Idx, load, stand_in, storage, storage_index
 
 
@@ -27,6 +30,12 @@ class ScheduleItem:
   writes: tuple[UOp, ...]     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
+
+
+def loads_zero(u: UOp, inside: UOp) -> bool:
+  """Whether a value was loaded as 0 wherever a condition is false."""
+  while u.op is Ops.CAST: u = u.src[0]
+  return u.op is Ops.LOAD and len(u.src) > 2 and {*ix.conjuncts(inside)} <= {*ix.conjuncts(u.src[2])}
 
 
 class Lowering:
@@ -57,7 +66,8 @@ class Lowering:
       if v is ix.FALSE: return zero
       inner = self.get(u.src[0], g, at, v)
       _, own = pull(u.op, u.src[0].shape, u.arg, idx) if u.op in (Ops.PAD, Ops.UNTILE) else (at, ix.TRUE)
-      if own is ix.TRUE or (inner.op is Ops.LOAD and len(inner.src) > 2 and inner.src[2] is v): return inner
+      if own is ix.TRUE or loads_zero(inner, own): return inner
+      if inner.op is Ops.CONST and inner.dtype is dtypes.bool: return own if inner.arg else zero
       return UOp.alu(TernaryOps.WHERE, own, inner, zero)
     if u.op is Ops.REDUCE_AXIS:
       at, v, taken = self.part.binds[(u, *d)]
@@ -69,6 +79,9 @@ class Lowering:
       out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
       return repeated(u.arg[0], out, alike)
     if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, self.get(u.src[0], g, idx, valid))
+    if u.op is Ops.SORT_AXIS:
+      at, v, _ = self.part.binds[(u, *d)]
+      return sorted_value(u, idx, at, self.get(u.src[0], g, at, v))
     if u.op is Ops.GATHER:
       at, v, _ = self.part.binds[(u, *d)]
       inner = self.get(u.src[0], g, at, v)
@@ -84,18 +97,25 @@ class Lowering:
       value = self.get(node, g, asked, ix.TRUE)
       where = storage_index(root, at) or (ix.const(0),)
       src = (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
-      mode = (root.arg[0], tuple(r.arg[0] for r in g.at[0].ranges)) if root.op is Ops.SCATTER else None
+      mode = (root.arg[0], _in_order(root, g, at)) if root.op is Ops.SCATTER else None
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
-    final, copies = pad_inputs(tuple(body), versions)
+    final, copies = read_chosen(tuple(body)), dict[UOp, tuple[UOp, tuple[UOp, ...]]]()
+    if not self.part.blocks or multiplies(final): final, copies = pad_inputs(final, versions)
     if self.part.blocks:
-      final, more = copy_factors(final, versions)
+      final, more = copy_factors(final, versions, self.part.target)
       copies |= more
     for copy, (version, copy_body) in copies.items():
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,))))
       reads.add(copy)
     return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
+
+
+def _in_order(root: UOp, g: Group, at: Idx) -> tuple[int, ...]:
+  """The axes that a SCATTER goes through in order: those of its indices, but for one that is itself an index: its values write
+  different rows."""
+  return tuple([i.arg[0] for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:
@@ -115,6 +135,8 @@ def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[U
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
   bound.update([u.arg[1] for u in nodes if u.op is Ops.SCAN])
+  for u in nodes:
+    if u.op is Ops.SORTED: bound.update((u.arg[0], *[r.arg[0] for r in u.src[1].ranges]))
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
   offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
   return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets)

@@ -41,6 +41,19 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
   return rewrite(body, {Ops.LOAD: load, Ops.ALU: choice}), copies
 
 
+def multiplies(body: tuple[UOp, ...]) -> bool:
+  """Whether a body sums products of two factors each of which has outputs of its own: blocks of them are multiplied, and their
+  loop is without masks. Other windows on targets with blocks are written out, a mask costs less than a copy."""
+  for u in toposort(body):
+    if u.op is not Ops.REDUCE or u.arg[0] is not BinaryOps.ADD: continue
+    value = u.src[0]
+    while value.op is Ops.CAST or value.arg is TernaryOps.WHERE: value = value.src[value.op is not Ops.CAST]
+    if value.arg is not BinaryOps.MUL: continue
+    a, b = ({r for r in s.ranges if r.arg[0] not in u.arg[1]} for s in value.src)
+    if a - b and b - a: return True
+  return False
+
+
 def _ungated(value: UOp, known: frozenset[UOp]) -> UOp:
   """A value that is only looked at where ``known`` holds: reads that are in bounds anyway need no gate for it."""
   def free(old: UOp, u: UOp) -> UOp | None:

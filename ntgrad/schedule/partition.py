@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import islice
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
@@ -21,6 +22,7 @@ from ntgrad.codegen.view import pull
 from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
 from .prepare import is_contraction
 from .scan import join_scan
+from .sort import join_sort
 from .storage import Idx, load, storage
 from .writes import EFFECTS, memory_of, number_of
 
@@ -37,7 +39,9 @@ FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
 TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing
+INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
 NEVER = 1 << 40
+ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
 _NO_AXES: frozenset[UOp] = frozenset()
 
 Demand = tuple[Group, Idx, UOp]     # kernel, index, condition under which the element exists
@@ -58,11 +62,49 @@ def narrows(u: UOp) -> bool:
   return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
 
 
+def indices_of(u: UOp) -> tuple[UOp, ...]:
+  """The indices of a GATHER or SCATTER, one for each of the base's first dimensions."""
+  return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
+
+
+def read_by_index(u: UOp) -> list[UOp]:
+  """What has to be in memory so that an index can be used: what it is computed from where that is cheap, else itself."""
+  queue, found, cost = [u], [], 0
+  for x in queue:
+    if x.op in (Ops.CONST, Ops.IOTA): continue
+    passed = x.op in (Ops.ALU, Ops.CAST) or x.op is Ops.DETACH or x.op in MOVEMENT and x.op not in (Ops.PAD, Ops.UNTILE)
+    if passed and x.dtype.kind != "f": queue += [s for s in x.src if s not in queue]
+    else: found.append(x)
+    cost += own_cost(x)
+    if cost > CHEAP or len(found) > 2 or len(queue) > INDEX_NODES: return [u]
+  return found
+
+
+def place_of(value: UOp) -> UOp:
+  """An int as an index: an axis that was cast to a dtype which holds it is the axis again."""
+  while value.op is Ops.CAST and value.src[0].dtype.kind in "iu":
+    low, high = ix.bounds(value.src[0])
+    if low < dtypes.min(value.dtype) or high > dtypes.max(value.dtype): break
+    value = value.src[0]
+  if value.op is Ops.CONST: return ix.const(value.arg)
+  return value if value.dtype is ix.INT else UOp(Ops.CAST, ix.INT, (value,))
+
+
 def contraction(u: UOp) -> UOp | None:
   """The products that a sum adds, where it is a matrix product or a convolution, also in parts: sums of sums of products."""
   if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD: return None
   while u.op in MOVEMENT or u.op is Ops.REDUCE_AXIS and u.arg[0] is BinaryOps.ADD: u = u.src[0]
   return u if is_contraction(u) else None
+
+
+def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
+  """The reduction whose results a node stores, as they are, rounded or in another order (the sums of parts of a sum), and how it
+  orders them."""
+  path: list[object] = []
+  while u.op in MOVEMENT or u.op in (Ops.CONTIGUOUS, Ops.CAST):
+    if u.op is not Ops.CAST: path += u.op, u.arg
+    u = u.src[0]
+  return (u, tuple(path)) if u.op is Ops.REDUCE_AXIS else (None, ())
 
 
 class Partition:
@@ -71,7 +113,7 @@ class Partition:
 
   def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
     self.order = toposort(sinks)
-    self.blocks = target.blocks
+    self.target, self.blocks = target, target.blocks
     self.alone = {u for u in self.order if alone and u.op in EFFECTS and number_of(u) in alone}
     self.cost: dict[UOp, int] = {}
     for u in self.order: self.cost[u] = self._cost(u)
@@ -90,14 +132,14 @@ class Partition:
 
   def _cost(self, u: UOp) -> int:
     if u.op in LEAVES or not u.src: return 0
-    if u.op is Ops.REDUCE_AXIS or u.op is Ops.SCAN_AXIS: return NEVER
+    if u.op in ROWS or u.op is Ops.REDUCE_AXIS: return NEVER
     return min(NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
     because several nodes read what is dear to compute. Too many of them count as NEVER."""
     if u.op in LEAVES or not u.src: return 0, frozenset()
-    if u.op is Ops.REDUCE_AXIS or u.op is Ops.SCAN_AXIS: return NEVER, frozenset()
+    if u.op in ROWS or u.op is Ops.REDUCE_AXIS: return NEVER, frozenset()
     cost, beneath = own_cost(u), frozenset[UOp]()
     for s in u.src:
       more, leaves = self.again[s]
@@ -125,7 +167,8 @@ class Partition:
     for u in self.order:
       if u.op in LEAVES: self.must.add(u)
       if u.op is Ops.COPY: self.must.add(u.src[0])
-      if u.op in (Ops.GATHER, Ops.SCATTER): self.must.add(u.src[1])
+      if u.op in (Ops.GATHER, Ops.SCATTER):
+        for i in indices_of(u): self.must.update(read_by_index(i))
     self.must = {u for u in self.must if u.op is not Ops.BUFFER}
 
   # ---- one node
@@ -142,7 +185,7 @@ class Partition:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     if u.op is Ops.CAST and not narrows(u): return True   # what it is made of takes no more memory
-    if u.op is Ops.SCAN_AXIS: return len(ds) == 1 and (u, *ds[0]) not in self.around and join_scan(u, *ds[0])
+    if u.op in ROWS: return len(ds) == 1 and (u, *ds[0]) not in self.around and self._join(u, ds[0])
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP and not self._worth_again(u): return False
     # reductions under another reduction get buffers: better one for the value that is made of several
@@ -197,7 +240,7 @@ class Partition:
     g, idx, valid = d
     free = valid.ranges.union(*(i.ranges for i in idx))
     if g.kept is not None and free != g.kept: return False
-    product = self.blocks and (x := contraction(u)) is not None and ix.elements(x.shape) >= LARGE_PRODUCT
+    product = self._is_product(u)
     if g.product or product and g.kept is not None: return False   # blocks are chosen for one product
     if any(b in free for b in g.bound) or ix.elements(r.arg[1] for r in free) > ix.elements(u.shape): return False
     pool = [r for r in dict.fromkeys((*g.out, *g.bound)) if r not in free]
@@ -234,6 +277,13 @@ class Partition:
     self.merged.add((u, *d))
     return True
 
+  def _join(self, u: UOp, d: Demand) -> bool:
+    """Try to compute a scan or a sort inside the kernel that asks for it."""
+    if u.op is Ops.SCAN_AXIS: return join_scan(u, *d)
+    if (bound := join_sort(u, *d)) is None: return False
+    self.binds[(u, *d)] = bound
+    return True
+
   def _take(self, u: UOp, d: Demand, at: list[UOp], taken: list[UOp], fresh: list[int]) -> None:
     g = d[0]
     for dim in fresh:
@@ -263,14 +313,14 @@ class Partition:
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
-    here = None if u.op is Ops.SCAN_AXIS else next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
-    near = list(islice(nearest(u), MAX_PARAMS))
-    if here is None and u.op is not Ops.SCAN_AXIS: here = self._sibling(u, readers, near)
+    here = None if u.op in ROWS else next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
+    near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
+    if here is None and u.op not in ROWS: here = self._sibling(u, readers, near)
     if here is None:
       g = self.groups.new(u.shape)
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
-      if u.op is Ops.SCAN_AXIS: join_scan(u, *here)
+      if u.op in ROWS: self._join(u, here)
     host, at, _ = here
     if asking == {host: 1} and u not in self.must: return   # computed where it is needed
     host.stores.append((u, u, at, at, ix.TRUE))
@@ -291,10 +341,15 @@ class Partition:
 
   def _root_of_cast(self, cast: UOp, u: UOp) -> None:
     """Store what a CAST makes of ``u`` in fewer bytes, in place of ``u``: x -> u -> bfloat16(u) -> .. , stored as bfloat16."""
-    g = self.groups.new(cast.shape)
-    here = (g, g.at, ix.TRUE)
-    g.stores.append((cast, cast, g.at, g.at, ix.TRUE))
-    self.groups.store(g, cast, islice(nearest(cast), MAX_PARAMS))
+    mine, readers = reduction(cast)[0], {g for g, _, _ in self.demands[cast]}.union(self.groups.reading.get(cast, ()))
+    near = list(islice(nearest(mine or cast), MAX_PARAMS))
+    here = self._sibling(cast, readers, near) if mine is not None else None
+    if here is None:
+      new = self.groups.new(cast.shape)
+      here = (new, new.at, ix.TRUE)
+    g, at, _ = here
+    g.stores.append((cast, cast, at, at, ix.TRUE))
+    self.groups.store(g, cast, near)
     for asking, _, _ in self.demands[cast]: self.groups.read(asking, cast)
     x, self.demands[cast] = cast, {here: None}
     while x is not u:   # asked for by the new kernel alone
@@ -303,7 +358,7 @@ class Partition:
       x = x.src[0]
     for d in self.demands[u]:
       if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
-      if u.op is Ops.SCAN_AXIS: join_scan(u, *d)
+      if u.op in ROWS: self._join(u, d)
 
   def _hosts(self, u: UOp, d: Demand, readers: Collection[Group]) -> bool:
     """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel
@@ -343,20 +398,56 @@ class Partition:
     return None
 
   def _alike(self, u: UOp, g: Group) -> bool:
-    """Reductions join reductions of the same axes, everything else joins what is no reduction."""
-    others = [r for r in g.roots if r.op is Ops.REDUCE_AXIS]
-    if u.op is not Ops.REDUCE_AXIS: return not others
-    return any(r.src[0].shape == u.src[0].shape and r.arg[1] == u.arg[1] for r in others)
+    """Reductions join reductions of the same axes whose results lie in the same order, everything else joins what is no
+    reduction."""
+    others = [found for r in g.roots if (found := reduction(r))[0] is not None]
+    mine, order = reduction(u)
+    if mine is None: return not others
+    if mine is not u and self._is_product(mine): return False
+    return any(r.src[0].shape == mine.src[0].shape and r.arg[1] == mine.arg[1] and order == other
+               for r, other in others if r is not None)
+
+  def _is_product(self, u: UOp) -> bool:
+    """Whether a reduction is a product that a target with blocks makes in a kernel without others."""
+    return self.blocks and (x := contraction(u)) is not None and ix.elements(x.shape) >= LARGE_PRODUCT
 
   def _scatter(self, u: UOp) -> None:
     """Values are stored where their indices say, one index after another, by a kernel of its own."""
-    rows, index, value = u.src
+    rows, value = u.src[0], u.src[-1]
     g = self.groups.new(value.shape)
-    for s in (memory_of(rows), index, *([value] if value.op is Ops.BUFFER else [])): self.groups.read(g, s)
-    where = UOp(Ops.CAST, ix.INT, (load(index, g.at[:1], ix.TRUE),))
-    g.stores.append((u, value, g.at, (where, *g.at[1:]), ix.both(ix.ge(where, 0), ix.lt(where, rows.shape[0]))))
+    for s in (memory_of(rows), *([value] if value.op is Ops.BUFFER else [])): self.groups.read(g, s)
+    at, inside = self._rows(u, g, g.at, ix.TRUE)
+    g.stores.append((u, value, g.at, at, inside))
     self.groups.store(g, u)
     self.demands[value][(g, g.at, ix.TRUE)] = None
+
+  def _rows(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp]:
+    """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
+    indices, base = indices_of(u), u.src[0]
+    n = len(indices[0].shape)
+    where = tuple([place_of(self._index_value(i, g, idx[:n], valid)) for i in indices])
+    inside = [c for w, size in zip(where, base.shape) for c in (ix.ge(w, 0), ix.lt(w, size))]
+    return (*where, *idx[n:]), ix.both(valid, *inside)
+
+  def _index_value(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
+    """An index node in index form, computed from what is in memory (``read_by_index``)."""
+    values: dict[tuple[UOp, Idx], UOp] = {}
+    todo = [(u, idx)]
+    while todo:
+      node, at = here = todo[-1]
+      if here in values: todo.pop()
+      elif node in self.must or node.op is Ops.BUFFER:
+        self.groups.read(g, node)
+        values[here] = load(node, at, valid)
+      elif node.op is Ops.CONST: values[here] = node
+      elif node.op is Ops.IOTA: values[here] = UOp(Ops.CAST, node.dtype, (at[0],))
+      else:
+        if node.op in MOVEMENT: at, _ = pull(node.op, node.src[0].shape, node.arg, at)
+        if missing := [(s, at) for s in node.src if (s, at) not in values]: todo += missing
+        else:
+          found = tuple([values[(s, at)] for s in node.src])
+          values[here] = UOp(node.op, node.dtype, found, node.arg) if node.op in (Ops.ALU, Ops.CAST) else found[0]
+    return values[(u, idx)]
 
   def _cat(self, u: UOp) -> None:
     """Each part is stored into its slice by its own kernel."""
@@ -392,18 +483,13 @@ class Partition:
       v = ix.both(valid, v)
       self.binds[(u, *d)] = (at, v, ())
       if v is not ix.FALSE: ask(u.src[0], at, v)
-    elif u.op is Ops.REDUCE_AXIS:
+    elif u.op is Ops.REDUCE_AXIS or u.op is Ops.SORT_AXIS:
       at, v, _ = self.binds[(u, *d)]
       ask(u.src[0], at, v)
     elif u.op is Ops.GATHER:
-      n = len(u.src[1].shape)
-      where = UOp(Ops.CAST, ix.INT, (load(u.src[1], idx[:n], valid),))
-      base = u.src[0]
-      v = ix.both(valid, ix.ge(where, 0), ix.lt(where, base.shape[0]))
-      at = (where, *idx[n:])
+      at, v = self._rows(u, g, idx, valid)
       self.binds[(u, *d)] = (at, v, ())
-      self.groups.read(g, u.src[1])
-      ask(base, at, v)
+      ask(u.src[0], at, v)
     elif u.op is Ops.ASSIGN: ask(u.src[1], idx, valid)
     else:
       g.alu += u.op is Ops.ALU

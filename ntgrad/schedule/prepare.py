@@ -4,14 +4,19 @@ from __future__ import annotations
 from typing import Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.estimate import sum_parts
+from ntgrad.codegen.costs import flat_index, steps_of
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.estimate import power_of_two, sum_parts
 from ntgrad.codegen.functions import identity
 from ntgrad.codegen.products import Work, parts_of
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.view import pull
 
 from .scan import split_scan
+from .shifted import find_shifted, in_one_pass
+from .sort import split_sort
 
 LEAVES = 64           # nodes that are looked at for what a value is made of
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
@@ -19,7 +24,10 @@ SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitt
 
 def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
   """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs."""
+  shifted = find_shifted(sinks, target)
+
   def reduce(old: UOp, u: UOp) -> UOp | None:
+    if old in shifted: return in_one_pass(shifted[old], u, target)
     return empty_reduce(u) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
   def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
   def contiguous(old: UOp, u: UOp) -> UOp | None: return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
@@ -27,7 +35,8 @@ def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
   return rewrite(
     sinks,
     {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
-     Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), **dict.fromkeys(MOVEMENT, move)},
+     Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
+     **dict.fromkeys(MOVEMENT, move)},
   )
 
 
@@ -104,6 +113,9 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
 
 
 LEAST_PART = 256      # elements of a part of a sum
+BLOCK = 64            # of a sum of products, that are read at a time
+WHOLE_BLOCK = 8192    # elements, of which a long part along memory is a multiple,
+LITTLE_MORE = 16      # or of a part of it: no part gets longer by more than one of so many
 
 
 def split_blocks(u: UOp, target: Target) -> UOp | None:
@@ -113,22 +125,85 @@ def split_blocks(u: UOp, target: Target) -> UOp | None:
   count, outputs = ix.elements(x.shape[a] for a in axes), ix.elements(u.shape)
   if count < 2 * LEAST_PART: return None
   most = count // LEAST_PART
-  if u.arg[0] is BinaryOps.ADD and is_contraction(x): want = parts_of(product_work(x, count, outputs), most, target)
+  whole = u.arg[0] is BinaryOps.ADD and is_contraction(of := moved(x))
+  if whole: want = parts_of(product_work(of, count, outputs), most, target)
   else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, axes), most, target)
   if want == 1: return None
-  axis = longest(x.shape, axes)
+  cut = cut_blocks(one_axis(u), want)
+  return cut if cut is None or cut.shape == u.shape else UOp(Ops.RESHAPE, u.dtype, (cut,), u.shape)
+
+
+def cut_blocks(u: UOp, want: int) -> UOp | None:
+  """A reduction in about so many parts, each of whole blocks where memory goes along it."""
+  x, axes = u.src[0], u.arg[1]
+  product = u.arg[0] is BinaryOps.ADD and is_contraction(moved(x))
+  axis = longest(x.shape, axes) if product else next((a for a in axes if ix.count(x.shape[a]) >= want), longest(x.shape, axes))
   n = x.shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)), True)
-  near = [p for p in range(2, min(2 * want, n) + 1) if n % p == 0 and 2 * p >= want]
+  # of a product that is read along what it sums, parts begin where blocks do
+  step = BLOCK if product and n >= want * LEAST_PART else 1
+  near = [p for p in range(2, min(2 * want, n) + 1) if n % (p * step) == 0 and 2 * p >= want]
+  if not product and along_memory(x) == axis: near = [p for p in near if n // p % block_of(n // p) == 0]
   if near: return in_parts(u, x, axis, min(near, key=lambda p: max(p, want) / min(p, want)), True)
-  return in_padded_parts(u, axis, min(want, n), True)
+  return in_padded_parts(u, axis, min(want, n), True, step)
+
+
+def along_memory(x: UOp) -> int | None:
+  """The dimension of a value along which the largest thing that it is made of lies side by side in memory."""
+  idx = tuple([ix.rng(d, n) for d, n in enumerate(x.shape)])
+  left, seen = [(x, idx)], {x}
+  most, found = 0, None
+  while left and len(seen) < LEAVES:
+    u, at = left.pop()
+    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
+      if u.op in MOVEMENT: at = pull(u.op, u.src[0].shape, u.arg, at)[0]
+      new = [s for s in u.src if s not in seen]
+      seen.update(new)
+      left += [(s, at) for s in new]
+    elif u.op is not Ops.CONST and (size := ix.elements(u.shape) * u.dtype.itemsize) > most:
+      steps = {i: k for i, k in steps_of(flat_index(u.shape, at)).items() if x.shape[i] != 1}
+      most, found = size, next((i for i, k in steps.items() if k in (1, -1)), None)
+  return found
+
+
+def block_of(n: int) -> int:
+  """A power of two of elements that a part of about ``n`` is made a multiple of: all of a short part, of a long one so many that
+  it has whole blocks and is not much longer."""
+  return power_of_two(n) if n <= WHOLE_BLOCK else min(1 << (n // LITTLE_MORE).bit_length() - 1, WHOLE_BLOCK)
+
+
+def one_axis(u: UOp) -> UOp:
+  """A reduction over axes that lie side by side, where everything it is made of goes through them as it lies in memory, as one
+  over a single axis: sum[0, 1](x) of (8191, 8193) -> sum[0] of (67108863,). Else as it is."""
+  x, (fn, axes) = u.src[0], u.arg
+  first, last = axes[0], axes[-1]
+  if len(axes) == 1 or axes != tuple(range(first, last + 1)) or not all(isinstance(x.shape[a], int) for a in axes): return u
+  left, seen = [x], {x}
+  while left:
+    v = left.pop()
+    if v.op in (Ops.ALU, Ops.CAST):
+      for s in v.src:
+        if s not in seen:
+          seen.add(s)
+          left.append(s)
+    elif v.op is Ops.RESHAPE: left.append(v.src[0])
+    elif v.op in MOVEMENT and ix.elements(source(v).shape) > 1: return u
+    if len(seen) > LEAVES: return u
+  flat = UOp(Ops.RESHAPE, x.dtype, (x,), (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
+  return UOp(Ops.REDUCE_AXIS, u.dtype, (flat,), (fn, (first,)))
 
 
 def are_columns(x: UOp, axes: Sequence[int]) -> bool:
-  """Whether the outputs of a reduction lie side by side in what it reads: the last dimension is one of them, or may come to be
-  (``layout``: channels between summed dimensions)."""
+  """Whether the outputs of a reduction lie side by side in what it reads, or may come to (``layout``: channels between summed
+  dimensions)."""
   kept = [d for d, n in enumerate(x.shape) if d not in axes and n != 1]
-  return bool(kept) and (kept[-1] > max(axes) or len(x.shape) > 3 and any(a < kept[-1] for a in axes))
+  return bool(kept) and (along_memory(x) in kept or len(x.shape) > 3 and any(a < kept[-1] for a in axes))
+
+
+def moved(u: UOp) -> UOp:
+  """What a value is a view of: of the gradient of a convolution's pictures, the products that windows are made of."""
+  while u.op in MOVEMENT: u = u.src[0]
+  return u
 
 
 def source(u: UOp) -> UOp:
@@ -137,9 +212,19 @@ def source(u: UOp) -> UOp:
   return u
 
 
+def narrowest(u: UOp) -> int:
+  """Bytes of an element of a value where it has the fewest on its way through movement and casts: as it is stored."""
+  least = u.dtype.itemsize
+  while u.op in MOVEMENT or u.op is Ops.CAST:
+    u = u.src[0]
+    least = min(least, u.dtype.itemsize)
+  return least
+
+
 def bytes_of(x: UOp) -> int:
-  """About how many bytes are read for a value: those of the largest thing that it is made of."""
-  most, left, seen = 0, [x], {x}
+  """About how many bytes are read for a value: those of the largest thing that it is made of, of which no more elements are read
+  than it has."""
+  most, left, seen, elements = 0, [x], {x}, ix.elements(x.shape)
   while left and len(seen) < LEAVES:
     u = left.pop()
     if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
@@ -147,19 +232,21 @@ def bytes_of(x: UOp) -> int:
         if s not in seen:
           seen.add(s)
           left.append(s)
-    elif u.op is not Ops.CONST: most = max(most, ix.elements(u.shape) * u.dtype.itemsize)
-  return most or ix.elements(x.shape) * x.dtype.itemsize
+    elif u.op is not Ops.CONST: most = max(most, min(ix.elements(u.shape), elements) * u.dtype.itemsize)
+  return most or elements * x.dtype.itemsize
 
 
 def product_work(x: UOp, count: int, outputs: int) -> Work:
   """A contraction as the model of products sees it. The rows are what the smaller factor does not vary with."""
-  few, many = sorted([source(s) for s in x.src], key=lambda s: ix.elements(s.shape))
+  sides = sorted(x.src, key=lambda s: ix.elements(source(s).shape))
+  few, many = map(source, sides)
   rows = min(max(outputs * count // ix.elements(few.shape), 1), outputs)
   columns = min(max(outputs * count // ix.elements(many.shape), 1), max(outputs // rows, 1))
-  sizes = [s.dtype.itemsize for s in (few, many)]
-  factors = sum(ix.elements(s.shape) * s.dtype.itemsize for s in (few, many))
-  wide = max(s.dtype.itemsize for s in x.src) > 2 and max(sizes) > 2
-  return Work(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), 4 if wide else 2, 4, factors)
+  sizes = [narrowest(s) for s in sides]
+  factors = sum(ix.elements(s.shape) * n for s, n in zip((few, many), sizes))
+  wide = max(s.dtype.itemsize for s in x.src)
+  multiplied = wide if max(sizes) > 2 else min(wide, 2)
+  return Work(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), multiplied, max(4, wide), factors)
 
 
 def is_contraction(x: UOp) -> bool:
@@ -168,12 +255,25 @@ def is_contraction(x: UOp) -> bool:
   return all(2 * ix.elements(source(s).shape) <= ix.elements(x.shape) for s in x.src)
 
 
-def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False) -> UOp | None:
-  """The sum ``u`` in ``parts`` of one size along ``axis``, zeros at the end. None for other reductions."""
-  if u.arg[0] is not BinaryOps.ADD: return None
-  x = u.src[0]
-  padding = tuple((0, ix.minus(ix.times(ix.rounds(n, parts), parts), n)) if d == axis else (0, 0) for d, n in enumerate(x.shape))
-  return in_parts(u, UOp(Ops.PAD, u.dtype, (x,), padding), axis, parts, apart)
+def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: int = 1) -> UOp | None:
+  """The reduction ``u`` in at most so many ``parts`` of one size, a multiple of ``step``, along ``axis``. The last one ends with
+  elements that change nothing: sum[0](x) of (1000,) -> sum[0](sum[1](pad(x) as (8, 128))). None for what has none of 0 where a
+  size is not known."""
+  x, fn = u.src[0], u.arg[0]
+  n, nothing = x.shape[axis], identity(fn, u.dtype)
+  if nothing != 0 and not isinstance(n, int): return None
+  size = ix.rounds(n, parts)
+  if isinstance(n, int):
+    if apart and step == 1 and along_memory(x) == axis: step = block_of(-(-n // parts))
+    each = -(-n // (parts * step)) * step
+    size, parts = each, -(-n // each)
+  padding = tuple((0, ix.minus(ix.times(size, parts), n)) if d == axis else (0, 0) for d, n in enumerate(x.shape))
+  if all(high == 0 for _, high in padding): return in_parts(u, x, axis, parts, apart)
+  padded = UOp(Ops.PAD, u.dtype, (x,), padding)
+  if nothing != 0:
+    inside = UOp(Ops.PAD, dtypes.bool, (broadcast(UOp.const(dtypes.bool, True), x.shape),), padding)
+    padded = UOp.alu(TernaryOps.WHERE, inside, padded, broadcast(UOp.const(u.dtype, nothing), padded.shape))
+  return in_parts(u, padded, axis, parts, apart)
 
 
 def in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:

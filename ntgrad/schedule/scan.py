@@ -10,7 +10,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import const
 from ntgrad.codegen.functions import identity
-from ntgrad.codegen.scans import NARROWEST, PART, Scan
+from ntgrad.codegen.scans import NARROWEST, Scan
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
 
@@ -19,6 +19,7 @@ from .storage import Idx
 
 SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores,
 LEAST_PART = 8192    # and of a part of it
+PART = 256           # a multiple of which it has
 LEAST_BLOCKS = 2048  # elements of a part on targets with blocks; of columns
 LEAST_COLUMN = 64    # so many rows
 LOCKSTEP = 1024      # where all programs run in lockstep, from which on loops are short and rows many instead

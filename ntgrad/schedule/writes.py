@@ -1,7 +1,7 @@
 """Where the results of writes lie. In the tensor graph UPDATE and SCATTER are pure; here they become effects on memory.
 
   UPDATE(base, value, view)   ->  AFTER(memory, ASSIGN(view(memory), value))       what lies in the memory afterwards
-  UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value))
+  UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value)), as of SCATTER(base, index.., value)
   a value for a BUFFER        ->  ASSIGN(BUFFER, value)
 
 The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees: no two nodes write one
@@ -46,7 +46,7 @@ def is_write(u: UOp) -> bool:
 
 def past_empty(u: UOp) -> UOp:
   """The node without writes of no elements on top of it."""
-  while is_write(u) and ix.elements((u.src[1] if u.op is Ops.UPDATE else u.src[2]).shape) == 0: u = u.src[0]
+  while is_write(u) and ix.elements((u.src[1] if u.op is Ops.UPDATE else u.src[-1]).shape) == 0: u = u.src[0]
   return u
 
 
@@ -154,20 +154,17 @@ class Placing:
       memory = base if base is target else self._assign(target, self.new[base], -1 - number)[1]
       self.inside.add(u)
     else: memory = self._own(self.new[base], number)
-    value, index = (u.src[1], u.src[2] if len(u.src) > 2 else None) if u.op is Ops.UPDATE else (u.src[2], u.src[1])
+    value, index = (u.src[1], u.src[2:]) if u.op is Ops.UPDATE else (u.src[-1], u.src[1:-1])
     part, new = memory, self.new[value]
     if u.op is Ops.UPDATE:
       for op, arg in u.arg: part = UOp(op, u.dtype, (part,), arg)
-    if index is None:
+    if not index:
       if number in self.late: new = self._own(new, number, "value")
       return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
-    n = ix.product(index.shape)
-    at = self.new[index]
-    if at.shape != (n,):
-      at, new = UOp(Ops.RESHAPE, at.dtype, (at,), (n,)), UOp(Ops.RESHAPE, u.dtype, (new,), (n, *part.shape[1:]))
     if number in self.late: new = self._own(new, number, "value")
     mode = u.arg if u.op is Ops.SCATTER else "set"
-    return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (part, at, new), (mode, number))))
+    scatter = UOp(Ops.SCATTER, u.dtype, (part, *[self.new[i] for i in index], new), (mode, number))
+    return UOp(Ops.AFTER, u.dtype, (memory, scatter))
 
 
 __all__ = ["Placing", "Sink", "EFFECTS", "made_by", "memory_of", "number_of"]

@@ -184,6 +184,9 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "log_softmax": lambda: call(f(2, 3).log_softmax, 1, "float32"),
   "logsumexp": lambda: call(f(2, 3).logsumexp, 1, True),
   "cumsum": lambda: call(f(2, 3).cumsum, 1),
+  "sort": lambda: call(f(2, 3).sort, 1, True),
+  "argsort": lambda: call(f(2, 3).argsort, 1, True),
+  "topk": lambda: call(f(2, 3).topk, 2, 1, False, True),
   # products, convolution, normalisation, losses
   "dot": lambda: call(f(2, 3).dot, f(3, 2), "float32"),
   "matmul": lambda: call(f(2, 2).matmul, f(2, 2), False, "float32"),

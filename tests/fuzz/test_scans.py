@@ -55,4 +55,4 @@ def test_scatters(seed: int, device: str) -> None:
       if 0 <= i < rows: want[i] += v
     base, x = Tensor.ones(rows, *rest, device=device), Tensor(value, device=device).float()
     at = Tensor(index, device=device).cast((dtypes.int32, dtypes.int64)[rng.integers(2)])
-    np.testing.assert_array_equal(x._wrap(graph.scatter(base.lazydata, at.lazydata, x.lazydata, "add")).numpy(), want)
+    np.testing.assert_array_equal(x._wrap(graph.scatter(base.lazydata, (at.lazydata,), x.lazydata, "add")).numpy(), want)

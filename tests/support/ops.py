@@ -323,7 +323,14 @@ rows("reduce", (S, "few"), *[
   ("any", lambda a: a.any(1), lambda a: (a != 0).any(1)),
   ("all", lambda a: a.all(0), lambda a: (a != 0).all(0))], kinds="fiub", grad=False, out="bool")
 rows("reduce", (S, "bool"), ("count", lambda a: a.sum(1), lambda a: a.sum(1)), kinds="i", grad=False, out="int32")
+rows("reduce", (S, "few"), *[
+  ("sort", lambda a: a.sort(1)[0], lambda a: np.sort(a, 1)),
+  ("topk", lambda a: a.topk(2, 0)[0], lambda a: np.flip(np.sort(a, 0), 0)[:2])],
+  kinds="fiub8", tol=0, grad=False)
+rows("reduce", (S, "few"), *[
+  ("argsort", lambda a: a.argsort(0), lambda a: np.argsort(a, 0, kind="stable"))], kinds="fiub", grad=False, out="int32")
 rows("reduce", (S, "special"), *[
+  ("sort with nan", lambda a: a.sort(1)[0], lambda a: np.sort(a, 1)),
   ("max with nan", lambda a: a.max(1), lambda a: a.max(1)), ("min with nan", lambda a: a.min(1), lambda a: a.min(1)),
   ("sum with nan", lambda a: a.sum(1), lambda a: a.sum(1))], kinds="f", grad=False)
 rows(

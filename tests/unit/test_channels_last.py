@@ -99,3 +99,13 @@ def test_every_index_stays_within_its_buffer() -> None:
       if u.op not in (Ops.LOAD, Ops.STORE) or len(u.src) > (2 if u.op is Ops.LOAD else 3): continue
       shape = next(p.shape for p in k.params if p.uop is u.src[0])
       assert all(0 <= ix.vmin(i) and ix.vmax(i) < n for i, n in zip(u.src[1].src, shape))
+
+
+def test_gradients_of_weights_lie_along_the_channels_of_the_result() -> None:
+  """Both of its dimensions are channels; which one lies side by side does not depend on the order of a set."""
+  x, w = Tensor.empty(32, 64, 28, 28, dtype="bfloat16"), Tensor.empty(128, 64, 3, 3, dtype="bfloat16", requires_grad=True)
+  up = Tensor.empty(32, 128, 28, 28, dtype="bfloat16")
+  grad, = x.conv2d(w, padding=1).gradient(w, gradient=up)
+  items = schedule_graph([sink_of(grad)], Target("triton", cores=132, blocks=True, bandwidth=4e12))[1]
+  parts = [p.shape for i in items if i.ast is not None for p in i.ast.params if p.written and len(p.shape) > 4]
+  assert parts and all(shape[-1] == 128 for shape in parts)

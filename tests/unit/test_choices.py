@@ -60,7 +60,7 @@ def test_what_was_measured_stays(name: str) -> None:
 
 def test_columns_are_read_along_memory_by_programs_for_every_core() -> None:
   """Whole lines of neighbouring columns, long blocks; the sum is cut in parts where there are few columns."""
-  for make in (lambda: E(8192, 8192).sum(0), lambda: E(8192, 8192).softmax(0), lambda: E(1, 8192) @ E(8192, 8192)):
+  for make in (lambda: E(8192, 8192).sum(0), lambda: E(8192, 8192).max(0), lambda: E(1, 8192) @ E(8192, 8192)):
     k, = kernels(make())
     tiles = {a.id: a.count for a in optimize(k, CHIP).of_kind(AxisKind.TILE)}
     assert programs(k) >= 2 * 128 and math.prod(tiles.values()) >= 8192 and min(tiles.values()) >= 32, make
@@ -101,6 +101,20 @@ def test_windows_are_written_out() -> None:
   for make in (lambda: half(32, 256, 56, 56).conv2d(half(256, 1, 3, 3), padding=1, groups=256),
                lambda: half(64, 64, 112, 112).max_pool2d(2)):
     assert opts(kernels(make())[-1]).count("unroll") == 2
+
+
+def test_windows_with_a_stride_go_through_one_axis() -> None:
+  """The lanes of a warp then lie along the results, whichever way a compiler orders a block's axes."""
+  for make in (lambda: half(8, 64, 112, 112).max_pool2d(3, stride=2, padding=1), lambda: half(7, 65, 111, 111).avg_pool2d(2),
+               lambda: E(8191, 8193)[::2, ::3].contiguous()):
+    assert len(optimize(kernels(make())[-1], CHIP).of_kind(AxisKind.TILE)) == 1
+  assert len(kernels(half(32, 256, 56, 56).conv2d(half(256, 1, 3, 3), padding=1, groups=256))) == 1   # no padded copy
+
+
+def test_short_odd_rows_are_made_by_few_warps() -> None:
+  """Where no lane takes several elements of a row, each row is one warp's, and lanes combine what they have once."""
+  assert "warps(1)" in opts(kernels(half(1048575, 63).softmax(-1))[-1])
+  assert "warps" not in opts(kernels(half(1048576, 64).softmax(-1))[-1])
 
 
 def test_roles() -> None:

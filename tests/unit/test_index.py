@@ -238,3 +238,8 @@ def test_data_has_no_sizes() -> None:
   x = UOp(Ops.DEFINE_GLOBAL, dtypes.int64, (), (0, "data0", False))
   loaded = UOp(Ops.CAST, ix.INT, (UOp(Ops.LOAD, dtypes.int64, (x, ix.mul(N, 2))),))
   assert not ix.has_sizes(loaded) and ix.has_sizes(ix.add(loaded, N)) and ix.has_sizes(ix.rng(0, N))
+
+
+def test_a_condition_that_another_implies_goes() -> None:
+  a = ix.rng(0, 8)
+  assert ix.both(ix.lt(a, 4), ix.lt(a, 3)) is ix.lt(a, 3) is ix.both(ix.lt(a, 3), ix.lt(a, 4))

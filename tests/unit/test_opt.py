@@ -259,6 +259,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Persistent(2).apply(elements()), lambda k: CacheRead(1, 0), "are the last step"),
   (program, lambda k: Split(1, 2), "a FOR goes through a1:6 LOOP, as it is written"),
   (lambda: kernel(E(4, 6).cumsum(1)), lambda k: Vectorize(0, 2), "the kernel has a SCAN in a value; the pass scans"),
+  (lambda: kernel(E(4, 6).argsort(1)), lambda k: Vectorize(0, 2), "the kernel has a SORTED in a value; the pass sorts"),
   *[
     (lambda o=o: o.apply(elements()), lambda k, again=again: again, f"axis a0:10 {kind} is expanded already")  # type: ignore[misc]
     for o, kind in ((Upcast(0), "UPCAST"), (Vectorize(0), "LANE"), (Local(0), "LOCAL"), (Block(0), "TILE"))
@@ -615,6 +616,16 @@ def test_products_of_any_size_have_panels(graph: Callable[[], Tensor]) -> None:
   best = optimize(kernel(graph()), LANES)
   assert {"split_inwards", "vectorize", "cache_read"} <= {o.name for o in best.applied}
   assert prod(a.known for a in best.of_kind(AxisKind.UPCAST)) >= 16
+
+
+@pytest.mark.parametrize("graph", [
+  lambda: E(2048, 256).T @ E(2048, 64), lambda: E(4096, 256).T @ E(4096, 32), lambda: E(1024, 512).T @ E(1024, 128),
+  lambda: (E(32, 64, 64).permute(2, 0, 1).reshape(64, 1, 2048) * E(32, 64, 256).permute(2, 0, 1).reshape(1, 256, 2048)).sum(2),
+])
+def test_all_that_is_copied_fits(graph: Callable[[], Tensor]) -> None:
+  """A panel that fills local memory leaves no room for the rows that go through it."""
+  local = [u for u in linearize(optimize(kernel(graph()), LANES)) if u.op is Ops.DEFINE_LOCAL and u.arg[2] == "local"]
+  assert 0 < sum(u.arg[1] * u.dtype.itemsize for u in local) <= LANES.local_memory
 
 
 def test_rows_that_lie_apart_are_packed() -> None:

@@ -197,6 +197,11 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("argmax axis", lambda: f(2).argmax(1), AxisError, ["argmax", "1"]),
   ("softmax axis", lambda: f(2).softmax(1), AxisError, ["softmax", "1"]),
   ("cumsum axis", lambda: f(2).cumsum(1), AxisError, ["cumsum", "1"]),
+  ("sort axis", lambda: f(2).sort(1), AxisError, ["sort", "1"]),
+  ("argsort axis", lambda: f(2).argsort(1), AxisError, ["argsort", "1"]),
+  ("topk axis", lambda: f(2).topk(1, 1), AxisError, ["topk", "1"]),
+  ("topk of too few", lambda: f(2, 3).topk(4), ArgumentError, ["topk", "k = 4", "3 elements", "(2, 3)"]),
+  ("topk of less than none", lambda: f(2, 3).topk(-1), ArgumentError, ["topk", "-1"]),
   # products and pooling
   ("matmul", lambda: f(2, 3) @ f(4, 5), ShapeError, ["matmul", "(2, 3)", "(4, 5)"]),
   ("matmul number", lambda: f(2).dot(Tensor(2.0)), ShapeError, ["()"]),

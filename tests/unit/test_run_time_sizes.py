@@ -222,3 +222,11 @@ def test_a_size_is_divided_by_a_difference_of_sizes() -> None:
     t = Tensor(np.zeros((40, 8), np.float32)).unfold(0, 3, 2).transpose(-1, -2)
     t[4] = 1
     assert t.numpy().sum() == t[4].numel()
+
+
+def test_products_that_change_by_one_have_room_for_their_panels() -> None:
+  """What is copied along a run-time size has room up to a power of two, which is no more than fits."""
+  rng = np.random.default_rng(0)
+  for k in (1024, 1025, 1500, 2000):
+    a, b = rng.standard_normal((200, k)).astype(np.float32), rng.standard_normal((k, 300)).astype(np.float32)
+    np.testing.assert_allclose((Tensor(a, device="CPU") @ Tensor(b, device="CPU")).numpy(), a @ b, rtol=1e-3, atol=1e-3)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, dtypes, graph
+from ntgrad import Tensor, config, dtypes, graph
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.pipeline import prepare
 from ntgrad.codegen.target import Target
@@ -18,7 +18,7 @@ GPU = Target("triton", blocks=True, cores=4)
 
 
 def scattered(base: Tensor, index: Tensor, value: Tensor, mode: str = "add") -> Tensor:
-  return value._wrap(graph.scatter(base.lazydata, index.lazydata, value.lazydata, mode))
+  return value._wrap(graph.scatter(base.lazydata, (index.lazydata,), value.lazydata, mode))
 
 
 def expected(base: np.ndarray, index: np.ndarray, value: np.ndarray, mode: str = "add") -> np.ndarray:
@@ -84,12 +84,110 @@ def test_gradients_of_indexing(device: str) -> None:
   np.testing.assert_allclose(t.grad.numpy(), want, rtol=1e-5)  # type: ignore[attr-defined]
 
 
+def along(x: np.ndarray, dim: int, index: np.ndarray, y: np.ndarray, add: bool) -> np.ndarray:
+  """What ``x.scatter(dim, index, y)`` gives, one entry after another."""
+  out = x.astype(np.float64) if x.dtype.kind == "f" else x.copy()
+  for at in np.ndindex(*index.shape):
+    to = (*at[:dim], int(index[at]), *at[dim + 1:])
+    if -x.shape[dim] <= to[dim] < x.shape[dim]: out[to] = out[to] + y[at] if add else y[at]
+  return out
+
+
+@pytest.mark.parametrize("add", [True, False])
+@pytest.mark.parametrize("shape,count,dim", [
+  ((9, 50), (9, 40), 1), ((7, 5), (6, 130), 1), ((40, 7), (33, 7), 0), ((300, 19), (21, 18), 0), ((3, 11, 6), (3, 20, 5), 1),
+  ((4, 3, 200), (4, 2, 70), 2), ((1, 500), (1, 300), 1), ((20, 3, 9), (35, 3, 9), 0),
+])
+def test_along_a_dimension(device: str, add: bool, shape: tuple[int, ...], count: tuple[int, ...], dim: int) -> None:
+  """Many tables: indices that come again, negative ones, and some that are outside, which write nothing."""
+  rng = np.random.default_rng(sum(shape) + dim)
+  n = shape[dim]
+  x, y = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(count).astype(np.float32)
+  index = rng.integers(-n - 2, n + 2, count)
+  with config(check_indices=False):
+    got = Tensor(x, device=device).scatter(dim, Tensor(index, device=device), Tensor(y, device=device), "add" if add else None)
+    np.testing.assert_allclose(got.numpy(), along(x, dim, index, y, add), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int64, dtypes.float64, dtypes.float16, dtypes.bfloat16])
+def test_dtypes_along(device: str, dtype: Any) -> None:
+  rng = np.random.default_rng(2)
+  for shape, count, dim in (((5, 40), (5, 64), 1), ((40, 5), (64, 5), 0)):
+    x, y = rng.integers(-3, 3, shape), rng.integers(-2, 3, count)
+    for kind in (np.uint8, np.int32, np.int64):
+      index = rng.integers(0, 40, count).astype(kind)
+      for add in (True, False):
+        got = Tensor(x, device=device).cast(dtype).scatter(
+          dim, Tensor(index, device=device), Tensor(y, device=device).cast(dtype), "add" if add else None)
+        np.testing.assert_array_equal(got.cast(dtypes.float64).numpy(), along(x, dim, index, y, add))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_forms(device: str, seed: int) -> None:
+  """Indices and values that are views, computed, or of fewer elements than the table; the same bits each time."""
+  rng = np.random.default_rng(seed)
+  rank = int(rng.integers(1, 4))
+  dim = int(rng.integers(rank))
+  shape = [int(n) for n in rng.choice([1, 2, 3, 7, 17, 33], rank)]
+  count = [int(rng.integers(1, n + 1)) for n in shape]
+  count[dim] = int(rng.choice([1, 15, 16, 33, 70, 150]))
+  order = [int(d) for d in rng.permutation(rank)]
+  back = [order.index(d) for d in range(rank)]
+  x, y = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(count).astype(np.float32)
+  index = rng.integers(0, shape[dim], count)
+  def seen(a: np.ndarray) -> Tensor: return Tensor(np.ascontiguousarray(a.transpose(order)), device=device).permute(*back)
+  add = bool(rng.integers(2))
+  def once() -> np.ndarray:
+    at = seen(index)
+    if seed % 3 == 0: at = at * 2 - seen(index)
+    if seed % 3 == 1: at = at - shape[dim]
+    source = seen(x) * 2 if seed % 2 else seen(x)
+    return source.scatter(dim, at, seen(y) + 1, "add" if add else None).numpy()
+  want = along(x * 2 if seed % 2 else x, dim, index, y + 1, add)
+  got = once()
+  np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+  np.testing.assert_array_equal(got, once())
+  with config(noopt=True): np.testing.assert_allclose(once(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_gradient_along(device: str) -> None:
+  rng = np.random.default_rng(3)
+  x, g = rng.standard_normal((6, 40)).astype(np.float32), rng.standard_normal((6, 90)).astype(np.float32)
+  at = rng.integers(0, 40, (6, 90))
+  t = Tensor(x, device=device, requires_grad=True)
+  (t.gather(1, Tensor(at, device=device)) * Tensor(g, device=device)).sum().backward()
+  assert t.grad is not None
+  np.testing.assert_allclose(t.grad.numpy(), along(np.zeros_like(x), 1, at, g, True), rtol=1e-4, atol=1e-5)
+
+
 def test_run_time_sizes(device: str) -> None:
   rng = np.random.default_rng(0)
   for n in (40, 47, 90, 1500):
     index, value = rng.integers(0, n + 3, n).astype(np.int32), rng.standard_normal((n, 6)).astype(np.float32)
     got = scattered(Tensor.zeros(n + 3, 6, device=device), Tensor(index, device=device), Tensor(value, device=device))
     np.testing.assert_allclose(got.numpy(), expected(np.zeros((n + 3, 6), np.float32), index, value), rtol=1e-4, atol=1e-4)
+
+
+def test_tables_have_programs() -> None:
+  """Rows of a scatter along them are compared block by block, each by a program; no axis is gone through one by one."""
+  x, y, index = Tensor.empty(500, 800), Tensor.empty(500, 200), Tensor.empty(500, 200, dtype=dtypes.int32)
+  for t in (x.scatter(1, index, y, "add"), x.scatter(1, index, y)):
+    kernels = [i.ast for i in schedule_graph([t.lazydata], GPU)[1]]
+    assert len(kernels) == 2   # a copy of x, and what is added
+    kernel = kernels[-1]
+    assert kernel is not None and kernel.sequential == {1}
+    done = prepare(kernel, GPU).kernel
+    assert [a.size for a in done.of_kind(AxisKind.GRID)] == [500] and not done.sequential
+    assert [a.size for a in done.of_kind(AxisKind.TILE)] == [32, 32] and [s.op for s in done.statements].count(Ops.FOR) == 1
+
+
+def test_cheap_indices_need_no_kernel() -> None:
+  """What an index is computed from is read where it is used: a gather is one kernel, and so is what it is made into."""
+  w, index = Tensor.empty(500, 30), Tensor.empty(64, dtype=dtypes.int64)
+  def kernels(t: Tensor) -> int: return len(schedule_graph([t.lazydata], GPU)[1])
+  assert kernels(w[index]) == kernels(w[index] + 1) == kernels(w[index * 2 + 1, :3]) == 1
+  assert kernels(w[index, index + 1]) == kernels(w.gather(0, index.reshape(64, 1))) == 1
+  assert kernels(w[w.argmax(0)]) == 2   # a reduction is not cheap
 
 
 def test_programs_have_rows() -> None:

@@ -55,7 +55,8 @@ def test_cross_entropy_with_its_gradient() -> None:
   loss = (h @ w.T).cast(dtypes.float32).cross_entropy(y).backward()
   ks = kernels(loss, h.grad, w.grad)
   assert stored(ks, rows * classes) == ["bfloat16", "bfloat16"]
-  assert sum(len(k.reduces) for k in ks if any(ix.elements(p.shape) == rows * classes for p in k.params if not p.written)) == 5
+  # of parts of rows, of all parts (which read the class's logit too), and the two products
+  assert sum(len(k.reduces) for k in ks if any(ix.elements(p.shape) == rows * classes for p in k.params if not p.written)) == 6
 
 
 def test_attention_with_its_gradients() -> None:
@@ -112,3 +113,12 @@ def test_operations_that_are_dear_on_a_cpu() -> None:
   def exps(target: Target) -> int:
     return sum(u.arg is UnaryOps.EXP for k in kernels(e.sum(0), (e * 2).sum(1), target=target) for u in k.nodes)
   assert (exps(BLOCKS), exps(Target("opencl", cores=2))) == (2, 1)
+
+
+def test_sums_in_parts_of_the_same_values_share_a_kernel() -> None:
+  """The gradients of scale and shift are sums of the same values over the same axes: they are read once."""
+  x, w, b, up = empty(16384, 1024), empty(1024), empty(1024), empty(16384, 1024)
+  y = x.layernorm() * w + b
+  ks = kernels(*y.gradient(w, b, gradient=up))
+  reading = [k for k in ks if any(ix.elements(p.shape) == 16384 * 1024 and not p.written for p in k.params)]
+  assert len(reading) == 2 and [len(k.reduces) for k in reading] == [2, 2]   # of rows, of columns

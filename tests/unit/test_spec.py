@@ -644,13 +644,29 @@ def test_graph_accepts() -> None:
     ),
     ("SCAN_AXIS along axis 2, reverse False, of shape (2, 3)", lambda a: U(Ops.SCAN_AXIS, F32, (a,), (ADD, 2, False))),
     ("SCAN_AXIS starts anew after 0 elements", lambda a: U(Ops.SCAN_AXIS, F32, (a,), (ADD, 1, False, 0))),
+    ("SORT_AXIS sorts unsigned ints, got dtypes.float", lambda a: U(Ops.SORT_AXIS, F32, (a,), (1, 0, 32, 0))),
+    (
+      "SORT_AXIS along axis 1, the first 4, of shape (2, 3)",
+      lambda a: U(Ops.SORT_AXIS, dtypes.uint32, (U(Ops.CAST, dtypes.uint32, (a,)),), (1, 0, 32, 4)),
+    ),
+    (
+      "SORT_AXIS by bits 0 to 33 of dtypes.uint",
+      lambda a: U(Ops.SORT_AXIS, dtypes.uint32, (U(Ops.CAST, dtypes.uint32, (a,)),), (1, 0, 33, 0)),
+    ),
     ("no combiner BinaryOps.POW", lambda a: U(Ops.SCAN_AXIS, F32, (a,), (BinaryOps.POW, 1, False))),
     ("no combiner BinaryOps.POW", lambda a: U(Ops.REDUCE_AXIS, F32, (a,), (BinaryOps.POW, (1,)))),
-    ("GATHER has a base and an index, got 1", lambda a: U(Ops.GATHER, F32, (a,))),
+    ("GATHER has a base and an index for each of its first dimensions, got 1", lambda a: U(Ops.GATHER, F32, (a,))),
     ("the index of GATHER has a scalar int dtype, got dtypes.float", lambda a: U(Ops.GATHER, F32, (a, a))),
-    ("GATHER needs a base of one dimension or more", lambda a: U(Ops.GATHER, F32, (buffer(), U(Ops.IOTA, INT, (), 2)))),
+    (
+      "GATHER by 1 indices needs a base of as many dimensions, got 0",
+      lambda a: U(Ops.GATHER, F32, (buffer(), U(Ops.IOTA, INT, (), 2))),
+    ),
     ("GATHER of dtypes.float gives dtypes.int: one dtype expected", lambda a: U(Ops.GATHER, INT, (a, U(Ops.IOTA, INT, (), 2)))),
-    ("SCATTER has a base, an index and a value, got 2", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2)), "add")),
+    ("SCATTER has a base, indices and a value, got 2", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2)), "add")),
+    (
+      "the indices of GATHER have one shape",
+      lambda a: U(Ops.GATHER, F32, (a, U(Ops.IOTA, INT, (), 2), U(Ops.IOTA, INT, (), 3))),
+    ),
     ("the arg of SCATTER is 'set' or 'add', got None", lambda a: U(Ops.SCATTER, F32, (a, U(Ops.IOTA, INT, (), 2), a))),
     ("the index of SCATTER has a scalar int dtype", lambda a: U(Ops.SCATTER, F32, (a, buffer(2), a), "add")),
     (

@@ -1,0 +1,137 @@
+"""Sorting: which kernel computes a SORT_AXIS, and how one that no kernel does at once is made of several.
+
+    sort(x, bits 32 to 64)  ->  sort(.. sort(x, bits 32 to 40) .., bits 56 to 64)     where programs count digits
+    sort(x)                 ->  merges of sorted parts: min and max of both, then the parts again     where they have blocks
+"""
+from __future__ import annotations
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.elementwise import const
+from ntgrad.codegen.errors import ShapeError
+from ntgrad.codegen.sorts import BLOCK, Sorted
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+
+from .groups import Group
+from .storage import Idx
+
+SELECTED = 64        # of a row's elements, that a CPU's program keeps in order while it goes through the row
+DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values
+START = 20000        # elements that could be counted while a kernel starts
+PART, KEPT = 2048, 32   # elements of a part whose least are asked for, at least, and how many for each of these
+STAGES = 2           # of a merge in one kernel, which reads so many times two elements for one
+_NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
+
+
+def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, tuple[UOp, ...]] | None:
+  """The index of what ``u`` sorts, if a kernel sorts it for itself: it needs each element once, where it stands, and has no
+  reduction and no other sort or scan. From then on it gets none."""
+  axis = u.arg[0]
+  rs = [i for i, n in zip(idx, u.shape) if n != 1]
+  if valid is not ix.TRUE or any(i.op is not Ops.RANGE for i in rs): return None
+  if len(set(rs)) != len(rs) or set(rs) != set(g.out): return None
+  if any(i.arg[1] != n for i, n in zip(idx, u.shape) if n != 1): return None
+  if g.bound or g.scan is not None or g.kept is not None or any(r.op is Ops.SCATTER for r in g.roots): return None
+  g.scan, g.kept = u, frozenset((*g.out, _NO_REDUCTION))
+  along = g.new_axis(u.src[0].shape[axis])
+  return (*idx[:axis], along, *idx[axis + 1:]), ix.TRUE, (along,)
+
+
+def sorted_value(u: UOp, idx: Idx, at: Idx, value: UOp) -> UOp:
+  """The index form of a sort of ``value``."""
+  axis, *rest = u.arg
+  return UOp(Ops.SORTED, u.dtype, (value, idx[axis]), Sorted(at[axis].arg[0], *rest))
+
+
+def split_sort(u: UOp, target: Target) -> UOp | None:
+  """A sort as several, each of which a kernel does. None where it stays as it is."""
+  axis, low, high, keep, *bitonic = u.arg
+  x = u.src[0]
+  n = x.shape[axis]
+  if any(bitonic): return None
+  if target.blocks:
+    part = min(max(PART, 1 << (KEPT * keep - 1).bit_length()), BLOCK) if 0 < 4 * keep <= BLOCK else 0
+    if isinstance(n, int) and part and n > part: return best_of_parts(u, part)
+    if ix.vmax(ix.node(n)) <= BLOCK: return None
+    if not isinstance(n, int):
+      raise ShapeError(f"sort: a run-time size of up to {ix.vmax(n)} along axis {axis}; such a size may be up to {BLOCK} here")
+    return cut(merged_parts(x, axis, low, high), axis, keep or n)
+  if keep:
+    if keep <= SELECTED and 4 * keep <= ix.count(n) and target.name != "numpy": return None
+    return cut(by_digits(x, u.arg, target), axis, keep)
+  return by_digits(x, u.arg, target) if high - low > DIGITS[-1] else None
+
+
+def by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
+  """Sorted by the lowest digit first; each sort keeps the order of equal ones."""
+  axis, low, high = arg[:3]
+  n = ix.count(x.shape[axis])
+  rows = ix.elements(x.shape) // max(n, 1)
+  def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + START)
+  bits = min(DIGITS, key=cost)
+  digits = -(-(high - low) // bits)
+  bits = -(-(high - low) // digits)
+  for at in range(low, high, bits): x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis, at, min(at + bits, high), 0))
+  return x
+
+
+def best_of_parts(u: UOp, size: int) -> UOp:
+  """The least of a long row are among the least of its parts."""
+  axis, low, high, keep = u.arg
+  x = in_parts(u.src[0], axis, size)
+  s = x.shape
+  x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis + 1, low, high, keep))
+  x = moved(Ops.RESHAPE, x, (*s[:axis], s[axis] * keep, *s[axis + 2:]))
+  u = u.replace((x,))
+  return best_of_parts(u, size) if s[axis] * keep > size else u
+
+
+def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
+  """A row sorted in parts, of which two are merged to one until one is left: what comes of comparing the first's least with the
+  second's greatest, and so on, is in order but for the parts, each of which rises and then falls, or falls and then rises."""
+  x = in_parts(x, axis, BLOCK, True)
+  before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
+  def seen(*size: ix.Dim) -> UOp: return moved(Ops.RESHAPE, x, (*before, *size, *after))
+  def sort(y: UOp, *how: object) -> UOp: return moved(Ops.CONTIGUOUS, moved(Ops.SORT_AXIS, y, (axis + 1, *how)), None)
+  x = sort(x, low, high, 0)
+  run = 1
+  while run < parts:
+    x = halves(seen(parts // (2 * run), 2, run * BLOCK), axis + 1, (axis + 1, axis + 2))
+    step, stages = run // 2, 1
+    while step:
+      if stages % STAGES == 0: x = moved(Ops.CONTIGUOUS, x, None)
+      x = halves(seen(parts // (2 * step), 2, step * BLOCK), axis + 1, (axis + 1,))
+      step, stages = step // 2, stages + 1
+    x = sort(seen(parts, BLOCK), 0, 8 * x.dtype.itemsize, 0, True)
+    run *= 2
+  return seen(parts * BLOCK)
+
+
+def halves(x: UOp, axis: int, turned: tuple[int, ...]) -> UOp:
+  """The lesser of two elements first, the greater second, along an axis of 2; ``turned`` gives the other one of each."""
+  other = moved(Ops.FLIP, x, turned)
+  at = moved(Ops.RESHAPE, UOp(Ops.IOTA, dtypes.int32, (), 2), tuple([2 if d == axis else 1 for d in range(len(x.shape))]))
+  first = UOp.alu(BinaryOps.CMPLT, at, const(1, dtypes.int32, at.shape))
+  lesser, greater = UOp.alu(BinaryOps.MIN, x, other), UOp.alu(BinaryOps.MAX, x, other)
+  return UOp.alu(TernaryOps.WHERE, moved(Ops.EXPAND, first, x.shape), lesser, greater)
+
+
+def in_parts(x: UOp, axis: int, size: int, power: bool = False) -> UOp:
+  """A row in parts of a size (``power``: their number a power of two), the greatest number behind its end."""
+  n = x.shape[axis]
+  parts = -(-n // size)
+  if power: parts = 1 << (parts - 1).bit_length()
+  def inverted(y: UOp) -> UOp: return UOp.alu(BinaryOps.XOR, y, const(dtypes.max(y.dtype), y.dtype, y.shape))
+  if parts * size != n:
+    padding = tuple([(0, parts * size - n) if d == axis else (0, 0) for d in range(len(x.shape))])
+    x = inverted(moved(Ops.PAD, inverted(x), padding))
+  return moved(Ops.RESHAPE, x, (*x.shape[:axis], parts, size, *x.shape[axis + 1:]))
+
+
+def cut(x: UOp, axis: int, n: ix.Dim) -> UOp:
+  """The first ``n`` along an axis."""
+  return moved(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
+
+
+def moved(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)

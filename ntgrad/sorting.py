@@ -1,0 +1,131 @@
+"""Sorting of ``Tensor``: sort, argsort, topk.
+
+Keys are unsigned ints that order as the values do, each with its place behind it in one number: to sort these is to sort in a
+stable way, and gives the places. Values are then read at their places, so their gradients are those of reading there.
+"""
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from ntgrad import graph
+from ntgrad.checks import checked, flag
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.core import axis_of, whole_number
+from ntgrad.indexing import Indexing
+
+_XOR, _AND, _OR, _LT = BinaryOps.XOR, BinaryOps.AND, BinaryOps.OR, BinaryOps.CMPLT
+_PLACES = 32      # bits of a key's place in its row
+# bits that float32's of a smaller float need at most, from the top: sign, exponent, and its fraction
+_FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
+
+
+def _bits(u: UOp) -> tuple[UOp, int]:
+  """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
+  d = u.dtype
+  if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
+  if d.kind == "u": return (u if d.itemsize == 8 else graph.cast(u, dtypes.uint32)), 8 * d.itemsize
+  wide = d.itemsize == 8
+  key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
+  if d.kind == "i":
+    bits = 8 * d.itemsize
+    if d.itemsize < 4: return graph.cast(graph.scalar(BinaryOps.ADD, graph.cast(u, signed), 1 << bits - 1), key), bits
+    return graph.scalar(_XOR, _seen_as(u, key), 1 << size - 1), size
+  x = u if wide else graph.cast(u, dtypes.float32)
+  zero = graph.const(0.0, x.dtype, x.shape)
+  number = _seen_as(graph.where(graph.binary(BinaryOps.CMPEQ, x, zero), zero, x), key)   # -0 is as great as 0
+  ones = graph.const(dtypes.max(key), key, x.shape)
+  top = graph.const(1 << size - 1, key, x.shape)
+  negative = graph.binary(_LT, graph.binary(_XOR, number, ones), top)
+  number = graph.binary(_XOR, number, graph.where(negative, ones, top))
+  number = graph.where(graph.unary(UnaryOps.ISNAN, x), ones, number)
+  low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
+  return (graph.scalar(BinaryOps.SHR, number, low) if low else number), size - low
+
+
+def _seen_as(u: UOp, dtype: object) -> UOp: return graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)  # type: ignore[arg-type]
+
+
+def _places(u: UOp, axis: int, bits: int, keep: int) -> UOp:
+  """Where what is sorted along an axis stands, of unsigned ints of so many bits; the first ``keep`` of them."""
+  n, s = u.shape[axis], u.shape
+  if bits > _PLACES:   # by the lower half first, then what that gives by the upper one
+    low = _places(graph.cast(graph.scalar(_AND, u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
+    high = graph.cast(graph.scalar(BinaryOps.SHR, u, _PLACES), dtypes.uint32)
+    return _at(low, _places(_at(high, low, axis), axis, bits - _PLACES, keep), axis)
+  place = graph.reshape(graph.iota(n), tuple([n if a == axis else 1 for a in range(len(s))]))
+  place = graph.expand(graph.cast(place, dtypes.uint64), s)
+  both = graph.binary(_OR, graph.scalar(BinaryOps.SHL, graph.cast(u, dtypes.uint64), _PLACES), place)
+  out = graph.sort(both, axis, _PLACES, _PLACES + bits, keep)
+  return graph.cast(graph.scalar(_AND, out, (1 << _PLACES - 1) - 1), dtypes.int32)
+
+
+def _at(u: UOp, places: UOp, axis: int) -> UOp:
+  """out[i][j] = u[i][places[i][j]] for axis 1; all places are there."""
+  s, step = u.shape, 1
+  work = dtypes.int64 if math.prod(s) >= 2 ** 31 else dtypes.int32
+  flat: UOp | None = None
+  for a in reversed(range(len(s))):
+    at = places if a == axis else graph.reshape(graph.iota(s[a]), tuple([s[a] if b == a else 1 for b in range(len(s))]))
+    if s[a] != 1:
+      at = graph.cast(at, work)
+      term = graph.expand(at if step == 1 else graph.scalar(BinaryOps.MUL, at, step), places.shape)
+      flat = term if flat is None else graph.add(flat, term)
+    step *= s[a]
+  return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
+
+
+@checked
+class Sorting(Indexing):
+  """Sorts."""
+  __slots__ = ()
+
+  def _sorted(self, dim: int, keep: int, descending: bool) -> tuple[UOp, UOp]:
+    """Values and places of the first ``keep`` when sorted."""
+    u = self.lazydata
+    if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
+    key, bits = _bits(graph.detach(u))
+    if descending: key = graph.scalar(_XOR, key, (1 << bits) - 1)
+    places = _places(key, dim, bits, keep)
+    return _at(u, places, dim), places
+
+  def _index_tensor(self, node: UOp) -> Self:
+    t = self._from_node(node)
+    t._names = self._names
+    return t
+
+  def sort(self, dim: int | str = -1, descending: bool = False) -> tuple[Self, Self]:
+    """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
+
+    Equal ones, as 0 and -0 are, keep their order; NaN is greater than everything. Raises AxisError.
+    """
+    d = axis_of("sort", dim, self.ndim, self._names)
+    values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
+    return self._wrap(values), self._index_tensor(places)
+
+  def argsort(self, dim: int | str = -1, descending: bool = False) -> Self:
+    """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
+    d = axis_of("argsort", dim, self.ndim, self._names)
+    return self._index_tensor(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
+
+  def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
+    """``(values, indices)`` of the k greatest along a dim (``largest=False``: the least), the greatest (least) first; of equal
+    ones those that stand first. They are in order whatever ``sorted_`` says.
+
+    Raises AxisError, ArgumentError for a k that is not from 0 to the size of the dim.
+    """
+    d = axis_of("topk", dim, self.ndim, self._names)
+    n = self.shape[d] if self.ndim else 1
+    k = whole_number("topk", "k", k, 0)
+    if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
+    flag("sorted_", sorted_)
+    if not k and self.ndim:
+      none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
+      return self._wrap(none), self._index_tensor(graph.const(0, dtypes.int32, none.shape))
+    values, places = self._sorted(d, k, flag("largest", largest))
+    return self._wrap(values), self._index_tensor(places)
+
+
+__all__ = ["Sorting"]
