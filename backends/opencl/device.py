@@ -10,11 +10,12 @@ import ctypes
 import math
 import os
 import sys
+import time
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -35,8 +36,10 @@ from ntgrad.codegen.target import Target
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
+_LOOKED = 1e-3                # seconds that a wait looks again and again: being woken takes up to 0.08 ms
 _LEVEL_2 = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 _driver = Driver("OpenCL")
+_leave_core: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 @cache
@@ -154,8 +157,10 @@ class OpenCLProgram(Program):
     except Exception as e:
       extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.name}: launch with {extents} failed: {e}") from None
+    self._device.last = event
     if not self.unit.launched: self._device.compiler.launched(self.unit, self.spec)
     if not wait: return None
+    self._device.settle()
     event.wait()
     return float(event.profile.end - event.profile.start)*1e-9
 
@@ -218,6 +223,7 @@ class OpenCLDevice(Pooled):
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
+    self.last: Any = None   # the event of what was enqueued last
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
@@ -274,7 +280,10 @@ class OpenCLDevice(Pooled):
   def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
     """Device to host, after everything launched before."""
     out = np.empty(nbytes, np.uint8)
-    if nbytes: self.cl.enqueue_copy(self.queue, out, raw, is_blocking=True)
+    if nbytes:
+      self.last = copied = self.cl.enqueue_copy(self.queue, out, raw, is_blocking=False)
+      self.settle()
+      copied.wait()
     return out
 
   # ---- programs
@@ -314,7 +323,17 @@ class OpenCLDevice(Pooled):
 
   def synchronize(self) -> None:
     """Wait for everything launched."""
+    self.settle()
     self.queue.finish()
+
+  def settle(self) -> None:
+    """Look whether what was enqueued last has ended until it has, a millisecond at most: that takes less than sleeping and being
+    woken. The core is left to whoever wants it between two looks."""
+    event, self.last = self.last, None
+    if event is None: return
+    self.queue.flush()
+    end = time.perf_counter() + _LOOKED
+    while event.command_execution_status > 0 and time.perf_counter() < end: _leave_core()
 
   # ---- memory that other libraries have too
   def adopt(self, address: int, nbytes: int) -> Any:
