@@ -350,9 +350,10 @@ def fdiv(a: UOp, by: UOp | int) -> UOp:
     upper, low, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(low, rc_low)
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
-  if rc == 0 and len(rest) == 1:
-    (t, k), = rest.items()
-    if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV: return add(_build(whole, wc), fdiv(t.src[0], mul(t.src[1], d)))
+  for t, k in rest.items():  # (A + x // n) // d == (A*n + x) // (n*d)
+    if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
+      others = _build({s: j for s, j in rest.items() if s is not t}, rc)
+      return add(_build(whole, wc), fdiv(add(mul(others, t.src[1]), t.src[0]), mul(t.src[1], d)))
   q = UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.IDIV)
   return add(_build(whole, wc), q)
 
