@@ -37,10 +37,9 @@ def limit_additions(kernel: Kernel) -> Kernel:
     if not isinstance(size, int):
       kernel = Split(id, max(most // 4, 2)).apply(kernel)
       continue
-    inner = next((n for n in range(most, most // 2, -1) if size % n == 0), None)
-    if inner is not None: kernel = Split(id, inner).apply(kernel)
+    inner = part(size, most)
+    if size % inner == 0: kernel = Split(id, inner).apply(kernel)
     elif kernel.axis(id).kind is AxisKind.LOOP and not kernel.axis(id).programs:
-      inner = -(-size // -(-size // most))
       kernel = Serial(id, inner).apply(kernel)
       # copies in local memory have room for whole parts
       kernel = kernel.with_(axes=tuple([replace(a, most=inner) if a.varies and not a.most else a for a in kernel.axes]))
@@ -55,6 +54,18 @@ def limit_additions(kernel: Kernel) -> Kernel:
       total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
     return total
   return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))
+
+
+def part(size: int, most: int) -> int:
+  """How many of ``size`` values one accumulator takes, ``most`` at most: a number that divides them, or about as many each time."""
+  return next((n for n in range(most, most // 2, -1) if size % n == 0), -(-size // -(-size // most)))
+
+
+def room_along(kernel: Kernel, axis: Axis) -> int:
+  """How many elements a copy in local memory needs along an axis: whole parts of a long sum."""
+  mosts = [most_additions(kernel, u) // copies(kernel, u) for u in kernel.reduces if is_float_sum(u) and axis.id in u.arg[1]]
+  most = min(mosts, default=axis.count)
+  return axis.count if axis.kind is not AxisKind.LOOP or axis.count <= max(most, 1) else -(-axis.count // (n := part(axis.count, most))) * n
 
 
 def too_long(kernel: Kernel) -> tuple[int, int] | None:

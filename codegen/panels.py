@@ -1,8 +1,9 @@
 """Panels: copies in local memory of what a product's rows read again and again, with a long way between one read and the next."""
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Iterator, Sequence
 
+from .additions import room_along
 from .costs import MemoryAccess, profile
 from .kernel import Axis, AxisKind, Kernel
 from .opts import CacheRead, Reorder, Serial
@@ -13,8 +14,10 @@ from .uop import prod
 STEP = 512
 USES = 8                         # where it is read at least as often,
 PART = 4                         # and takes at most one in so many parts of a core's own cache
-LEAST_PROGRAMS = 2               # for each core, below which inner loops over rows are shared too
-PANEL_PROGRAMS = 8               # for each core at most: each makes panels of its own
+# cycles (measured with PoCL on AVX-512): of a product of two vectors; of a vector or an element copied to a panel; of a line of
+MULTIPLY, FILL, GATHERED = 0.75, 12.0, 8.0
+FETCH, LINE, START = 4.0, 64, 2000.0   # the other factor, so many bytes; of a program
+UNEVEN = 0.3                     # of a program, that the last core is behind the others
 MOST_PANELS = 8                  # side by side in one program
 NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
 MOST_PACKED = 64 << 10           # bytes of rows of the other factor that are copied for several panels
@@ -56,8 +59,8 @@ def panels(kernel: Kernel, exact: bool = False) -> Iterator[tuple[MemoryAccess, 
   here = [a for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in profile(kernel).accesses:
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
-    def room_along(a: Axis) -> int: return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else a.count
-    size = x.itemsize * prod(room_along(a) for a in here if a.id in x.axes)
+    def along(a: Axis) -> int: return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else room_along(kernel, a)
+    size = x.itemsize * prod(along(a) for a in here if a.id in x.axes)
     if not x.overlaps_along([a.id for a in here]): yield x, size
 
 
@@ -86,33 +89,54 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   # the other factor, where each step goes to another line
   jumps = [y for y in others if jumps_far(y, kernel.bound)]
   if len(jumps) == 1 and not exact and (packed := pack_rows(kernel, target, x, size, jumps[0], lane, inner)): return packed
-  grid = kernel.of_kind(AxisKind.GRID)
-  columns = [a for a in grid if a.id in x.axes]
-  if columns:  # several panels a program, as long as they fit and enough programs are left
-    c = columns[-1]
-    most = min(MOST_PANELS, room(target) // size, prod(a.count for a in grid) // PANEL_PROGRAMS)
-    several = max((p for p in range(1, most + 1) if c.count % p == 0), default=1)
-    if several > 1:
-      kernel = Serial(c.id, several).apply(kernel)
-      size *= several
-  programs = prod(a.count for a in kernel.of_kind(AxisKind.GRID) if a.id in x.axes)
-  rows = [a for a in grid if a.id not in x.axes]
-  for i, r in reversed(list(enumerate(rows))):   # loops, with only as many programs along the first as the cores need
-    rest = programs * prod(a.count for a in rows[:i])
-    want = LEAST_PROGRAMS if i else PANEL_PROGRAMS
-    if i and rest >= want * target.cores:
-      kernel = Serial(r.id).apply(kernel)
-      continue
-    if (n := share(r.count, rest, want * target.cores, target.cores)) > 1: kernel = Serial(r.id, n).apply(kernel)
-    break
+  for opt in shared_out(kernel, target, x, size): kernel = opt.apply(kernel)
   kernel = CacheRead(x.slot, lane.id).apply(kernel)
   for y in jumps:   # pack the rows of one iteration
     again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
     copied = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-    packed_bytes = y.itemsize * prod(a.count for a in copied)
-    if again >= 2 and packed_bytes <= min(MOST_PACKED, target.local_memory - size):
+    packed_bytes = y.itemsize * prod(room_along(kernel, a) for a in copied)
+    taken = size * prod(a.count for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in x.axes - kernel.bound)
+    if again >= 2 and packed_bytes <= min(MOST_PACKED, target.local_memory - taken):
       kernel = CacheRead(y.slot, inner.id, each_round=True).apply(kernel)
   return kernel
+
+
+def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
+  """How a product whose columns go through panels of ``x``, of so many bytes, is cut into programs: the panels that each fills,
+  and the blocks of rows that go through them, so that the last core has as little to do as it can: a0:43 GRID, a1:4 GRID ->
+  a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
+  grid, lane = kernel.of_kind(AxisKind.GRID), kernel.of_kind(AxisKind.LANE)[0]
+  columns, rows = [a for a in grid if a.id in x.axes], [a for a in grid if a.id not in x.axes]
+  rounds = prod(a.count for a in kernel.axes if a.id in kernel.bound)
+  copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
+  vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
+  block = MULTIPLY * vector * rounds * prod(a.count for a in copies)            # of one panel, and what else its rows take
+  others = FETCH * rounds * prod(a.count for a in copies if a.id not in x.axes) * x.itemsize / LINE
+  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * (FILL if x.steps.get(lane.id) == 1 else GATHERED * lane.count)
+  c = columns[-1] if columns else None
+  most = min(MOST_PANELS, room(target) // size)
+  several = [n for n in range(1, most + 1) if c.count % n == 0] if c is not None else [1]
+  panels_in_all = prod(a.count for a in columns)
+  tried: list[tuple[float, list[Serial]]] = []
+  for n in several:
+    first = [Serial(c.id, n)] if c is not None and n > 1 else []
+    for opts, programs, blocks in loops_over(rows):
+      programs *= panels_in_all // n
+      turns = -(-programs // target.cores)
+      each = n * (fill + blocks * block) + blocks * others + START
+      tried.append((turns * each * (1 + UNEVEN / turns), [*first, *opts]))
+  return min(tried, key=lambda t: t[0])[1]
+
+
+def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
+  """The ways to make loops of GRID axes, inner ones first: the Opts, the programs that are left, and what each goes through."""
+  inner, opts = 1, list[Serial]()
+  for i, r in reversed(list(enumerate(rows))):
+    outer = prod(a.count for a in rows[:i])
+    for n in sorted({-(-r.count // p) for p in range(1, r.count + 1)}):
+      yield [*opts, *([Serial(r.id, n)] if n > 1 else [])], outer * -(-r.count // n), inner * n
+    inner, opts = inner * r.count, [*opts, *([Serial(r.id)] if r.count > 1 else [])]
+  if not rows: yield [], 1, 1
 
 
 def pack_rows(
@@ -124,7 +148,8 @@ def pack_rows(
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
   if len(rows) != 1 or len(columns) != 1: return None
   r, c = rows[0], columns[0]
-  one = y.itemsize * prod(a.count for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST))
+  held = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
+  one = y.itemsize * prod(room_along(kernel, a) for a in held)
   most = (most_packed(target) - size) // one
   rest = prod(a.count for a in grid if a not in (r, c))
   blocks = min(share(r.count, rest, PACK_PROGRAMS * target.cores, target.cores), most)
