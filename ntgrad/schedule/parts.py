@@ -1,15 +1,17 @@
 """Which part of each buffer a kernel touches.
 
 Where it is one piece, ``x[200:300]`` of 1000 rows, the kernel takes the piece as its param and its place as an argument of the
-launch: all slices of one shape have one kernel.
+launch: all slices of one shape have one kernel. So have ``x[:, 3]`` and ``x[:, 4]``: there the piece begins at the first row that
+is touched, and ends behind the last.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import Iterable, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import Ops, UOp, prod
 from ntgrad.codegen.view import Shape
 
 from .storage import Idx
@@ -20,17 +22,20 @@ ALIGN = 64   # bytes: a vector register, and what every allocation begins at a m
 @dataclass(frozen=True)
 class Part:
   """Consecutive elements of a buffer: the first one's number, ``shape``, and the least index in each dimension of the buffer, of
-  which the first ``gone`` have but one index. ``align`` as a Param has it."""
+  which the first ``gone`` have but one index. ``align`` as a Param has it. With ``rows``, how many rows apart the elements of the
+  first dimensions lie, these are one dimension of the part."""
   offset: int
   shape: Shape
   begin: Idx
   gone: int
   align: int
+  rows: tuple[int, ...] = ()
 
   def within(self, index: Idx) -> Idx:
     """An index of the buffer as one of the part."""
     if not self.begin: return (ix.ZERO,)
-    return tuple(ix.sub(i, b) for i, b in zip(index[self.gone:], self.begin[self.gone:]))
+    at = tuple(ix.sub(i, b) for i, b in zip(index[self.gone:], self.begin[self.gone:]))
+    return (functools.reduce(ix.add, map(ix.mul, at, self.rows)), *at[len(self.rows):]) if self.rows else at
 
 
 def parts_of(slots: Sequence[UOp], nodes: Iterable[UOp]) -> list[Part]:
@@ -52,6 +57,9 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
     if lo < 0 or hi > n: break   # only a gate keeps it inside
     touched[d] = (lo, hi)
     if hi > lo + 1: break
+  if (apart := _apart(shape, accesses)) is not None:
+    align = min(alignment(apart.offset * itemsize, itemsize), given or ALIGN)
+    return replace(apart, align=align)
   sizes = tuple(ix.minus(e, b) for b, e in touched)
   first = consecutive(shape, touched)
   if not isinstance(first, int): first = None
@@ -59,6 +67,22 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
   gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
   align = min(alignment(first * itemsize, itemsize), given or ALIGN)
   return Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone, align)
+
+
+def _apart(shape: Shape, accesses: Sequence[Idx]) -> Part | None:
+  """(32, 64, 8) of which 0..31, 5, 0..7 are touched -> (31*64 + 1, 8) from element 40 on, by 64*i + j. None for other parts."""
+  if len(shape) < 2 or not all([isinstance(n, int) for n in shape]): return None
+  found = [(min(ix.vmin(i[d]) for i in accesses), max(ix.vmax(i[d]) for i in accesses) + 1) for d in range(len(shape))]
+  if any([lo < 0 or hi > n for (lo, hi), n in zip(found, shape)]): return None
+  one = [d for d, ((lo, hi), n) in enumerate(zip(found, shape)) if hi == lo + 1 < n + 1 and n > 1]
+  several = [d for d, (lo, hi) in enumerate(found) if hi > lo + 1]
+  if not one or not several or one[-1] < several[0]: return None
+  last = one[-1]
+  if any([(lo, hi) != (0, n) for (lo, hi), n in zip(found[last + 1:], shape[last + 1:])]): return None
+  steps = [prod(shape[d + 1:last + 1]) for d in range(last + 1)]
+  span = sum([(hi - lo - 1) * step for (lo, hi), step in zip(found, steps)]) + 1
+  first = sum([lo * step for (lo, _), step in zip(found, steps)]) * prod(shape[last + 1:])
+  return Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), 0, 0, tuple(steps))
 
 
 def consecutive(shape: Sequence[ix.Dim], slices: Sequence[tuple[ix.Dim, ix.Dim]]) -> ix.Dim | None:

@@ -41,6 +41,8 @@ def kernels(t: Tensor) -> list[Kernel]: return [item.ast for item in create_sche
   (5, (7,), 4),
   ((5, slice(2, 4)), (2,), 4),
   ((slice(None), slice(2, 4)), (400, 7), 0),   # not one piece
+  ((slice(None), 2), (399*7 + 1,), 4),         # as far apart as rows
+  ((slice(10, 20), 2), (9*7 + 1,), 4),
   (slice(None), (400, 7), 0),
   (slice(None, None, -1), (400, 7), 0),
   (slice(0, 400, 2), (399, 7), ALIGN),         # from the first row that is read to the last
@@ -56,6 +58,21 @@ def test_consecutive() -> None:
   assert consecutive((4, 5, 6), ((1, 2), (2, 4), (0, 6))) == 42 and consecutive((4, 5), ((1, 3), (0, 5))) == 5
   assert consecutive((4, 5), ((1, 3), (0, 4))) is None and consecutive((), ()) == 0
   assert alignment(128, 4) == ALIGN and alignment(4, 4) == 4
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_steps_of_a_sequence_are_one_kernel(device: str, rendered: list[Kernel]) -> None:
+  """x[:, t] read, and written, for each t."""
+  if reason := missing(device): pytest.skip(reason)
+  a = np.random.default_rng(1).standard_normal((5, 6, 16)).astype(np.float32)
+  t = Tensor(a, device=device).realize()
+  for i in range(6): np.testing.assert_allclose((t[:, i] * 2 + 1).numpy(), a[:, i] * 2 + 1, rtol=1e-6)
+  assert len(rendered) <= 2
+  steps = [Tensor(a[:, i].copy(), device=device).realize() for i in range(6)]
+  np.testing.assert_array_equal(Tensor.stack(*steps, dim=1).numpy(), a)
+  assert len(rendered) <= 4
+  for i in range(6): t[:, i] = steps[5 - i]
+  np.testing.assert_array_equal(t.numpy(), a[:, ::-1])
 
 
 @pytest.mark.parametrize("device", DEVICES)
