@@ -6,6 +6,7 @@ A leaf is a DETACH node of its own for every version of its value (``Base._read`
 """
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, Iterable, Sequence
 
@@ -22,6 +23,8 @@ from ntgrad.lock import alone
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
 Rule = Callable[[UOp, UOp, Need], Pairs]
+
+MANY = 8   # users of a node from which on their gradients are joined
 
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
@@ -290,11 +293,11 @@ def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> d
     if n in wanted or any([s in on_path for s in _sources(n)]): on_path.add(n)
     if n.op is Ops.CUSTOM: calls.setdefault(n.arg[0], n)
   root = order[-1]
-  found: dict[UOp, UOp] = {root: cotangent}
+  found: dict[UOp, list[UOp]] = {root: [cotangent]}   # what each node's gradient is the sum of
   out: dict[UOp, UOp] = {}
   reached: dict[Any, dict[int, UOp]] = {}
   for n in reversed(order):
-    g = found.pop(n, None)
+    g = total(found.pop(n)) if n in found else None
     if g is not None and n in wanted: out[n] = g
     if n.op is Ops.CUSTOM:
       call, number = n.arg
@@ -304,10 +307,68 @@ def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> d
     elif g is None or n not in on_path or n.op not in _RULES: continue
     else: parts = _RULES[n.op](n, g, on_path)
     for s, gs in parts:
-      if s in on_path:
-        before = found.get(s)
-        found[s] = gs if before is None else graph.binary(BinaryOps.ADD, before, gs)
+      if s in on_path: found.setdefault(s, []).append(gs)
   return out
+
+
+def total(parts: Sequence[UOp]) -> UOp:
+  """The sum of the gradients that one node gets from its users.
+
+  Of a node that many use, as the steps of a recurrent layer use its weights and slices of its input, parts that stand side by
+  side are joined, and products are one product of the joined factors: pad(a) + pad(b) + .. -> cat(a, b, ..),
+  a*b + c*d + .. -> sum(stack(a, c, ..) * stack(b, d, ..)).
+  """
+  if len(parts) >= MANY:
+    for joined in (_side_by_side, _one_product): parts = joined(parts)
+  return functools.reduce(lambda a, b: graph.binary(BinaryOps.ADD, a, b), parts)
+
+
+def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
+  """Parts that are zero but for slices along the same axis that share no element, as one."""
+  slices: dict[int, list[tuple[int, UOp]]] = {}   # axis -> where each begins
+  others: list[UOp] = []
+  for u in parts:
+    axes = [d for d, amounts in enumerate(u.arg) if any(amounts)] if u.op is Ops.PAD else []
+    if len(axes) == 1: slices.setdefault(axes[0], []).append((u.arg[axes[0]][0], u))
+    else: others.append(u)
+  for axis, found in slices.items():
+    found.sort(key=lambda f: f[0])
+    ends = [start + u.src[0].shape[axis] for start, u in found]
+    if len(found) < MANY or any([start < end for end, (start, _) in zip(ends, found[1:])]):
+      others += [u for _, u in found]
+      continue
+    shape, filled = found[0][1].shape, list[UOp]()
+    for before, (start, u), end in zip((0, *ends), found, ends):
+      if start > before: filled.append(_zeros(u, axis, start - before))
+      filled.append(u.src[0])
+    if end < shape[axis]: filled.append(_zeros(u, axis, shape[axis] - end))
+    others.append(graph.cat(filled, axis))
+  return others
+
+
+def _zeros(u: UOp, axis: int, n: int) -> UOp: return graph.const(0, u.dtype, (*u.shape[:axis], n, *u.shape[axis + 1:]))
+
+
+def _one_product(parts: Sequence[UOp]) -> list[UOp]:
+  """Products of two factors, each expanded from fewer elements, as one sum of products."""
+  alike: dict[Any, list[UOp]] = {}
+  others: list[UOp] = []
+  for u in parts:
+    outer = u.op is Ops.ALU and u.arg is BinaryOps.MUL and all([s.op is Ops.EXPAND for s in u.src])
+    if outer: alike.setdefault((u.dtype, u.src[0].src[0].shape, u.src[1].src[0].shape), []).append(u)
+    else: others.append(u)
+  for products in alike.values():
+    if len(products) < MANY:
+      others += products
+      continue
+    shape = products[0].shape
+    factors = []
+    for i in (0, 1):
+      below = [u.src[i].src[0] for u in products]
+      stacked = graph.cat([graph.reshape(b, (1, *b.shape)) for b in below], 0)
+      factors.append(graph.expand(stacked, (len(products), *shape)))
+    others.append(graph.reshape(sum_to(graph.binary(BinaryOps.MUL, *factors), [0]), shape))
+  return others
 
 
 def _start(name: str, loss: Any, gradient: Any) -> UOp:

@@ -231,3 +231,36 @@ def test_binary_cross_entropy_of_certain_probabilities() -> None:
   g, = slopes(lambda x: x.binary_crossentropy(y, "sum"), [0, 1, 0, 1])
   assert g.tolist() == [1, -1, 0, 0]
   assert np.isnan(Tensor([-0.1, NAN]).binary_crossentropy(Tensor([1.0, 0.0]), "none").numpy()).all()
+
+
+def test_a_weight_that_is_used_many_times() -> None:
+  """Its gradients are one product, and those of slices that share nothing one array: sums of as many terms were slow."""
+  rng = np.random.default_rng(0)
+  data, weight = rng.standard_normal((4, 12, 8)), rng.standard_normal((8, 8)) * 0.3
+  def last(x: Any, w: Any) -> Any:
+    h = x[:, 0]
+    for t in range(1, 12): h = (h @ w + x[:, t]).tanh()
+    return (h * h).sum()
+  x, w = Tensor(data, requires_grad=True), Tensor(weight, requires_grad=True)
+  last(x, w).backward()
+  def value(a: Any, b: Any) -> float: return float(last(Tensor(a), Tensor(b)).item())
+  for t, at in ((x, (1, 3, 2)), (x, (3, 0, 7)), (x, (0, 11, 0)), (w, (2, 5)), (w, (7, 7))):
+    given = [data.copy(), weight.copy()]
+    bumped = given[0 if t is x else 1]
+    bumped[at] += 1e-6
+    up = value(*given)
+    bumped[at] -= 2e-6
+    assert t.grad.numpy()[at] == pytest.approx((up - value(*given)) / 2e-6, rel=1e-5, abs=1e-7)
+
+
+def test_slices_that_overlap_or_leave_gaps() -> None:
+  x = Tensor(np.arange(40.0), requires_grad=True)
+  sum(((i + 1) * x[3 * i:3 * i + 2]).sum() for i in range(10)).backward()
+  want = np.zeros(40)
+  for i in range(10): want[3 * i:3 * i + 2] = i + 1
+  np.testing.assert_array_equal(x.grad.numpy(), want)
+  x = Tensor(np.arange(40.0), requires_grad=True)
+  sum(((i + 1) * x[3 * i:3 * i + 5]).sum() for i in range(10)).backward()
+  want = np.zeros(40)
+  for i in range(10): want[3 * i:3 * i + 5] += i + 1
+  np.testing.assert_array_equal(x.grad.numpy(), want)
