@@ -57,15 +57,18 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
 
 def part(size: int, most: int) -> int:
-  """How many of ``size`` values one accumulator takes, ``most`` at most: a number that divides them, or about as many each time."""
+  """How many of ``size`` values one accumulator takes, ``most`` at most: a number that divides them, else about as many each
+  time."""
   return next((n for n in range(most, most // 2, -1) if size % n == 0), -(-size // -(-size // most)))
 
 
 def room_along(kernel: Kernel, axis: Axis) -> int:
   """How many elements a copy in local memory needs along an axis: whole parts of a long sum."""
   mosts = [most_additions(kernel, u) // copies(kernel, u) for u in kernel.reduces if is_float_sum(u) and axis.id in u.arg[1]]
-  most = min(mosts, default=axis.count)
-  return axis.count if axis.kind is not AxisKind.LOOP or axis.count <= max(most, 1) else -(-axis.count // (n := part(axis.count, most))) * n
+  most = max(min(mosts, default=axis.count), 1)
+  if axis.kind is not AxisKind.LOOP or axis.count <= most: return axis.count
+  each = part(axis.count, most)
+  return -(-axis.count // each) * each
 
 
 def too_long(kernel: Kernel) -> tuple[int, int] | None:

@@ -59,7 +59,8 @@ def panels(kernel: Kernel, exact: bool = False) -> Iterator[tuple[MemoryAccess, 
   here = [a for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in profile(kernel).accesses:
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
-    def along(a: Axis) -> int: return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else room_along(kernel, a)
+    def along(a: Axis) -> int:
+      return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else room_along(kernel, a)
     size = x.itemsize * prod(along(a) for a in here if a.id in x.axes)
     if not x.overlaps_along([a.id for a in here]): yield x, size
 

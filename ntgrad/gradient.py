@@ -338,10 +338,10 @@ def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
       others += [u for _, u in found]
       continue
     shape, filled = found[0][1].shape, list[UOp]()
-    for before, (start, u), end in zip((0, *ends), found, ends):
+    for before, (start, u) in zip((0, *ends), found):
       if start > before: filled.append(_zeros(u, axis, start - before))
       filled.append(u.src[0])
-    if end < shape[axis]: filled.append(_zeros(u, axis, shape[axis] - end))
+    if ends[-1] < shape[axis]: filled.append(_zeros(u, axis, shape[axis] - ends[-1]))
     others.append(graph.cat(filled, axis))
   return others
 

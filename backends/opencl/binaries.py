@@ -6,8 +6,11 @@ program's files. Other drivers give their binary at once.
 """
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import io
 import os
+import weakref
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -48,20 +51,32 @@ def pack(source: str, files: Path | None, cl: Any, program: Any) -> bytes:
   return out.getvalue()
 
 
-def unpack(data: bytes) -> tuple[str, bytes | None]:
-  """The source of a packed program, and its binary; None where it is files for PoCL, which are put where it looks for them.
+def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
+  """The source of a packed program, and its binary, or the folder of its files for PoCL, which are put where it looks for them.
 
   Raises ValueError for bytes that are no packed program.
   """
   try:
     with zipfile.ZipFile(io.BytesIO(data)) as z:
       names = z.namelist()
+      files = {folder().joinpath(*Path(n.removeprefix(_FILES)).parts[:2]) for n in names if n.startswith(_FILES)}
       for name in names:
         path = folder()/name.removeprefix(_FILES)
         if not name.startswith(_FILES) or path.exists(): continue
         if not path.resolve().is_relative_to(folder().resolve()): raise ValueError(f"packed program: {name} leaves its folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(z.read(name))
-      return z.read(_SOURCE).decode(), z.read(_BINARY) if _BINARY in names else None
+      return z.read(_SOURCE).decode(), z.read(_BINARY) if _BINARY in names else None, next(iter(files), None)
   except (zipfile.BadZipFile, KeyError, EOFError) as e:
     raise ValueError(f"packed program: {e}") from None
+
+
+def stay_loaded(files: Path, name: str, owner: object) -> None:
+  """Keep the machine code of a kernel that has run loaded for as long as ``owner`` lives.
+
+  PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
+  launch, for 15 µs."""
+  for path in files.glob(f"{name}/*/{name}.so"):
+    try: handle = _ctypes.dlopen(str(path), ctypes.RTLD_LOCAL | os.RTLD_NOW)
+    except OSError: continue   # PoCL's folder is not ours alone
+    weakref.finalize(owner, _ctypes.dlclose, handle).atexit = False

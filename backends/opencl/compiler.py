@@ -50,12 +50,13 @@ class Unit(pool.Job):
   names: dict[str, str] = field(default_factory=dict)
   program: Any = None                            # the OpenCL object, once it is there
   source: str = ""                               # of a program built here
-  files: Path | None = None                      # PoCL's files of a program built here
+  files: Path | None = None                      # PoCL's of the program
   # the kernels, or what is wrong, if they do not go together
   alone: dict[str, Unit | CompileError] = field(default_factory=dict)
   device: str = ""                               # for a worker
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
+  loaded: set[str] = field(default_factory=set)  # kernels of whose machine code the process keeps hold
 
   @property
   def weight(self) -> float:
@@ -169,7 +170,7 @@ class Compiler:
   def take_answer(self, unit: Unit) -> bool:
     """Load what a worker has made of a unit. False where there is nothing, or this driver does not take it."""
     packed, unit.answer = unit.answer, None
-    if packed is not None: unit.program = self.load_packed(packed)
+    if packed is not None: unit.program, unit.files = self.load_packed(packed)
     if unit.program is None: return False
     unit.launched = True
     keep(packed, unit.names)
@@ -183,11 +184,11 @@ class Compiler:
     unit = self.loaded.get(where)
     if unit is None:
       packed = cache.load("opencl-program", where)
-      program = self.load_packed(packed) if packed is not None else None
+      program, files = self.load_packed(packed) if packed is not None else (None, None)
       if program is None:  # not there, or made by a driver that calls itself the same
         cache.remove("opencl-program", where)
         return None
-      unit = self.loaded[where] = Unit(program=program, launched=True, done=True)
+      unit = self.loaded[where] = Unit(program=program, files=files, launched=True, done=True)
     unit.names[k], self.units[k] = name, unit
     self.found += 1
     return unit
@@ -225,19 +226,20 @@ class Compiler:
       raise self.cl.Error(str(log or e)) from None
     return program
 
-  def load_packed(self, packed: bytes) -> Any:
-    """A program from what :meth:`pack` gave; None where this driver does not take it."""
+  def load_packed(self, packed: bytes) -> tuple[Any, Path | None]:
+    """A program from what :meth:`pack` gave, and PoCL's files of it; None where this driver does not take it."""
     try:
-      source, binary = binaries.unpack(packed)
-      return self.load_source(source) if binary is None else self.load_source([self.device], [binary])
+      source, binary, files = binaries.unpack(packed)
+      return self.load_source(source) if binary is None else self.load_source([self.device], [binary]), files
     except (self.cl.Error, ValueError):
-      return None
+      return None, None
 
   def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
     """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not
     take."""
     unit = self.unit(specs)
-    unit.program, unit.launched, unit.done = self.load_packed(packed), True, True
+    unit.program, unit.files = self.load_packed(packed)
+    unit.launched = unit.done = True
     if unit.program is None:
       raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
     for k in unit.specs: self.units[k] = self.given[k] = unit

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 from weakref import WeakSet
 
 import numpy as np
@@ -171,6 +171,7 @@ class OpenCLProgram(Program):
     self.unit = unit = compiler.ready(self.unit, self.spec)
     kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
     self._count = int(kernel.num_args) - len(self.spec.sizes) - len(self.spec.source.parts)
+    self._device.fresh.add(self)
     self._kernel = kernel   # last: who finds it does not ask for the rest
 
   def _set(self, buffers: Sequence[Any]) -> None:
@@ -203,6 +204,13 @@ class OpenCLProgram(Program):
     """Another kernel object of the same program."""
     return OpenCLProgram(self._device, self.spec, self.unit)
 
+  def stay_loaded(self) -> None:
+    """What it runs is not loaded again, now that it has run."""
+    name = self.unit.names.get(self._device.compiler.key(self.spec))
+    if self.unit.files is None or name is None or name in self.unit.loaded: return
+    self.unit.loaded.add(name)
+    binaries.stay_loaded(self.unit.files, name, self.unit)
+
   def forget(self) -> None:
     """Let go of the buffers of the last launch, which must have ended."""
     self._args = []
@@ -224,6 +232,7 @@ class OpenCLDevice(Pooled):
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self.last: Any = None   # the event of what was enqueued last
+    self.fresh: WeakSet[OpenCLProgram] = WeakSet()   # whose machine code may be unloaded
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
@@ -324,7 +333,10 @@ class OpenCLDevice(Pooled):
   def synchronize(self) -> None:
     """Wait for everything launched."""
     self.settle()
+    fresh: Iterable[OpenCLProgram] = ()
+    if self.fresh: fresh, self.fresh = self.fresh, WeakSet()
     self.queue.finish()
+    for p in list(fresh): p.stay_loaded()
 
   def settle(self) -> None:
     """Look whether what was enqueued last has ended until it has, a millisecond at most: that takes less than sleeping and being

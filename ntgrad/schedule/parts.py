@@ -71,17 +71,18 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
 
 def _apart(shape: Shape, accesses: Sequence[Idx]) -> Part | None:
   """(32, 64, 8) of which 0..31, 5, 0..7 are touched -> (31*64 + 1, 8) from element 40 on, by 64*i + j. None for other parts."""
-  if len(shape) < 2 or not all([isinstance(n, int) for n in shape]): return None
+  sizes = [n for n in shape if isinstance(n, int)]
+  if len(sizes) < max(len(shape), 2): return None
   found = [(min(ix.vmin(i[d]) for i in accesses), max(ix.vmax(i[d]) for i in accesses) + 1) for d in range(len(shape))]
-  if any([lo < 0 or hi > n for (lo, hi), n in zip(found, shape)]): return None
-  one = [d for d, ((lo, hi), n) in enumerate(zip(found, shape)) if hi == lo + 1 < n + 1 and n > 1]
+  if any([lo < 0 or hi > n for (lo, hi), n in zip(found, sizes)]): return None
+  one = [d for d, ((lo, hi), n) in enumerate(zip(found, sizes)) if hi == lo + 1 and n > 1]
   several = [d for d, (lo, hi) in enumerate(found) if hi > lo + 1]
   if not one or not several or one[-1] < several[0]: return None
   last = one[-1]
-  if any([(lo, hi) != (0, n) for (lo, hi), n in zip(found[last + 1:], shape[last + 1:])]): return None
-  steps = [prod(shape[d + 1:last + 1]) for d in range(last + 1)]
+  if any([(lo, hi) != (0, n) for (lo, hi), n in zip(found[last + 1:], sizes[last + 1:])]): return None
+  steps = [prod(sizes[d + 1:last + 1]) for d in range(last + 1)]
   span = sum([(hi - lo - 1) * step for (lo, hi), step in zip(found, steps)]) + 1
-  first = sum([lo * step for (lo, _), step in zip(found, steps)]) * prod(shape[last + 1:])
+  first = sum([lo * step for (lo, _), step in zip(found, steps)]) * prod(sizes[last + 1:])
   return Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), 0, 0, tuple(steps))
 
 
