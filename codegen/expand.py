@@ -21,6 +21,7 @@ Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis orde
 Copy = tuple[UOp, Env]             # a node, and the copied axes that it depends on
 
 LINE = 64   # bytes of a cache line: a store past the cache of less than one waits for the rest of it
+SPACED = 4  # elements between two lanes up to which whole vectors are loaded and what is needed is taken from them
 _VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.SORT})   # of values
 
 
@@ -162,7 +163,26 @@ class Expander:
       return _load(u, ats[0], mask, self.width) if mask.dtype.count == 1 else self.masked_load(u, ats[0], mask)
     if u not in self.across: self.across[u] = self.beside(u)
     if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.turned_load(u, env, axis)
+    step = self.step_of(at)
+    if step is not None and u.dtype.kind != "b" and is_spaced(step, self.width): return self.spaced_load(u, ats, step, self.gate(u, env))
     return _vector([_load(u, a, g) for a, g in zip(ats, self.lanes_of(gate))])
+
+  def spaced_load(self, u: UOp, ats: list[UOp], step: int, gate: UOp) -> UOp:
+    """Lanes that lie ``step`` elements apart, of vectors that reach from the first one's element to the last one's."""
+    n, first = self.width, ats[0 if step > 0 else -1]
+    places = [abs(step) * i for i in range(n)]
+    found: list[UOp] = []   # the lanes that are there already
+    while len(found) < n:
+      start = min(places[len(found)], places[-1] - (n - 1))
+      if gate.dtype.count == 1: v = _load(u, ix.add(first, start), gate, n)
+      else:
+        lanes = {p - start: lane_of(gate, i if step > 0 else n - 1 - i) for i, p in enumerate(places)}
+        v = self.masked_load(u, ix.add(first, start), _vector([lanes.get(i, ix.FALSE) for i in range(n)]))
+      new = [lane_of(v, p - start) for p in places[len(found):] if p - start < n]
+      # two vectors a time, which is one shuffle
+      found = new if not found else [lane_of(_vector([*found, *new, *[new[-1]] * (n - len(found) - len(new))]), i)
+                                     for i in range(len(found) + len(new))]
+    return _vector(found if step > 0 else found[::-1])
 
   def masked_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
     """A vector some of whose lanes may not be read: where it lies in memory as a whole (the LOAD's last source) it is read as a
@@ -302,6 +322,11 @@ def lane_of(v: UOp, i: int) -> UOp:
   """One element of a vector; a scalar stands for all of its lanes."""
   if v.dtype.count == 1: return v
   return v.src[i] if v.op is Ops.VECTORIZE else UOp(Ops.GEP, v.dtype.scalar(), (v,), i)
+
+
+def is_spaced(step: int | None, width: int) -> bool:
+  """Whether lanes so many elements apart are taken from whole vectors."""
+  return step is not None and width & (width - 1) == 0 and (step == -1 or 2 <= abs(step) <= SPACED)
 
 
 def turn(rows: list[UOp], columns: int) -> list[UOp]:

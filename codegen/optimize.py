@@ -13,6 +13,7 @@ from typing import Iterable, Iterator, NamedTuple
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
+from .expand import is_spaced
 from .kernel import AxisKind, Kernel
 from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
 from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
@@ -193,6 +194,11 @@ class Search:
     if x.gated or not x.linear or width not in POWERS: return 0
     return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
 
+  def spaced(self, x: MemoryAccess, lane: int, width: int) -> int:
+    """Of how many whole vectors the lanes of a load are taken (``Expander.spaced_load``); 0 where they are loaded one by one."""
+    step = x.steps.get(lane)
+    return 0 if x.write or step is None or not is_spaced(step, width) else abs(step)
+
   def pairs(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Register copies of two such axes."""
     options = [(a, self.numbers(a, width if a == lane else 1)) for a in self.useful(lane)]
@@ -265,9 +271,11 @@ class Search:
       far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
       turned = self.turned(x, lane, width, copies) if scattered else 0
+      spaced = self.spaced(x, lane, width) if scattered and not turned else 0
       if turned:   # each lane's vector is of another line
         price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / turned
         extra = vec * (width.bit_length() + (turned < width))
+      elif spaced: price = extra = vec * spaced
       elif scattered: price = extra = GATHER * width
       elif across: price = vec + far + self.streams[x.node]
       elif far: jumps.append((x, far, n))
@@ -278,10 +286,10 @@ class Search:
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        each = 1 if not scattered else TURN * (width / turned + extra) if turned else width / SHORT_STORE if x.write else width
+        each = 1 if not scattered else 2 * spaced if spaced else TURN * (width / turned + extra) if turned else width / SHORT_STORE if x.write else width
         statements += written_out * each
       if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
-      if x.gated: extra += GATE * (width if scattered else WHOLE if across else 1)
+      if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE * max(spaced, 1) if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n

@@ -79,8 +79,14 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   axis = longest(shape, axes)
   n = shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
-  parts = next((p for p in range(min(want, n), 1, -1) if n % p == 0), 1)
-  return in_parts(u, u.src[0], axis, parts) if parts >= cores else in_padded_parts(u, axis, min(want, n))
+  # whole parts of the first axis that has enough of them, which lie one after the other in memory
+  for a in axes:
+    size = ix.count(shape[a])
+    parts = next((p for p in range(min(want, size), 1, -1) if size % p == 0), 1)
+    rounds = -(-parts * outputs // cores)
+    if isinstance(shape[a], int) and parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs:
+      return in_parts(u, u.src[0], a, parts)
+  return in_padded_parts(u, axis, min(want, n))
 
 
 def longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
@@ -112,6 +118,7 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
   return in_parts(u, u.src[0], axis, parts)
 
 
+MOST_UNEVEN = 1.15    # of the time that a sum would take if all cores had as much of it
 LEAST_PART = 256      # elements of a part of a sum
 BLOCK = 64            # of a sum of products, that are read at a time
 WHOLE_BLOCK = 8192    # elements, of which a long part along memory is a multiple,
