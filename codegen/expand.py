@@ -164,7 +164,8 @@ class Expander:
     if u not in self.across: self.across[u] = self.beside(u)
     if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.turned_load(u, env, axis)
     step = self.step_of(at)
-    if step is not None and u.dtype.kind != "b" and is_spaced(step, self.width): return self.spaced_load(u, ats, step, self.gate(u, env))
+    if step is not None and is_spaced(step, self.width) and u.dtype.kind != "b":
+      return self.spaced_load(u, ats, step, self.gate(u, env))
     return _vector([_load(u, a, g) for a, g in zip(ats, self.lanes_of(gate))])
 
   def spaced_load(self, u: UOp, ats: list[UOp], step: int, gate: UOp) -> UOp:

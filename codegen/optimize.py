@@ -27,6 +27,7 @@ MOST_COPIES = 16                 # and of several together where there are 16 re
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be turned around
 SEEDS = 3                        # lanes with which copies of two axes are tried
 ACCUMULATORS = 0.75              # of the registers, where there are more
+EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
@@ -170,7 +171,10 @@ class Search:
     def fits(c: int) -> bool:
       size, n = self.sizes[axis], c * width
       return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
-    return [c for c in COPIES if c <= self.most and fits(c)]
+    vectors = -(-self.sizes[axis] // width)
+    least = -(-vectors // MOST_COPIES)
+    even = [-(-vectors // n) for n in range(least, least + EVEN)] if vectors > MOST_COPIES and vectors % MOST_COPIES else []
+    return [c for c in dict.fromkeys((*COPIES, *even)) if c <= self.most and fits(c)]
 
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Register copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory)
@@ -286,7 +290,9 @@ class Search:
         panel = vec * PANEL + fill < price + CYCLES * extra
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
-        each = 1 if not scattered else 2 * spaced if spaced else TURN * (width / turned + extra) if turned else width / SHORT_STORE if x.write else width
+        each = 2.0 * spaced if spaced else width / SHORT_STORE if x.write else width
+        if turned: each = TURN * (width / turned + extra)
+        if not scattered: each = 1
         statements += written_out * each
       if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
       if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE * max(spaced, 1) if across else 1)
@@ -312,7 +318,9 @@ class Search:
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
-    return max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain) * (1 + STATEMENT * statements + APART * far_apart)
+    cycles = max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain)
+    if cycles > self.target.start_cycles / SMALL: cycles *= -(-outer // self.target.cores) * self.target.cores / outer
+    return cycles * (1 + STATEMENT * statements + APART * far_apart)
 
   def opts(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> list[Opt]:
     """A choice as Opts: ``a1.vectorize(8), a1.upcast(2)``, or where they do not divide the axis ``a1.split_inwards(16),

@@ -1,0 +1,28 @@
+"""Lanes that lie a few elements apart in memory."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.codegen.pipeline import linearize
+from ntgrad.codegen.target import Target
+from ntgrad.codegen.uop import Ops
+from ntgrad.schedule import create_schedule
+from support.devices import missing
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, -1, -2, -3])
+def test_lanes_a_few_elements_apart_are_taken_from_whole_vectors(step: int) -> None:
+  """The last vector ends with the last lane's element: nothing behind a buffer is read."""
+  if reason := missing("CPU"): pytest.skip(reason)
+  rng = np.random.default_rng(0)
+  for n in (64, 131, 1000):
+    for dtype in (np.float32, np.float64, np.int8):
+      a = (rng.standard_normal((5, n)) * 50).astype(dtype)
+      np.testing.assert_array_equal((Tensor(a, device="CPU")[:, ::step] + 1).numpy(), a[:, ::step] + dtype(1))
+    padded = Tensor(a, device="CPU").pad(((0, 0), (2, 1)))[:, ::step]
+    np.testing.assert_array_equal((padded + 1).numpy(), np.pad(a, ((0, 0), (2, 1)))[:, ::step] + dtype(1))
+  item, = create_schedule([Tensor.empty(64, 128, device="CPU")[:, ::step].exp()])
+  target = Target("opencl", lanes=16, registers=32, cores=2, local_memory=512 << 10)
+  assert not [u for u in linearize(item.ast, target) if u.op is Ops.LOAD and u.dtype.count == 1]
