@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -568,3 +569,23 @@ def test_disassembly_is_text_or_says_why(device: OpenCLDevice) -> None:
   try_scale(device, program, 5)
   text = device.disassemble(spec)
   assert "vmulps" in text or "mulps" in text or text.startswith("# no assembly of seen"), text[:300]
+
+
+def test_each_thread_has_a_core(tmp_path: Path) -> None:
+  """PoCL's threads have cores of their own among those that the process may use; with POCL_AFFINITY nobody touches them."""
+  if sys.platform != "linux": pytest.skip("only Linux tells the threads of a process")
+  script = tmp_path/"script.py"
+  script.write_text(textwrap.dedent("""
+    import os, sys
+    from ntgrad.backends.opencl.device import _threads, _cl_devices
+    before = _threads()
+    _cl_devices()
+    print(sorted(sorted(os.sched_getaffinity(t)) for t in _threads() - before) == [[c] for c in sorted(os.sched_getaffinity(0))])
+  """))
+  root = str(Path(__file__).resolve().parents[2])
+  def told(**env: str) -> str:
+    given = {**os.environ, "PYTHONPATH": root, **env}
+    return subprocess.run([sys.executable, str(script)], env=given, capture_output=True, text=True, timeout=60).stdout.strip()
+  if len(os.sched_getaffinity(0)) != os.cpu_count(): pytest.skip("PoCL has a thread for each core of the machine")
+  assert told() == "True"
+  if len(os.sched_getaffinity(0)) > 1: assert told(POCL_AFFINITY="0") == "False"
