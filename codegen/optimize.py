@@ -72,7 +72,11 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   kernel = merge_axes(split_axes(kernel))
   if target.locals: return work_items(kernel, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  choice = Search(kernel, target, exact).best()
+  return after(kernel, Search(kernel, target, exact).best(), target, exact)
+
+
+def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
+  """A kernel with the lanes and copies of a choice, spread over programs."""
   for opt in choice.opts: kernel = opt.apply(kernel)
   return stream(spread(kernel, target, choice.panel, exact), target)
 
@@ -129,17 +133,22 @@ class Search:
     self.beside = {x.node: [a for a in self.out if 0 < abs(x.steps.get(a) or 0) * x.itemsize < NEAR] for x in self.info.accesses}
 
   def best(self) -> Choice:
-    """The cheapest choice. Copies of two axes are tried with the lanes that are best with copies of one."""
-    tried = list[tuple[float, Tried, int | None]]()
-    def least(plans: Iterable[Tried]) -> None:
-      costs = [(self.cost(*t), t, self.panel) for t in plans]
-      if costs: tried.append(min(costs, key=lambda t: t[0]))
-    first = [(lane, width, unroll) for lane, width in self.lanes() for unroll in self.unrolls(lane, width)]
-    for lane, width, unroll in first: least([(lane, width, c, unroll) for c in self.copies(lane, width)])
-    for _, (lane, width, _, unroll), _ in sorted(tried, key=lambda t: t[0])[:SEEDS]:
-      least([(lane, width, c, unroll) for c in self.pairs(lane, width)])
-    _, plan, panel = min(tried, key=lambda t: t[0])
+    """The cheapest choice."""
+    _, plan, panel = min(self.candidates(), key=lambda t: t[0])
     return Choice(self.opts(*plan), panel)
+
+  def candidates(self) -> list[tuple[float, Tried, int | None]]:
+    """What is tried, with its cost and panel. Copies of two axes are tried with the lanes that are best with copies of one."""
+    found, seeds = list[tuple[float, Tried, int | None]](), list[tuple[float, Tried, int | None]]()
+    def priced(plans: Iterable[Tried]) -> None:
+      costs = [(self.cost(*t), t, self.panel) for t in plans]
+      found.extend(costs)
+      if costs: seeds.append(min(costs, key=lambda t: t[0]))
+    first = [(lane, width, unroll) for lane, width in self.lanes() for unroll in self.unrolls(lane, width)]
+    for lane, width, unroll in first: priced([(lane, width, c, unroll) for c in self.copies(lane, width)])
+    for _, (lane, width, _, unroll), _ in sorted(seeds, key=lambda t: t[0])[:SEEDS]:
+      priced([(lane, width, c, unroll) for c in self.pairs(lane, width)])
+    return found
 
   def lanes(self) -> Iterator[tuple[int, int]]:
     """Axes for vector lanes, and how many lanes."""
