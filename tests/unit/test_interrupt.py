@@ -195,7 +195,7 @@ def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:
       program(n)
       n += 1
     print(hits)
-    """, DEV="CPU", CACHE_DIR=str(tmp_path), VERIFY="0", **settings)
+    """, DEV="CPU", CACHE_DIR=str(tmp_path), VERIFY="0", DYNAMIC="never", **settings)
   assert int(lines[0]) > 1
 
 
