@@ -1,6 +1,7 @@
 """Panels: copies in local memory of what a product's rows read again and again, with a long way between one read and the next."""
 from __future__ import annotations
 
+import math
 from typing import Iterator, Sequence
 
 from .additions import room_along
@@ -134,7 +135,8 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
   inner, opts = 1, list[Serial]()
   for i, r in reversed(list(enumerate(rows))):
     outer = prod(a.count for a in rows[:i])
-    for n in sorted({-(-r.count // p) for p in range(1, r.count + 1)}):
+    root = math.isqrt(r.count) + 1   # each number of programs once, and all small parts
+    for n in sorted({-(-r.count // p) for p in range(1, root + 1)} | set(range(1, min(root, r.count) + 1))):
       yield [*opts, *([Serial(r.id, n)] if n > 1 else [])], outer * -(-r.count // n), inner * n
     inner, opts = inner * r.count, [*opts, *([Serial(r.id)] if r.count > 1 else [])]
   if not rows: yield [], 1, 1
