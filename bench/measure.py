@@ -17,7 +17,8 @@ from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 
 FLUSH = 256 << 20       # bytes written before each timed call on a GPU: more than an L2 cache
-BLOCK = 5               # timed calls of one side before the other has its turn
+BLOCK = 5               # timed calls of one side, at least, before the other has its turn
+WARM = 4e-3             # seconds of calls that do not count after a pause: caches, and the clocks of a core that slept
 kept: list[Any] = []    # memory of the launches that are repeated
 
 Timer = Callable[[], float]
@@ -82,14 +83,16 @@ def turns(sides: list[Timer], budget: float = 1.0, least: int = 3, most: int = 3
           middle: Callable[[list[float]], float] = median) -> list[float]:
   """The median seconds of each side, in blocks that take turns; about ``budget`` seconds a side.
 
-  A turn begins with a call that does not count. The sides have been called before.
+  A turn begins with a call that does not count; after a ``pause``, with calls for ``WARM`` seconds. The sides have been called
+  before.
   """
   times: list[list[float]] = [[] for _ in sides]
   end = time.perf_counter() + budget * len(sides)
   while len(times[0]) < most and (time.perf_counter() < end or len(times[0]) < least):
     for side, mine in zip(sides, times):
       if pause: time.sleep(pause)
-      first = side()
+      first, warm = side(), time.perf_counter() + (WARM if pause else 0.0)
+      while time.perf_counter() < warm: first = side()
       block = BLOCK if first * BLOCK * 4 < budget else 1
       mine += [side() for _ in range(block)] if first < 2 * budget else [first]
   return [middle(t) if t else math.nan for t in times]
