@@ -106,6 +106,9 @@ class Config:
     key=True,
     values=(0, 128, 256, 512),
   )
+  direct: int = _setting(
+    "DIRECT", 1, "0 launches each kernel of the CPU through PoCL's queue; 1 by threads of ours, where they can", values=(0, 1)
+  )
   cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True, values=range(1025))
   workers: int = _setting(
     "WORKERS", 0, "processes that compile many new kernels, this one among them; 0 is one a core", values=range(1025)

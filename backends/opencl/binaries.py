@@ -71,12 +71,17 @@ def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
     raise ValueError(f"packed program: {e}") from None
 
 
-def stay_loaded(files: Path, name: str, owner: object) -> None:
-  """Keep the machine code of a kernel that has run loaded for as long as ``owner`` lives.
+def machine_code(files: Path, name: str, owner: object) -> dict[bool, int]:
+  """The addresses of the function that runs a group of a kernel that has run: for any grid (False) and for small ones (True),
+  those of them that there are. They stay loaded for as long as ``owner`` lives.
 
   PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
   launch, for 15 µs."""
+  found: dict[bool, int] = {}
   for path in files.glob(f"{name}/*/{name}.so"):
-    try: handle = _ctypes.dlopen(str(path), ctypes.RTLD_LOCAL | os.RTLD_NOW)
+    try:
+      handle = _ctypes.dlopen(str(path), ctypes.RTLD_LOCAL | os.RTLD_NOW)
+      found[path.parent.name.endswith("-smallgrid")] = _ctypes.dlsym(handle, f"_pocl_kernel_{name}_workgroup")
     except OSError: continue   # PoCL's folder is not ours alone
     weakref.finalize(owner, _ctypes.dlclose, handle).atexit = False
+  return found

@@ -23,6 +23,7 @@ from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl import binaries
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
+from ntgrad.codegen.recent import Recent
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
@@ -41,6 +42,9 @@ __kernel void bits_128(void) {}
 #endif
 """
 
+_folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
+
+
 @dataclass(eq=False)
 class Unit(pool.Job):
   """A program of several kernels, from the time when they are known."""
@@ -56,7 +60,7 @@ class Unit(pool.Job):
   device: str = ""                               # for a worker
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
-  loaded: set[str] = field(default_factory=set)  # kernels of whose machine code the process keeps hold
+  code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
 
   @property
   def weight(self) -> float:
@@ -205,7 +209,9 @@ class Compiler:
         for k in unit.specs: self.units.pop(k, None)
         spec, *more = unit.specs.values()
         if not more: raise CompileError(explain(spec, unit.source, str(e))) from None
-      unit.files = next(iter(binaries.program_folders() - before), None)
+      k = cache.key(self.identity, unit.source)
+      unit.files = next(iter(binaries.program_folders() - before), None) or _folders[k]   # of the same program built before
+      if unit.files is not None: _folders[k] = unit.files
     if unit.program is not None: return
     for k, s in unit.specs.items():   # which names the kernel at fault
       one = self.unit([s])

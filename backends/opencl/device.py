@@ -16,18 +16,21 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from typing import Any, Callable, Sequence
 from weakref import WeakSet
 
 import numpy as np
 
 from ntgrad.backends import pool, rates
-from ntgrad.backends.base import Program, ProgramSpec, grid_of
+from ntgrad.backends.base import Graph, Node, Program, ProgramSpec
 from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
-from ntgrad.backends.opencl.compiler import Compiler, Unit, is_pocl
+from ntgrad.backends.opencl.compiler import Compiler, is_pocl
+from ntgrad.backends.opencl.direct import CPUGraph, threads_of
+from ntgrad.backends.opencl.program import OpenCLProgram, Part
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
 from ntgrad.backends.opencl.selftest import Functions
+from ntgrad.backends.opencl.threads import Threads, allocated, works_like_this
 from ntgrad.backends.process import Driver, forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
@@ -143,100 +146,6 @@ def core_cache() -> int:
   return int(text[:-1]) << 10 if text[-1:] == "K" and text[:-1].isdigit() else 0
 
 
-class Part(NamedTuple):
-  """What lies in a cl.Buffer from byte ``offset`` on."""
-  raw: Any
-  offset: int
-
-
-class OpenCLProgram(Program):
-  """A kernel on its device. It is built when it is first launched, or before, by a worker."""
-
-  def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
-    self.spec, self.unit, self._device = spec, unit, device
-    self._kernel: Any = None
-    self._local, self._grid = (*spec.local, 1, 1, 1)[:3], grid_of(spec)
-    self._sizes: tuple[int, ...] | None = None   # of the last launch
-    self._global: tuple[int, ...] = ()           # for them; empty where there is nothing to launch
-    self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
-    self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
-    self._enqueue = device.cl._cl.enqueue_nd_range_kernel
-    device.programs.add(self)
-
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    """Launch; with ``wait`` the seconds from start to end on the device's clock.
-
-    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
-    """
-    if self._kernel is None: self.ready()
-    queue = self._device.queue
-    if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
-    if not self._global: return 0.0 if wait else None
-    if buffers != self._args: self._set(buffers)
-    try:
-      event = self._enqueue(queue, self._kernel, self._global, self._local)
-    except Exception as e:
-      extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
-      raise DeviceError(f"kernel {self.spec.name}: launch with {extents} failed: {e}") from None
-    self._device.last = event
-    if not self.unit.launched: self._device.compiler.launched(self.unit, self.spec)
-    if not wait: return None
-    self._device.settle()
-    event.wait()
-    return float(event.profile.end - event.profile.start)*1e-9
-
-  def ready(self) -> None:
-    """Build it now, or wait for the worker that does."""
-    if self._kernel is not None: return
-    compiler = self._device.compiler
-    self.unit = unit = compiler.ready(self.unit, self.spec)
-    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
-    self._count = int(kernel.num_args) - len(self.spec.sizes) - len(self.spec.source.parts)
-    self._device.fresh.add(self)
-    self._kernel = kernel   # last: who finds it does not ask for the rest
-
-  def _set(self, buffers: Sequence[Any]) -> None:
-    if len(buffers) != self.spec.nparams:
-      raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
-    given, parts = list(buffers[:self._count]), self.spec.source.parts
-    if parts: given = [b.raw if type(b) is Part else b for b in given]
-    buffered: list[Any] = []
-    for i, b in enumerate(given): buffered += (i, b)
-    offsets: list[Any] = []
-    for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes)):
-      offsets += (i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
-    self._args = []
-    self._kernel._set_arg_multi(tuple(buffered))  # a tenth of what set_args takes
-    if offsets: self._kernel._set_arg_buf_multi(tuple(offsets))   # set_arg_multi tries buffers first, by exceptions: 15 µs each
-    self._args = list(buffers)
-
-  def _resize(self, sizes: tuple[int, ...]) -> None:
-    """Launch for other sizes from now on. Raises DeviceError."""
-    grid, self._sizes = self._grid(sizes), None
-    flat: list[Any] = []
-    try:
-      for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
-    except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
-    if flat: self._kernel._set_arg_buf_multi(tuple(flat))
-    self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
-    self._sizes = sizes
-
-  def clone(self) -> OpenCLProgram:
-    """Another kernel object of the same program."""
-    return OpenCLProgram(self._device, self.spec, self.unit)
-
-  def stay_loaded(self) -> None:
-    """What it runs is not loaded again, now that it has run."""
-    name = self.unit.names.get(self._device.compiler.key(self.spec))
-    if self.unit.files is None or name is None or name in self.unit.loaded: return
-    self.unit.loaded.add(name)
-    binaries.stay_loaded(self.unit.files, name, self.unit)
-
-  def forget(self) -> None:
-    """Let go of the buffers of the last launch, which must have ended."""
-    self._args = []
-
-
 class OpenCLDevice(Pooled):
   """One OpenCL device. New memory costs a page fault every 4 KB, so it is pooled."""
 
@@ -253,15 +162,19 @@ class OpenCLDevice(Pooled):
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self.last: Any = None   # the event of what was enqueued last
-    self.fresh: WeakSet[OpenCLProgram] = WeakSet()   # whose machine code may be unloaded
+    self.busy = False       # whether the queue may have something to do
+    self.threads: Threads | None = None   # that run kernels without the queue, once they are there
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
     # PoCL's memory is the host's: a buffer stays at one address, and may be the host's own
     self.on_host = is_cpu(self.device) and is_pocl(self.device)
+    # whether threads may, or might, run kernels without the queue
+    self.direct = self.on_host and bool(config.direct) and works_like_this(self.device.platform.version)
 
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
     super().forked()
+    self.threads, self.busy = None, False
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self._left = (self.queue, self.context)   # not released: that would call the driver
     del self.queue, self.context
@@ -279,17 +192,51 @@ class OpenCLDevice(Pooled):
       found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return found
 
+  # ---- threads of ours
+  def started(self, count: int = 0) -> Threads | None:
+    """The threads that run kernels without the queue, one for each core or so many; None where they cannot."""
+    if self.threads is None and self.direct:
+      self.direct = False   # meanwhile the queue runs what is launched
+      try: self.threads = threads_of(self, count)
+      except (CompileError, DeviceError): pass
+      self.direct = self.threads is not None
+    return self.threads
+
+  def graph(self, nodes: Sequence[Node]) -> Graph | None:
+    """See :meth:`Device.graph`."""
+    threads = self.started()
+    return CPUGraph(self, threads, nodes) if threads is not None else None
+
+  def drain(self) -> None:
+    """Wait until the queue is empty."""
+    if self.busy: self.synchronize()
+
+  def here(self) -> None:
+    """Raises DeviceError in a process that was forked from the one that opened the device."""
+    if self.lost: raise DeviceError(self.lost)
+
   # ---- memory
   def _new(self, size: int, nbytes: int) -> Any:
     limit = int(self.device.max_mem_alloc_size)
     if nbytes <= limit:
-      try: return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, min(size, limit))
-      except self.cl.Error: pass
+      try: return self.new_raw(min(size, limit))
+      except (self.cl.Error, MemoryError): pass
     room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
     raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
 
+  def new_raw(self, size: int) -> Any:
+    """A buffer. Where the device's memory is the host's, it is memory of ours: ``host`` as an array of bytes, at ``address``."""
+    return self._over(*allocated(size)) if self.on_host else self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, size)
+
+  def _over(self, host: np.ndarray, address: int) -> Any:
+    """A buffer over memory of the host."""
+    raw = self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.USE_HOST_PTR, hostbuf=host)
+    raw.host, raw.address = host, address
+    return raw
+
   def part(self, raw: Any, offset: int, nbytes: int) -> Any:
     """A sub-buffer."""
+    if self.on_host: return self._over(raw.host[offset:offset + nbytes], raw.address + offset)
     return raw.get_sub_region(offset, nbytes)
 
   def at(self, raw: Any, offset: int) -> Any:
@@ -305,15 +252,24 @@ class OpenCLDevice(Pooled):
 
   def copyin(self, raw: Any, data: np.ndarray) -> None:
     """Host to device, complete on return."""
-    if data.nbytes: self.cl.enqueue_copy(self.queue, raw, data, is_blocking=True)
+    if not data.nbytes: return
+    self.here()
+    if self.on_host:
+      self.drain()
+      raw.host[:data.nbytes] = data
+    else: self.cl.enqueue_copy(self.queue, raw, data, is_blocking=True)
 
   def copyout(self, raw: Any, nbytes: int) -> np.ndarray:
     """Device to host, after everything launched before."""
+    if not nbytes: return np.empty(0, np.uint8)
+    self.here()
+    if self.on_host:
+      self.drain()
+      return np.array(raw.host[:nbytes])
     out = np.empty(nbytes, np.uint8)
-    if nbytes:
-      self.last = copied = self.cl.enqueue_copy(self.queue, out, raw, is_blocking=False)
-      self.settle()
-      copied.wait()
+    self.last = copied = self.cl.enqueue_copy(self.queue, out, raw, is_blocking=False)
+    self.settle()
+    copied.wait()
     return out
 
   # ---- programs
@@ -353,11 +309,11 @@ class OpenCLDevice(Pooled):
 
   def synchronize(self) -> None:
     """Wait for everything launched."""
+    self.here()
+    if not self.busy: return
     self.settle()
-    fresh: Iterable[OpenCLProgram] = ()
-    if self.fresh: fresh, self.fresh = self.fresh, WeakSet()
     self.queue.finish()
-    for p in list(fresh): p.stay_loaded()
+    self.busy = False
 
   def settle(self) -> None:
     """Look whether what was enqueued last has ended until it has, a millisecond at most: that takes less than sleeping and being
@@ -372,18 +328,13 @@ class OpenCLDevice(Pooled):
   def adopt(self, address: int, nbytes: int) -> Any:
     """A cl.Buffer over host memory. See :meth:`Device.adopt`."""
     if not self.on_host: return None
-    host = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
-    return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.USE_HOST_PTR, hostbuf=host)
+    return self._over(np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)), address)
 
   def address(self, raw: Any, nbytes: int) -> int:
-    """The host address of a buffer, which PoCL tells of one that is mapped. See :meth:`Device.address`."""
+    """The host address of a buffer. See :meth:`Device.address`."""
     if not self.on_host: return 0
-    flags = self.cl.map_flags
-    mapped, _ = self.cl.enqueue_map_buffer(self.queue, raw, flags.READ | flags.WRITE, 0, (nbytes,), np.uint8, is_blocking=True)
-    at = int(mapped.ctypes.data)
-    mapped.base.release(self.queue)
-    self.queue.finish()
-    return at
+    self.drain()
+    return int(raw.address)
 
 
 class _Lost(OpenCLDevice):

@@ -6,11 +6,10 @@ from functools import cache
 from typing import Sequence
 
 from ntgrad.backends.base import ProgramSpec, grid_of
-from ntgrad.backends.opencl.device import OpenCLDevice, OpenCLProgram
+from ntgrad.backends.opencl.device import OpenCLDevice
+from ntgrad.backends.opencl.program import SMALL_GRID, OpenCLProgram
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.index import Size
-
-_SMALL_GRID = 65535           # PoCL makes other machine code for grids wider than this
 
 
 @cache
@@ -33,9 +32,10 @@ def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
   if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")
   unit.done = unit.launched = True   # it is not saved here
   memory = device.cl.Buffer(device.context, device.cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
+  device.direct = False
   for spec in unit.specs.values():
     # one group makes the same code as many, unless the grid is wide
     likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
-    grid = tuple((_SMALL_GRID + 1)//n + 1 if g*n > _SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
+    grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
     OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
   return device.compiler.pack(unit)

@@ -1,0 +1,196 @@
+"""A kernel of an OpenCL device: launched through its queue, or, where its machine code can be called, by threads of ours."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+
+import numpy as np
+
+from ntgrad.backends.base import Program, ProgramSpec, grid_of
+from ntgrad.backends.opencl import binaries
+from ntgrad.backends.opencl.compiler import Unit
+from ntgrad.backends.opencl.threads import WORTH_WAKING, Launch, Record, Threads, count_locals
+from ntgrad.codegen.bound import bound
+from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.sizes import evaluator
+
+if TYPE_CHECKING:
+  from ntgrad.backends.opencl.device import OpenCLDevice
+
+SMALL_GRID = 65535   # PoCL makes other machine code for grids wider than this
+
+
+class Part(NamedTuple):
+  """What lies in a cl.Buffer from byte ``offset`` on."""
+  raw: Any
+  offset: int
+
+
+class OpenCLProgram(Program):
+  """A kernel on its device. It is built when it is first launched, or before, by a worker."""
+
+  def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
+    self.spec, self.unit, self._device = spec, unit, device
+    self._kernel: Any = None
+    self._local, self._grid = (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+    self._sizes: tuple[int, ...] | None = None   # of the last launch
+    self._global: tuple[int, ...] = ()           # for them; empty where there is nothing to launch
+    self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
+    self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
+    self._locals = (0, 0)       # arrays of local memory, at most, and the bytes of all
+    self.code: dict[bool, int] = {}   # its machine code, once it is there: see binaries.machine_code
+    self._work: Any = None      # the numbers of its work at some sizes
+    self._records: Any = None   # its launch by our own threads, from then on
+    self._launch: Launch | None = None
+    self._linkable = True       # whether that may come
+    self._direct = False        # whether the grid is one that they launch
+    self._enqueue = device.cl._cl.enqueue_nd_range_kernel
+    device.programs.add(self)
+
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+    """Launch; with ``wait`` the seconds from start to end on the device's clock.
+
+    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
+    """
+    device = self._device
+    if self._kernel is None: self.ready()
+    elif self._launch is None and self._linkable and device.direct: self._link()
+    if sizes is not self._sizes and sizes != self._sizes: self._resize(sizes)
+    if not self._global: return 0.0 if wait else None
+    if buffers != self._args: self._set(buffers)
+    if self._direct: return self._run(wait)
+    queue = device.queue
+    try:
+      event = self._enqueue(queue, self._kernel, self._global, self._local)
+    except Exception as e:
+      extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
+      raise DeviceError(f"kernel {self.spec.name}: launch with {extents} failed: {e}") from None
+    device.last, device.busy = event, True
+    if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
+    if not wait: return None
+    device.settle()
+    event.wait()
+    return float(event.profile.end - event.profile.start)*1e-9
+
+  def _run(self, wait: bool) -> float | None:
+    """Let our own threads run it, after what is in the queue."""
+    device = self._device
+    if device.busy: device.drain()
+    device.here()
+    assert device.threads is not None and self._launch is not None
+    start = time.perf_counter() if wait else 0.0
+    device.threads.run(self._records, 1, self._launch.seconds > WORTH_WAKING)
+    return time.perf_counter() - start if wait else None
+
+  def ready(self) -> None:
+    """Build it now, or wait for the worker that does."""
+    if self._kernel is not None: return
+    compiler = self._device.compiler
+    self.unit = unit = compiler.ready(self.unit, self.spec)
+    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
+    self._count = int(kernel.num_args) - len(self.spec.sizes) - len(self.spec.source.parts)
+    self._kernel = kernel   # last: who finds it does not ask for the rest
+    if self._device.direct:
+      self.take_code()
+      if self.code: self._link()
+
+  def take_code(self, again: bool = False) -> None:
+    """Take its machine code, if it is there: when it has run, or was in the disk cache."""
+    name = self.unit.names.get(self._device.compiler.key(self.spec))
+    if self.unit.files is None or name is None: return
+    if again or not self.unit.code.get(name): self.unit.code[name] = binaries.machine_code(self.unit.files, name, self.unit)
+    self.code = self.unit.code[name]
+
+  def _link(self) -> None:
+    """Let our own threads launch it from now on, where they can. It has run before, or its machine code was in the disk
+    cache."""
+    device = self._device
+    threads = device.started()
+    if threads is None: return
+    if not self.code:
+      device.drain()
+      self.take_code()
+      self._linkable = bool(self.code)
+      if not self.code: return
+    self._records = (Record * 1)()
+    self._launch = self.launch_of(self._records[0], threads)
+    self._sizes, self._args = None, []
+
+  def launch_of(self, record: Record, threads: Threads) -> Launch:
+    """A launch of it, with arguments of its own."""
+    count = count_locals(self.spec.source.text)
+    if count and not self._locals[0]:
+      which = self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE
+      nbytes = int(self._kernel.get_work_group_info(which, self._device.device))
+      self._locals = (count, -(-nbytes // 4096) * 4096)
+    arguments = self._count + len(self.spec.sizes) + len(self.spec.source.parts)
+    return Launch(threads, record, self._local, arguments, self._locals)
+
+  def put(self, launch: Launch, i: int, raw: Any) -> None:
+    """Give a launch its i-th buffer."""
+    whole, offset = (raw.raw, raw.offset) if type(raw) is Part else (raw, 0)
+    if i < self._count: launch.values[i] = whole.address
+    for k, (slot, _) in enumerate(self.spec.source.parts, self._count + len(self.spec.sizes)):
+      if slot == i: launch.values[k] = offset
+
+  def cover(self, launch: Launch, sizes: tuple[int, ...]) -> bool:
+    """Give a launch its sizes, and with them its grid. False where there is no machine code for that. Raises DeviceError."""
+    grid = self._grid(sizes)
+    try:
+      for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): launch.values[i] = int(dtype.np.type(n))
+    except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
+    small = all([g*n < SMALL_GRID for g, n in zip(grid, self._local)])
+    if not (False in self.code or small and True in self.code): self.take_code(again=True)
+    code = self.code.get(True) if small else None
+    if code is None: code = self.code.get(False)
+    if code is None: return False
+    launch.resize(code, grid, self._seconds(sizes))
+    return True
+
+  def _seconds(self, sizes: tuple[int, ...]) -> float:
+    """What a launch takes on one thread, at least."""
+    work, target = self.spec.work, self._device.renderer.target
+    if self._work is None: self._work = evaluator(work.numbers, self.spec.sizes) if sizes else lambda _: work.numbers
+    return bound(work.with_numbers(self._work(sizes)), target).seconds * max(target.cores, 1)
+
+  def _set(self, buffers: Sequence[Any]) -> None:
+    if len(buffers) != self.spec.nparams:
+      raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
+    self._args = []
+    if self._direct and self._launch is not None:
+      for i, b in enumerate(buffers): self.put(self._launch, i, b)
+    else: self._set_kernel(buffers)
+    self._args = list(buffers)
+
+  def _set_kernel(self, buffers: Sequence[Any]) -> None:
+    given, parts = list(buffers[:self._count]), self.spec.source.parts
+    if parts: given = [b.raw if type(b) is Part else b for b in given]
+    buffered: list[Any] = []
+    for i, b in enumerate(given): buffered += (i, b)
+    offsets: list[Any] = []
+    for i, (slot, _) in enumerate(parts, self._count + len(self.spec.sizes)):
+      offsets += (i, np.uint64(buffers[slot].offset if type(buffers[slot]) is Part else 0))
+    self._kernel._set_arg_multi(tuple(buffered))  # a tenth of what set_args takes
+    if offsets: self._kernel._set_arg_buf_multi(tuple(offsets))   # set_arg_multi tries buffers first, by exceptions: 15 µs each
+
+  def _resize(self, sizes: tuple[int, ...]) -> None:
+    """Launch for other sizes from now on. Raises DeviceError."""
+    grid, self._sizes = self._grid(sizes), None
+    direct = self._launch is not None and self.cover(self._launch, sizes)
+    if not direct:
+      flat: list[Any] = []
+      try:
+        for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
+      except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
+      if flat: self._kernel._set_arg_buf_multi(tuple(flat))
+    self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
+    if direct != self._direct: self._args, self._direct = [], direct
+    self._sizes = sizes
+
+  def clone(self) -> OpenCLProgram:
+    """Another kernel object of the same program."""
+    return OpenCLProgram(self._device, self.spec, self.unit)
+
+  def forget(self) -> None:
+    """Let go of the buffers of the last launch, which must have ended."""
+    self._args = []

@@ -1,0 +1,274 @@
+"""Kernels of PoCL's CPU run by threads of this process, without a queue.
+
+A launch through PoCL's queue costs 30 to 60 µs: two threads are woken, and the launching one waits until it is woken again. So
+once a kernel has run there, and PoCL has written its machine code to a shared library, we call that code ourselves: the thread
+that launches takes part in the work, and helpers that look for more (a millisecond, then they sleep) take part from the next
+microsecond on. Many launches, such as those of a replay, are one call.
+
+What runs in the threads is OpenCL C too, since PoCL is the compiler that is there: ``work_run`` goes through launches and
+``work_help`` helps. They call a kernel as PoCL's own threads do, for each group of work-items:
+
+  ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``
+
+``args`` has the address of each argument, then of each address of local memory, of which every thread has its own. This is so in
+PoCL 3.0, on Linux and x86-64; other versions and machines have the queue.
+"""
+from __future__ import annotations
+
+import _thread
+import atexit
+import ctypes
+import platform
+import re
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from ntgrad.backends.base import KernelSource, ProgramSpec
+
+PIECES = 16          # for each thread a grid is cut into so many pieces: those that end early take more
+PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps
+SHORT = 2e-6         # seconds on one thread of a launch that is not shared out: finding each other takes as long
+WORTH_WAKING = 15e-6 # seconds on one thread of launches for which helpers that sleep are woken
+_LINE = 64           # bytes of a cache line
+_PAGE = 4096
+
+_SOURCE = r"""
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
+typedef struct { ulong code, args, stride, context, nx, ny, nz, pieces, size, groups; } launch_t;
+// ticket: which launch it is (22 bits), how many pieces it has (21), how many are taken (21). Who has taken a piece knows that
+// the launch stays what it is until that piece is finished
+typedef struct {
+  volatile ulong ticket; ulong pad0[7];
+  volatile ulong finished; ulong pad1[7];
+  ulong launch, number, threads; volatile ulong leave;
+} pool_t;
+
+// code(args, context, x, y, z) as C compilers of x86-64 do it, below what this function may keep under the stack's end
+static void call(ulong code, ulong args, ulong context, ulong x, ulong y, ulong z) {
+  __asm__ volatile(
+    "mov %5, %%r8\n\tmov %%rsp, %%rbx\n\tsub $256, %%rsp\n\tand $-64, %%rsp\n\tcall *%%rax\n\tmov %%rbx, %%rsp"
+    : "+a"(code), "+D"(args), "+S"(context), "+d"(x), "+c"(y) : "r"(z)
+    : "rbx", "r8", "r9", "r10", "r11", "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",
+      "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+#ifdef __AVX512F__
+      , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27",
+      "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7"
+#endif
+  );
+}
+
+static void yield_core(void) { long r; __asm__ volatile("syscall" : "=a"(r) : "a"(24) : "rcx", "r11", "memory"); }  // sched_yield
+
+static void groups(__global const launch_t* l, ulong thread, ulong from, ulong to) {
+  ulong nx = l->nx, ny = l->ny, args = l->args + thread * l->stride, x = from % nx, y = from / nx % ny, z = from / nx / ny;
+  for (ulong g = from; g < to; g++) {
+    call(l->code, args, l->context, x, y, z);
+    if (++x == nx) { x = 0; if (++y == ny) { y = 0; z++; } }
+  }
+}
+
+// take pieces of the launch that is under way until none is left; whether there was one. The first are large, the last small
+static int take(__global pool_t* p, ulong thread) {
+  for (int did = 0;; did = 1) {
+    ulong t, n, next, pieces;
+    do {
+      t = p->ticket; next = t & 0x1fffff; pieces = t >> 21 & 0x1fffff;
+      if (next >= pieces) return did;
+      n = (pieces - next) / (2 * p->threads); n = n ? n : 1;
+    } while (atom_cmpxchg((volatile __global ulong*)&p->ticket, t, t + n) != t);
+    __global const launch_t* l = (__global const launch_t*)p->launch;
+    groups(l, thread, next * l->size, min((next + n) * l->size, l->groups));
+    atom_add((volatile __global ulong*)&p->finished, n);
+  }
+}
+
+__kernel void RUN(__global pool_t* p, __global const launch_t* l, __global const ulong* count) {
+  for (ulong i = 0; i < *count; i++, l++) {
+    if (l->pieces <= 1) { groups(l, 0, 0, l->groups); continue; }
+    p->launch = (ulong)l; p->finished = 0;
+    atom_xchg((volatile __global ulong*)&p->ticket, ++p->number << 42 | l->pieces << 21);
+    take(p, 0);
+    for (int k = 1; p->finished != l->pieces; k++) { if (k % 1024) __builtin_ia32_pause(); else yield_core(); }
+  }
+}
+
+__kernel void HELP(__global pool_t* p, __global const ulong* thread, __global const ulong* patience) {
+  for (ulong k = 1; k < *patience && !p->leave; k++) {
+    if (take(p, *thread)) k = 0;
+    if (k % 256) __builtin_ia32_pause(); else yield_core();
+  }
+}
+
+__kernel void TEST(__global ulong* out, __global const ulong* in, ulong at) {
+  __local ulong first[8];
+  __local ulong second[8];
+  ulong g = (get_group_id(2) * get_num_groups(1) + get_group_id(1)) * get_num_groups(0) + get_group_id(0);
+  for (int i = 0; i < 8; i++) { first[i] = in[g * 8 + i]; second[7 - i] = first[i]; }
+  for (int i = 0; i < 8; i++) out[g * 8 + i] = 1000 * first[i] + second[i] + at;
+}
+"""
+
+
+class Record(ctypes.Structure):
+  """A launch, as the machine code reads it."""
+  _fields_ = [(name, ctypes.c_uint64) for name in
+              ("code", "args", "stride", "context", "nx", "ny", "nz", "pieces", "size", "groups")]
+
+
+class Context(ctypes.Structure):
+  """What PoCL tells a group of the grid."""
+  _fields_ = [("groups", ctypes.c_size_t * 3), ("offset", ctypes.c_size_t * 3), ("local", ctypes.c_size_t * 3),
+              ("print_buffer", ctypes.c_void_p), ("print_position", ctypes.c_void_p), ("print_capacity", ctypes.c_uint),
+              ("dimensions", ctypes.c_uint)]
+
+
+def allocated(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
+  """Memory of the process that begins at a page, and its address. Raises MemoryError."""
+  memory = np.empty(nbytes + _PAGE, np.uint8)
+  at = -memory.ctypes.data % _PAGE
+  return memory[at:at + nbytes], memory.ctypes.data + at
+
+
+class Launch:
+  """A kernel with its arguments, ready to be called by every thread of a pool. ``record`` stays where it is."""
+
+  def __init__(self, pool: Threads, record: Record, local: tuple[int, ...], arguments: int, locals: tuple[int, int]):
+    count, nbytes = locals
+    width, threads = arguments + count, pool.threads
+    self.values = (ctypes.c_uint64 * max(arguments, 1))()
+    self.scratch = [pool.scratch(t, count * nbytes) for t in range(threads)] if count else []
+    self.places = (ctypes.c_uint64 * max(count * threads, 1))(*[at + i * nbytes for at in self.scratch for i in range(count)])
+    values, places = ctypes.addressof(self.values), ctypes.addressof(self.places)
+    self.pointers = (ctypes.c_uint64 * max(width * threads, 1))(*[
+      values + 8*i if i < arguments else places + 8*(t*count + i - arguments) for t in range(threads) for i in range(width)])
+    self.context = Context(local=(ctypes.c_size_t * 3)(*local), dimensions=3)
+    self.record, self.pool, self.seconds = record, pool, 0.0
+    record.args, record.stride = ctypes.addressof(self.pointers), 8 * width
+    record.context = ctypes.addressof(self.context)
+
+  def resize(self, code: int, grid: tuple[int, int, int], seconds: float) -> None:
+    """Launch that machine code over a grid from now on, which takes so long on one thread at least."""
+    r, groups = self.record, grid[0] * grid[1] * grid[2]
+    self.context.groups[:] = grid
+    r.code, r.groups = code, groups
+    r.nx, r.ny, r.nz = grid if groups else (1, 1, 1)
+    r.size = max(-(-groups // (PIECES * self.pool.threads)), 1)
+    r.pieces = 1 if seconds < SHORT or self.pool.threads == 1 else -(-groups // r.size)
+    self.seconds = seconds if r.pieces > 1 else 0.0   # of what is shared out
+
+
+class Threads:
+  """The thread that launches, and helpers. To be used by one thread at a time."""
+
+  def __init__(self, threads: int, run: int, help: int):
+    """``run`` and ``help`` are the machine codes of :func:`spec`'s kernels."""
+    self.threads = threads
+    self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
+    self._kept: list[Any] = []
+    self._pool = self._lasting(24)
+    self._pool[18] = threads
+    code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
+    self._run, self._help = code(run), code(help)
+    self._context = Context(groups=(ctypes.c_size_t * 3)(1, 1, 1), local=(ctypes.c_size_t * 3)(1, 1, 1), dimensions=3)
+    self._at_context = ctypes.addressof(self._context)
+    self._sleeping: list[_thread.LockType] = []
+    self._helpers: list[threading.Thread] = []
+    self._count = self._lasting(1)
+    self._arguments = (ctypes.c_uint64 * 3)(self._pool.ctypes.data, 0, self._count.ctypes.data)
+    self._given = self._pointers(self._arguments)
+    self._at_given = ctypes.addressof(self._given)
+    self.lock = _thread.allocate_lock()
+
+  def _lasting(self, words: int) -> np.ndarray[Any, Any]:
+    memory, _ = allocated(-(-words * 8 // _LINE) * _LINE)
+    memory[:] = 0
+    self._kept.append(memory)
+    return memory.view(np.uint64)
+
+  @staticmethod
+  def _pointers(values: Any) -> Any:
+    return (ctypes.c_uint64 * len(values))(*[ctypes.addressof(values) + 8*i for i in range(len(values))])
+
+  def keep(self, *owners: object) -> None:
+    """Keep what has the machine code."""
+    self._kept += owners
+
+  def scratch(self, thread: int, nbytes: int) -> int:
+    """The address of a thread's memory for what is local to a group: one for all launches."""
+    _, at, size = self._scratch[thread]
+    if size < nbytes:
+      self._kept.append(self._scratch[thread][0])   # launches have its address
+      memory, at = allocated(size := max(nbytes, 2 * size, 1 << 16))
+      self._scratch[thread] = memory, at, size
+    return at
+
+  def run(self, records: Any, count: int, wake: bool) -> None:
+    """Run launches one after the other, and return when the last has ended; ``wake`` helpers that sleep."""
+    with self.lock:
+      if wake and len(self._helpers) < self.threads - 1: self._begin()
+      if wake and self._sleeping: self._wake()
+      self._arguments[1], self._count[0] = ctypes.addressof(records), count
+      self._run(self._at_given, self._at_context, 0, 0, 0)
+
+  # ---- helpers
+  def _begin(self) -> None:
+    for i in range(1, self.threads):
+      t = threading.Thread(target=self._helper, args=(i,), name=f"ntgrad-cpu-{i}", daemon=True)
+      self._helpers.append(t)
+      t.start()
+    atexit.register(self.leave)
+
+  def _wake(self) -> None:
+    while self._sleeping:
+      self._sleeping.pop().release()
+
+  def _helper(self, thread: int) -> None:
+    numbers = self._lasting(2)
+    numbers[:2] = thread, PATIENCE
+    arguments = (ctypes.c_uint64 * 3)(self._pool.ctypes.data, numbers.ctypes.data, numbers.ctypes.data + 8)
+    given = self._pointers(arguments)
+    at, bell = ctypes.addressof(given), _thread.allocate_lock()
+    bell.acquire()
+    while not self._pool[19]:
+      self._help(at, self._at_context, 0, 0, 0)
+      self._sleeping.append(bell)   # whoever takes it from there releases it
+      bell.acquire()
+
+  def leave(self) -> None:
+    """End the helpers."""
+    self._pool[19] = 1
+    while any([t.is_alive() for t in self._helpers]):
+      self._wake()
+      for t in self._helpers: t.join(0.01)
+
+
+# ---- what the threads run
+
+NAMES = ("RUN", "HELP", "TEST")
+TESTED = (3, 2, 2)   # groups of the test
+
+
+def spec(name: str) -> ProgramSpec:
+  """One of the kernels of ``_SOURCE``, to be compiled like any other."""
+  helpers, *kernels = re.split(r"(?=__kernel void )", _SOURCE)
+  text = next(k for k in kernels if f"void {name}(" in k)
+  before, after = text.split(name, 1)
+  count = 2 if name == "TEST" else 3
+  source = KernelSource(helpers + text, helpers=(helpers,), kernel=(before, after), parts=((0, 8),) if name == "TEST" else ())
+  return ProgramSpec(f"threads_{name.lower()}", source, TESTED if name == "TEST" else (1,), (1,), count)
+
+
+def works_like_this(version: str) -> bool:
+  """Whether machine code of a PoCL can be called as this module does, by its platform's version."""
+  return sys.platform == "linux" and platform.machine() == "x86_64" and "PoCL 3.0" in version
+
+
+def count_locals(text: str) -> int:
+  """How many arrays of local memory a kernel has, at most."""
+  return len(re.findall(r"\b__local\b[^;*]*;", text))
+
+
+__all__ = ["Threads", "Launch", "Record", "Context", "spec", "works_like_this", "count_locals", "allocated"]
