@@ -112,6 +112,7 @@ class OpenCLProgram(Program):
       self.take_code()
       self._linkable = bool(self.code)
       if not self.code: return
+    if not self.unit.launched: device.compiler.launched(self.unit, self.spec)   # as far as its machine code goes
     self._records = (Record * 1)()
     self._launch = self.launch_of(self._records[0], threads)
     self._sizes, self._args = None, []
