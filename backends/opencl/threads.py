@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
 import ctypes
+import os
 import platform
 import re
 import sys
 import threading
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
@@ -32,6 +34,7 @@ PIECES = 16          # for each thread a grid is cut into so many pieces: those 
 PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps
 SHORT = 2e-6         # seconds on one thread of a launch that is not shared out: finding each other takes as long
 WORTH_WAKING = 15e-6 # seconds on one thread of launches for which helpers that sleep are woken
+_core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)   # the one that this thread is on
 _LINE = 64           # bytes of a cache line
 _PAGE = 4096
 
@@ -174,7 +177,8 @@ class Threads:
     self._run, self._help = code(run), code(help)
     self._context = Context(groups=(ctypes.c_size_t * 3)(1, 1, 1), local=(ctypes.c_size_t * 3)(1, 1, 1), dimensions=3)
     self._at_context = ctypes.addressof(self._context)
-    self._sleeping: list[_thread.LockType] = []
+    self._sleeping: list[tuple[_thread.LockType, int]] = []
+    self._cores = os.sched_getaffinity(0)
     self._helpers: list[threading.Thread] = []
     self._count = self._lasting(1)
     self._arguments = (ctypes.c_uint64 * 3)(self._pool.ctypes.data, 0, self._count.ctypes.data)
@@ -222,8 +226,13 @@ class Threads:
     atexit.register(self.leave)
 
   def _wake(self) -> None:
+    """Wake the helpers that sleep, on cores other than this thread's: the system would wake one on the core of whoever wakes it,
+    where it waits for a tenth of a millisecond, or for the launch to end."""
+    others = self._cores - {int(_core())}
     while self._sleeping:
-      self._sleeping.pop().release()
+      bell, thread = self._sleeping.pop()
+      with contextlib.suppress(OSError): os.sched_setaffinity(thread, others or self._cores)
+      bell.release()
 
   def _helper(self, thread: int) -> None:
     numbers = self._lasting(2)
@@ -234,7 +243,7 @@ class Threads:
     bell.acquire()
     while not self._pool[19]:
       self._help(at, self._at_context, 0, 0, 0)
-      self._sleeping.append(bell)   # whoever takes it from there releases it
+      self._sleeping.append((bell, threading.get_native_id()))   # whoever takes it from there releases it
       bell.acquire()
 
   def leave(self) -> None:
