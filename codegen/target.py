@@ -32,7 +32,7 @@ class Target:
   dtypes: tuple[DType, ...] = dtypes.all
   # ---- programs
   cores: int = 1                         # GRID values that run at the same time
-  start_cycles: int = 60_000             # a CPU's program shorter than this is not worth its start
+  start_cycles: int = 15_000             # a CPU's program shorter than this is not worth its start
   start_bytes: int = 2000                # that could have been moved while a program starts
   iteration: float = 1e-7                    # seconds that an iteration of a loop takes on a chip with blocks, whatever it loads
   # ---- vectors, in a CPU's registers
