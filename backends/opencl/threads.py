@@ -35,6 +35,7 @@ PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work befo
 SHORT = 2e-6         # seconds on one thread of a launch that is not shared out: finding each other takes as long
 WORTH_WAKING = 15e-6 # seconds on one thread of launches for which helpers that sleep are woken
 _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)   # the one that this thread is on
+_THREADS, _LEAVE, _BUSY = 18, 19, 20   # words of pool_t
 _LINE = 64           # bytes of a cache line
 _PAGE = 4096
 
@@ -46,7 +47,7 @@ typedef struct { ulong code, args, stride, context, nx, ny, nz, pieces, size, gr
 typedef struct {
   volatile ulong ticket; ulong pad0[7];
   volatile ulong finished; ulong pad1[7];
-  ulong launch, number, threads; volatile ulong leave;
+  ulong launch, number, threads; volatile ulong leave, busy;
 } pool_t;
 
 // code(args, context, x, y, z) as C compilers of x86-64 do it, below what this function may keep under the stack's end
@@ -96,10 +97,11 @@ __kernel void RUN(__global pool_t* p, __global const launch_t* l, __global const
     take(p, 0);
     for (int k = 1; p->finished != l->pieces; k++) { if (k % 1024) __builtin_ia32_pause(); else yield_core(); }
   }
+  p->busy = 0;
 }
 
 __kernel void HELP(__global pool_t* p, __global const ulong* thread, __global const ulong* patience) {
-  for (ulong k = 1; k < *patience && !p->leave; k++) {
+  for (ulong k = 1; (k < *patience || p->busy) && !p->leave; k++) {
     if (take(p, *thread)) k = 0;
     if (k % 256) __builtin_ia32_pause(); else yield_core();
   }
@@ -172,7 +174,7 @@ class Threads:
     self._scratch: list[tuple[Any, int, int]] = [(None, 0, 0)] * threads   # memory, its address and size
     self._kept: list[Any] = []
     self._pool = self._lasting(24)
-    self._pool[18] = threads
+    self._pool[_THREADS] = threads
     code = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)
     self._run, self._help = code(run), code(help)
     self._context = Context(groups=(ctypes.c_size_t * 3)(1, 1, 1), local=(ctypes.c_size_t * 3)(1, 1, 1), dimensions=3)
@@ -212,10 +214,16 @@ class Threads:
   def run(self, records: Any, count: int, wake: bool) -> None:
     """Run launches one after the other, and return when the last has ended; ``wake`` helpers that sleep."""
     with self.lock:
-      if wake and len(self._helpers) < self.threads - 1: self._begin()
-      if wake and self._sleeping: self._wake()
       self._arguments[1], self._count[0] = ctypes.addressof(records), count
-      self._run(self._at_given, self._at_context, 0, 0, 0)
+      try:
+        if wake:
+          self._pool[_BUSY] = 1   # who is about to sleep does not: it looks after it is in the list
+          if len(self._helpers) < self.threads - 1: self._begin()
+          if self._sleeping: self._wake()
+        self._run(self._at_given, self._at_context, 0, 0, 0)
+      except BaseException:   # Ctrl-C on the way
+        self._pool[_BUSY] = 0
+        raise
 
   # ---- helpers
   def _begin(self) -> None:
@@ -241,14 +249,19 @@ class Threads:
     given = self._pointers(arguments)
     at, bell = ctypes.addressof(given), _thread.allocate_lock()
     bell.acquire()
-    while not self._pool[19]:
+    while not self._pool[_LEAVE]:
       self._help(at, self._at_context, 0, 0, 0)
-      self._sleeping.append((bell, threading.get_native_id()))   # whoever takes it from there releases it
+      asleep = bell, threading.get_native_id()
+      self._sleeping.append(asleep)   # whoever takes it from there releases it
+      if self._pool[_BUSY]:
+        try: self._sleeping.remove(asleep)
+        except ValueError: pass   # it has been taken
+        else: continue
       bell.acquire()
 
   def leave(self) -> None:
     """End the helpers."""
-    self._pool[19] = 1
+    self._pool[_LEAVE] = 1
     while any([t.is_alive() for t in self._helpers]):
       self._wake()
       for t in self._helpers: t.join(0.01)
