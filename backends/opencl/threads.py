@@ -47,7 +47,7 @@ typedef struct { ulong code, args, stride, context, nx, ny, nz, pieces, size, gr
 typedef struct {
   volatile ulong ticket; ulong pad0[7];
   volatile ulong finished; ulong pad1[7];
-  ulong launch, number, threads; volatile ulong leave, busy;
+  volatile ulong launch; ulong number, threads; volatile ulong leave, busy;
 } pool_t;
 
 // code(args, context, x, y, z) as C compilers of x86-64 do it, below what this function may keep under the stack's end
@@ -65,6 +65,14 @@ static void call(ulong code, ulong args, ulong context, ulong x, ulong y, ulong 
 }
 
 static void yield_core(void) { long r; __asm__ volatile("syscall" : "=a"(r) : "a"(24) : "rcx", "r11", "memory"); }  // sched_yield
+
+// floats as OpenCL has them, with denormals, rounded to nearest; a library may have set this thread otherwise. Gives what it was
+static uint set_floats(uint state) {
+  uint before;
+  __asm__ volatile("stmxcsr %0" : "=m"(before));
+  __asm__ volatile("ldmxcsr %0" : : "m"(state));
+  return before;
+}
 
 static void groups(__global const launch_t* l, ulong thread, ulong from, ulong to) {
   ulong nx = l->nx, ny = l->ny, args = l->args + thread * l->stride, x = from % nx, y = from / nx % ny, z = from / nx / ny;
@@ -90,6 +98,7 @@ static int take(__global pool_t* p, ulong thread) {
 }
 
 __kernel void RUN(__global pool_t* p, __global const launch_t* l, __global const ulong* count) {
+  uint floats = set_floats(0x1f80);
   for (ulong i = 0; i < *count; i++, l++) {
     if (l->pieces <= 1) { groups(l, 0, 0, l->groups); continue; }
     p->launch = (ulong)l; p->finished = 0;
@@ -98,9 +107,11 @@ __kernel void RUN(__global pool_t* p, __global const launch_t* l, __global const
     for (int k = 1; p->finished != l->pieces; k++) { if (k % 1024) __builtin_ia32_pause(); else yield_core(); }
   }
   p->busy = 0;
+  set_floats(floats);
 }
 
 __kernel void HELP(__global pool_t* p, __global const ulong* thread, __global const ulong* patience) {
+  set_floats(0x1f80);
   for (ulong k = 1; (k < *patience || p->busy) && !p->leave; k++) {
     if (take(p, *thread)) k = 0;
     if (k % 256) __builtin_ia32_pause(); else yield_core();

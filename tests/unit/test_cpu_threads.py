@@ -2,6 +2,7 @@
 the number of threads."""
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -182,6 +183,39 @@ def test_helpers_sleep_and_wake(device: OpenCLDevice) -> None:
     p(given)
     if i % 3 == 0: time.sleep(0.02)   # more than they look for work
   np.testing.assert_array_equal(device.copyout(given[0], zero.nbytes).view(np.uint32), expected(a, b, ROWS, 3, 12))
+
+
+def test_denormals_stay_whatever_a_library_has_set(device: OpenCLDevice) -> None:
+  """A shared library made with -ffast-math has its thread flush denormals to zero, and threads inherit that."""
+  def plain(name: str, line: str) -> ProgramSpec:
+    text = f"__kernel void {name}(__global float* out, __global uint* state) {{ {line} }}"
+    before, after = text.split(name, 1)
+    return ProgramSpec(name, KernelSource(text, kernel=(before, after)), (64,), (1,), 2, work=HEAVY)
+  halve, state = device.compile([
+    plain("halve", "out[get_group_id(0)] *= 0.5f;"),
+    plain("state", """uint was; __asm__ volatile("stmxcsr %0" : "=m"(was)); state[1] = was;
+                      __asm__ volatile("ldmxcsr %0" : : "m"(state[0]));"""),
+  ])
+  numbers = np.full(64, 1e-39, np.float32)
+  out, word = raws(device, numbers, np.array([0x1f80, 0], np.uint32))
+  for p in (halve, state): p([out, word])
+  device.synchronize()
+  for p in (halve, state): p([out, word])
+  code = next(iter(state.code.values()))                    # type: ignore[attr-defined]
+  launch = state._launch                                    # type: ignore[attr-defined]
+  words = word.host.view(np.uint32)
+
+  def here(value: int) -> int:
+    """Set this thread's state, as a library would; gives what it was."""
+    words[0] = value
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_uint64] * 3)(code)
+    call(ctypes.addressof(launch.pointers), ctypes.addressof(launch.context), 0, 0, 0)
+    return int(words[1])
+  before = here(0x9fc0)   # flushes denormals
+  try: halve([out, word])
+  finally: after = here(before)
+  assert after == 0x9fc0, "the launch has changed the state of its thread"
+  np.testing.assert_array_equal(device.copyout(out, 256).view(np.float32), numbers * np.float32(0.125))
 
 
 def test_other_versions_have_the_queue() -> None:
