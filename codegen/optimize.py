@@ -15,7 +15,20 @@ from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .expand import is_spaced
 from .kernel import AxisKind, Kernel
-from .opts import Local, NonTemporal, Opt, Pad, Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
+from .opts import (
+  Local,
+  NonTemporal,
+  Opt,
+  Pad,
+  Reorder,
+  Serial,
+  ShiftInwards,
+  SplitInwards,
+  Unroll,
+  Upcast,
+  UpcastInwards,
+  Vectorize,
+)
 from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .target import Target
 from .tiling import tile
@@ -57,6 +70,7 @@ STORE = 1.5                      # of a store
 CHAIN = 4                        # cycles from an addition to the next one that needs it
 ITERATION = 2                    # of an iteration of a loop
 JOIN = 12                        # of an accumulator's lanes, after the loop
+LINE, PAGE, RUN = 64, 4096, 1024   # bytes of a line, of a page, and of a page that are read before others
 KEPT = 8                         # loaded vectors that are in registers at once, at most
 SPILL = 0.3                      # of all arithmetic, for each register too few
 CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
@@ -78,7 +92,35 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
   for opt in choice.opts: kernel = opt.apply(kernel)
-  return stream(spread(kernel, target, choice.panel, exact), target)
+  return stream(spread(in_runs(kernel, target), target, choice.panel, exact), target)
+
+
+def in_runs(kernel: Kernel, target: Target) -> Kernel:
+  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
+  a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
+  the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
+  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.count > 1]
+  if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
+  inner = grid[-1]
+  for x in profile(kernel).accesses:
+    steps = {a.id: abs(x.steps.get(a.id) or 0) * x.itemsize for a in grid}
+    along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE), None)
+    if x.write or not x.linear or along is None or steps[inner.id] < PAGE: continue
+    many = RUN // steps[along.id]
+    if along.count < 2 * many: continue
+    rows = max(steps[inner.id] // max(_row(x, inner.id, kernel), 1), 1)   # that a step of the inner axis reads
+    kernel = Serial(inner.id, max(target.core_cache // (8 * RUN * rows), 1)).apply(kernel)
+    before = {a.id for a in kernel.axes}
+    kernel = Serial(along.id, many).apply(kernel)
+    return Reorder(next(a.id for a in kernel.axes if a.id not in before), first=False).apply(kernel)
+  return kernel
+
+
+def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
+  """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
+  step = abs(x.steps[axis] or 0)
+  inside = [abs(x.steps.get(a.id) or 0) for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.LANE)]
+  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE], default=step) * x.itemsize
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
