@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import gc
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
@@ -56,6 +57,12 @@ class Sizes(NamedTuple):
   values: Values
   dims: tuple[tuple[int, int], ...]
   others: tuple[int, ...]
+
+
+@cache
+def _numbers() -> Callable[[int], Any]:
+  from ntgrad.random import next_state
+  return next_state
 
 
 class First(NamedTuple):
@@ -114,8 +121,7 @@ class Capture:
       inputs = self._inputs(pieces)
       # memory may be shared otherwise than when it was captured
       if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
-      from ntgrad.random import next_state
-      return put(self._result, _giver(self.replay.run(inputs, next_state)))
+      return put(self._result, _giver(self.replay.run(inputs, _numbers())))
     if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared):
       return self._plainly(args, kwargs, pieces, values)
     return self._capture(args, kwargs, pieces, values)
@@ -212,6 +218,8 @@ class Capture:
     arguments share memory otherwise than when it was captured."""
     assert self.replay is not None
     if any([t._alias.node.op is not Ops.BUFFER or t._alias.pending for t in pieces.tensors]): engine.realize(pieces.tensors)
+    if not self.replay.written and all([g.kind == "read" for g in self._given]):
+      return [(b, None) for b in exact(pieces.tensors)]
     out: list[tuple[Buffer, Alias | None]] = []
     read: list[Any] = []
     groups: dict[int, Alias] = {}
@@ -463,6 +471,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
     while u.op is not Ops.BUFFER and ((r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH):
       u = r if r is not u else u.src[0]
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
+  if all([type(b) is Buffer for b in out]): return out
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 
