@@ -280,7 +280,6 @@ class Threads:
 
 # ---- what the threads run
 
-NAMES = ("RUN", "HELP", "TEST")
 TESTED = (3, 2, 2)   # groups of the test
 
 
