@@ -5,8 +5,8 @@ once a kernel has run there, and PoCL has written its machine code to a shared l
 that launches takes part in the work, and helpers that look for more (a millisecond, then they sleep) take part from the next
 microsecond on. Many launches, such as those of a replay, are one call.
 
-What runs in the threads is OpenCL C too, since PoCL is the compiler that is there: ``work_run`` goes through launches and
-``work_help`` helps. They call a kernel as PoCL's own threads do, for each group of work-items:
+What runs in the threads is OpenCL C too, since PoCL is the compiler that is there: RUN goes through launches, HELP helps. They
+call a kernel as PoCL's own threads do, for each group of work-items:
 
   ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``
 
