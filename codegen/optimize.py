@@ -71,6 +71,7 @@ CHAIN = 4                        # cycles from an addition to the next one that 
 ITERATION = 2                    # of an iteration of a loop
 JOIN = 12                        # of an accumulator's lanes, after the loop
 LINE, PAGE, RUN = 64, 4096, 1024   # bytes of a line, of a page, and of a page that are read before others
+AHEAD = 8                        # pages that are read in turn take one in so many parts of a core's cache
 KEPT = 8                         # loaded vectors that are in registers at once, at most
 SPILL = 0.3                      # of all arithmetic, for each register too few
 CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
@@ -109,7 +110,7 @@ def in_runs(kernel: Kernel, target: Target) -> Kernel:
     many = RUN // steps[along.id]
     if along.count < 2 * many: continue
     rows = max(steps[inner.id] // max(_row(x, inner.id, kernel), 1), 1)   # that a step of the inner axis reads
-    kernel = Serial(inner.id, max(target.core_cache // (8 * RUN * rows), 1)).apply(kernel)
+    kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN * rows), 1)).apply(kernel)
     before = {a.id for a in kernel.axes}
     kernel = Serial(along.id, many).apply(kernel)
     return Reorder(next(a.id for a in kernel.axes if a.id not in before), first=False).apply(kernel)

@@ -27,7 +27,7 @@ FINITE = {
   "worker._device": "devices",
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "", "binaries.folder": "",
   "cache.version": "", "cache._platform_folder": "", "plan_cache.version": "", "compiler.available": "",
-  "compiler.version": "",
+  "compiler.version": "", "captured._numbers": "",
 }
 
 
