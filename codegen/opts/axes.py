@@ -201,19 +201,20 @@ class Peel(OnAxis):
     behind = ix.add(tail.rng, ix.node(whole))
 
     def tail_of(u: UOp) -> UOp:
-      """What varies with the axis, for the values that are left over."""
-      fixed = [n for n in toposort((u,), lambda n: main.rng not in n.ranges) if main.rng not in n.ranges]
-      return substitute((u,), {**{n: n for n in fixed}, main.rng: behind})[0]
+      """What varies with the axis, for the values that are left over. ``u`` is of the whole axis: a comparison that always holds
+      in the main part is gone there, and need not hold here."""
+      fixed = [n for n in toposort((u,), lambda n: axis.rng not in n.ranges) if axis.rng not in n.ranges]
+      return substitute((u,), {**{n: n for n in fixed}, axis.rng: behind})[0]
     def reduced(old: UOp, new: UOp) -> UOp | None:
       fn, over = old.arg
       if axis.id not in over: return None
       rest = tuple([tail.id if i == axis.id else i for i in over if i != axis.id or tail.size != 1])
-      value = tail_of(new.src[0])
+      value = tail_of(old.src[0])
       return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (value,), (fn, rest)) if rest else value)
     body: list[UOp] = []
-    for s in rewrite(kernel.body, {Ops.REDUCE: reduced}, {axis.rng: main.rng}):
-      body.append(s)
-      if main.rng in s.ranges: body.append(tail_of(s))
+    for old, new in zip(kernel.body, rewrite(kernel.body, {Ops.REDUCE: reduced}, {axis.rng: main.rng})):
+      body.append(new)
+      if axis.rng in old.ranges: body.append(tail_of(old))
     return kernel.with_(axes=seen_by(in_place_of(kernel, axis, main, tail), {axis.rng: main.rng}), body=tuple(body))
 
 

@@ -75,11 +75,12 @@ class Opt(ABC):
     """What ``apply`` does, without a note that it has been done."""
 
   def axis_of(self, kernel: Kernel, id: int) -> Axis:
-    """The axis with this id, of a kernel whose axes may still be changed."""
+    """The axis with this id, which may still be changed: once programs are persistent, those of their loops."""
     here = ", ".join(map(str, kernel.axes))
-    if any(a.programs for a in kernel.axes): raise OptError(f"{self}: persistent programs ({here}) are the last step")
     found = next((a for a in kernel.axes if a.id == id), None)
     if found is None: raise OptError(f"{self}: the kernel has axes {here}")
+    if any(a.programs for a in kernel.axes) and (found.programs or found.kind is not AxisKind.LOOP):
+      raise OptError(f"{self}: persistent programs ({here}) are the last step")
     return found
 
   # ---- for the search

@@ -14,7 +14,7 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.codegen import index as ix, opts
-from ntgrad.codegen.additions import limit_additions
+from ntgrad.codegen.additions import MOST_ADDITIONS, additions, limit_additions
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import OptError, VerifyError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, reads_its_place
@@ -59,7 +59,7 @@ from ntgrad.engine.compile import options
 from ntgrad.engine.device import get_device
 from ntgrad.engine.search import changed
 from ntgrad.schedule import create_schedule
-from support.kernels import GRAPHS, kernels, launch, spec
+from support.kernels import GRAPHS, contents, kernels, launch, spec
 from support.opts import drawn
 from support.statements import Builder, for_
 
@@ -244,6 +244,21 @@ def test_before_and_after(cls: type[Opt], golden: Golden) -> None:
     parts.append(f"{index_form(before)}\n-> {' '.join(map(str, steps))}\n{index_form(after)}{told}")
   assert parts
   golden(f"opts/{cls.name}", "\n\n".join(parts))
+
+
+def test_what_peel_leaves_over_has_its_own_comparisons() -> None:
+  """One that always holds in the main part need not hold in the rest."""
+  x = E(17).pad(((0, 1),))
+  k = Serial(0).apply(kernel(x + x.flip(0)))
+  data = contents(k, np.random.default_rng(0), True)
+  want = launch(get_device("NUMPY"), [spec(k, "k")], k, data)[0]
+  got, = launch(get_device("NUMPY"), [spec(Peel(0, 4).apply(k), "k")], k, data)
+  for g, w in zip(got, want): np.testing.assert_array_equal(g, w)
+
+
+def test_long_sums_of_persistent_programs_are_cut() -> None:
+  k = Persistent(3).apply(kernel(E(9, 1020).sum(1)))
+  assert all(additions(limit_additions(k), u) <= MOST_ADDITIONS for u in limit_additions(k).reduces)
 
 
 # ---- what each refuses
