@@ -104,8 +104,8 @@ class _Replay:
     elif isinstance(axis.size, int) or type(opt) in (Serial, Split) or opt.n is not None and ix.divides(n, axis.size):
       yield opt
     elif isinstance(opt, Block):
-      covers = n >= size and axis.id in self.kernel.bound
-      yield Cover(axis.id, 1 << (n - 1).bit_length()) if covers else replace(opt, n=n)
+      # the twin's block may be larger: its sizes are multiples
+      yield Cover.of(axis) if n >= size and axis.id in self.kernel.bound else replace(opt, n=n)
     elif isinstance(opt, Swizzle): return
     elif isinstance(opt, (Vectorize, ShiftInwards, Upcast, Unroll)): yield from self.copies(opt, axis, n, twins, later)
     else:

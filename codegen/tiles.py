@@ -14,7 +14,6 @@ from .costs import gate_of
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Cover, Fuse
-from .opts.axes import LEAST_COVER
 from .rewrite import rewrite, substitute
 from .sizes import Dim
 from .uop import BinaryOps, Ops, UOp, toposort
@@ -44,7 +43,7 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
   if long := [a for a in tiles if a.count > row and kernel.plain]:
     return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))
   for a in tiles:
-    if not isinstance(a.size, int): kernel = Cover(a.id, max(1 << max(a.count - 1, 0).bit_length(), LEAST_COVER)).apply(kernel)
+    if not isinstance(a.size, int): kernel = Cover.of(a).apply(kernel)
   return kernel.with_(applied=())
 
 

@@ -10,7 +10,7 @@ from ..functions import identity
 from ..kernel import Axis, AxisKind, Kernel
 from ..rewrite import rewrite, substitute
 from ..target import Target
-from ..uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ..uop import BinaryOps, Ops, TernaryOps, UOp
 from .base import OnAxis, Opt, Sized
 
 __all__ = [
@@ -200,17 +200,19 @@ class Peel(OnAxis):
     tail = Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP, rest_of=whole_of)
     behind = ix.add(tail.rng, ix.node(whole))
 
+    joined: dict[UOp, UOp] = {}    # the REDUCEs over the axis, and what is made of them
+
     def tail_of(u: UOp) -> UOp:
       """What varies with the axis, for the values that are left over. ``u`` is of the whole axis: a comparison that always holds
       in the main part is gone there, and need not hold here."""
-      fixed = [n for n in toposort((u,), lambda n: axis.rng not in n.ranges) if axis.rng not in n.ranges]
-      return substitute((u,), {**{n: n for n in fixed}, axis.rng: behind})[0]
+      return substitute((u,), {**joined, axis.rng: behind})[0]
     def reduced(old: UOp, new: UOp) -> UOp | None:
       fn, over = old.arg
       if axis.id not in over: return None
       rest = tuple([tail.id if i == axis.id else i for i in over if i != axis.id or tail.size != 1])
       value = tail_of(old.src[0])
-      return UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (value,), (fn, rest)) if rest else value)
+      joined[old] = UOp.alu(fn, new, UOp(Ops.REDUCE, new.dtype, (value,), (fn, rest)) if rest else value)
+      return joined[old]
     body: list[UOp] = []
     for old, new in zip(kernel.body, rewrite(kernel.body, {Ops.REDUCE: reduced}, {axis.rng: main.rng})):
       body.append(new)
@@ -264,6 +266,11 @@ class Cover(OnAxis):
     whole = replace(axis, size=self.n, kind=AxisKind.TILE)
     kernel = kernel.needing(ix.both(ix.lt(size, self.n + 1), ix.ge(size, self.n // 2 + 1) if self.n > LEAST_COVER else ix.TRUE))
     return gated(kernel, axis, whole, ix.lt(whole.rng, size))
+
+  @classmethod
+  def of(cls, axis: Axis) -> Cover:
+    """The block for the size that an axis has about."""
+    return cls(axis.id, max(1 << max(axis.count - 1, 0).bit_length(), LEAST_COVER))
 
 
 @dataclass(frozen=True)

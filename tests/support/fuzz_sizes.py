@@ -56,7 +56,8 @@ class Made:
     most = max(self.plans.values(), default=0)
     if most > GUESSES: return f"{most} plans of one structure"
     for p in self.programs.values():
-      units = Counter([v.units for v in p.variants])
+      # a block that spans a size is made for each power of two
+      units = Counter([(v.units, v.needs if p.target.blocks else ()) for v in p.variants])
       if any(c > VARIANTS for c in units.values()): return f"{max(units.values())} variants of one kernel"
     return ""
 
