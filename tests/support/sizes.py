@@ -17,7 +17,7 @@ from ntgrad.codegen.pipeline import finish
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec import verify_index, verify_linear
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, prod
 from ntgrad.engine.compile import extent
 
 from .opts import drawn
@@ -195,6 +195,8 @@ def _read(b: Builder, axes: list[Axis], dims: Sequence[tuple[Any, ...]]) -> E:
 
 # ---- Opts, and running
 
+MOST_VALUES = 30_000   # of all axes, that plain loops go through one by one; more where no sizes have so few
+
 def opts(kernel: Kernel, choose: Choose, most: int = 6, lanes: bool = True) -> Kernel:
   """The kernel after some Opts, each drawn; those that it does not take are left out, as long as the code stays small."""
   known = [c for c in OPTS.values() if not c.blocks and (lanes or c not in (Vectorize, ShiftInwards))]
@@ -257,8 +259,10 @@ def same(
   """Versions of a kernel with run-time sizes compute what the kernel with numbers does. Gives how many launches there were."""
   launches = [(v, ready(v, device, f"k{i}", t)) for i, (v, t) in enumerate(versions)]
   ran = 0
-  for values in units:
-    static = make(numbers(values))
+  made = [make(numbers(values)) for values in units]
+  work = [prod(a.count for a in k.axes) for k in made]
+  for values, static, n in zip(units, made, work):
+    if n > max(MOST_VALUES, min(work)): continue
     data = contents(static, np.random.default_rng(values[0]))
     want = ready(static, oracle)({}, data)
     assert want is not None
