@@ -170,14 +170,14 @@ def _polynomial(u: UOp) -> tuple[int, int]:
     least_f = (_interval if f is u else bounds)(f)[0]
     if least_f <= -FAR: return lo, hi
     moved[f] = add(UOp(Ops.SIZE, INT, (), Size(f"{len(moved)}", 0)), least_f)
-  whole = const(c)
+  whole: dict[UOp, int] = {}
   for t, k in terms:
     product = const(k)
     for f in factors(t): product = mul(product, moved[f])
-    whole = add(whole, product)
-  terms, c = linear(whole)
-  if all(k > 0 for _, k in terms): lo = max(lo, c)
-  if all(k < 0 for _, k in terms): hi = min(hi, c)
+    for m, n in linear(product)[0]: whole[m] = whole.get(m, 0) + n
+    c += linear(product)[1]
+  if all(k >= 0 for k in whole.values()): lo = max(lo, c)
+  if all(k <= 0 for k in whole.values()): hi = min(hi, c)
   return lo, hi
 
 

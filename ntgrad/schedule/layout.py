@@ -47,14 +47,15 @@ class Product:
 
   def channels(self) -> Iterator[tuple[Access, UOp]]:
     """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
-    sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not."""
+    sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not, and the other factor
+    does not have (as the pictures that are parts of a sum)."""
     windows = [i for f in self.factors for i in f.at if is_window(i)]
     if not windows: return
-    summed, kept = [max(map(count, part), default=0) for part in halves(windows, self.bound)]
+    summed, kept = reach(windows, self.bound)
     for f in self.factors:
       for i in f.at:
-        channels = i in self.bound and all_have(i, self.factors) if summed <= kept else i not in self.bound
-        if channels and i.op is Ops.RANGE: yield f, i
+        sums = summed <= kept
+        if i.op is Ops.RANGE and (i in self.bound) is sums and all_have(i, self.factors) is sums: yield f, i
 
 
 def with_layouts(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[ScheduleItem]:
@@ -135,10 +136,15 @@ def is_window(index: UOp) -> bool:
   return False
 
 
-def halves(windows: Sequence[UOp], bound: Collection[UOp]) -> tuple[list[UOp], list[UOp]]:
-  """The axes of windows that are summed, and the others."""
-  axes = {r for i in windows for r in i.ranges}
-  return [r for r in axes if r in bound], [r for r in axes if r not in bound]
+def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
+  """How far the axes that are summed move an index of a window, and how far the others do: 6 and 2 in ``a0 + a1//3 % 3`` for a sum
+  over the 7 pixels a0, where a1 goes over weights."""
+  summed = kept = 0
+  for index in windows:
+    moves: dict[bool, int] = {True: 0, False: 0}
+    for term, step in ix.linear(index)[0]: moves[bound.issuperset(term.ranges)] += abs(step) * (ix.vmax(term) - ix.vmin(term))
+    summed, kept = max(summed, moves[True]), max(kept, moves[False])
+  return summed, kept
 
 
 def all_have(i: UOp, factors: Sequence[Access]) -> bool:

@@ -56,17 +56,19 @@ def test_neighbours_go_along() -> None:
   assert shapes(kernels(z), 2 * 48 * 400).count((2, 48, 20, 20)) == 1
 
 
-def test_gradients_go_along() -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_gradients_go_along(packed: bool) -> None:
   """Forward, and both gradients: of every buffer of pixels and channels the channels are last, also where a sum goes over pixels
-  in parts."""
+  in parts, and where an optimizer has all weights' gradients in one buffer, which a kernel goes along by one axis."""
   net = [nn.Conv2d(8, 24, 3, padding=1), nn.BatchNorm2d(24), nn.Conv2d(24, 16, 1), nn.Conv2d(16, 24, 3, stride=2, padding=1)]
-  x = Tensor.empty(6, 8, 14, 14)
+  x = Tensor.empty(9, 8, 14, 14)
   with Tensor.train(): loss = x.sequential([f for layer in net for f in (layer, Tensor.relu)]).square().sum().backward()
   grads = [p.grad for p in nn.state.get_parameters(net) if p.grad is not None]
+  if packed: grads = [Tensor.cat(*[g.reshape(-1) for g in grads])]
   ks = kernels(loss, *grads)
   written = [tuple(n for n in p.shape if n != 1) for k in ks for p in k.params if p.written]
-  pixels = [s for s in written if len(s) == 4 and s[0] == 6]
-  assert len(pixels) > 4 and all(s[1] == s[2] and s[3] in (8, 16, 24) for s in pixels), pixels
+  pixels = [s for s in written if len(s) == 4 and 9 in s]
+  assert len(pixels) > 4 and all(s[0] == 9 and s[1] == s[2] and s[3] in (8, 16, 24) for s in pixels), pixels
 
 
 def test_windows() -> None:
