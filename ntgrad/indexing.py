@@ -5,6 +5,7 @@ Integer tensors are GATHERs of rows: the indexed dims are brought to the front a
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, Self, Sequence
 
 import numpy as np
@@ -20,7 +21,6 @@ from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.names import Names, merged, text
 from ntgrad.random import Random
-from ntgrad.variable import Bound
 
 _ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
@@ -66,12 +66,20 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   return graph.where(valid, flat, graph.const(-1, work, flat.shape))
 
 
-def _between(item: slice, begin: int, end: int, size: int) -> tuple[int, int, int]:
-  """The first element of a slice without steps, how many it has, and 1; ends that are made of Variables stay so, as they are
-  given or counted from the end."""
-  first = _made(item.start, begin, 0, size)
-  last = _made(item.stop, end, size, size)
-  return first, max(last - first, 0), 1
+def _sliced(item: slice, size: int) -> tuple[int, int, int]:
+  """The first element of a slice, how many it has, and its step, as ``slice.indices`` has them. What is made of Variables stays
+  so: each end is compared with the size, so that a capture knows for which values it is cut off."""
+  step = 1 if item.step is None else operator.index(item.step)
+  if step == 0: raise ValueError("slice step cannot be zero")
+  low, high = (0, size) if step > 0 else (-1, size - 1)
+  def end(given: Any, without: int) -> int:
+    if given is None: return without
+    n: int = given if isinstance(given, int) else operator.index(given)
+    if n < 0: n = n + size
+    return low if n < low else high if n > high else n
+  first, last = (end(item.start, low), end(item.stop, high)) if step > 0 else (end(item.start, high), end(item.stop, low))
+  length, each = (last - first, step) if step > 0 else (first - last, -step)
+  return first, (length + each - 1) // each if length > 0 else 0, step
 
 
 def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
@@ -81,15 +89,6 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
   chosen = sorted([*arrays, *ints])
   together = chosen[-1] - chosen[0] + 1 == len(chosen)
   return rest, len([k for k in rest if k < chosen[0]]) if together else 0
-
-
-def _made(given: Any, found: int, without: int, size: int) -> int:
-  """One end of a slice, which is ``found``, by what it is made of: what was given, from the beginning or the end."""
-  if given is None: n: int = without
-  else:
-    if not isinstance(given, int): return found
-    n = given if given >= 0 else size + given
-  return n if type(n) is Bound and int(n) == found else found
 
 
 @checked
@@ -129,12 +128,11 @@ class Indexing(Random):
             f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}"
           )
         ints.append(len(out))
-        out.append((item if type(item) is Bound and item >= 0 else int(item) % size, 1, 1))
+        out.append((item if item >= 0 else item + size, 1, 1))
       elif isinstance(item, slice):
-        try: b, e, step = item.indices(size)
+        try: out.append(_sliced(item, size))
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
-        out.append((b, len(range(b, e, step)), step) if step != 1 else _between(item, b, e, size))
       elif isinstance(item, Base):
         if item.dtype.kind == "b":
           raise DTypeError(f"{name}: a bool mask of shape {item.shape}; the result's shape would depend on the values: "

@@ -373,6 +373,15 @@ def test_random_numbers(numpy_device: None) -> None:
   for a, b in zip(*runs): np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.parametrize("cut", [lambda k: slice(None, k), lambda k: slice(k, None, -1), lambda k: slice(-k, None, 2)])
+def test_slices_that_are_cut_off(numpy_device: None, cut: Any) -> None:
+  """A capture of two sizes at which a slice ends with the memory is none for a size at which it does not."""
+  j = ntgrad.jit(lambda a, b: b[2, cut(a.shape[0] // 3)] + 0)
+  for n, m in ((2, 2), (5, 8), (64, 20), (100, 20), (23, 20), (5, 20), (70, 20)):
+    a, b = array(n, m), array(n + 1, m, seed=1)
+    close(j(Tensor(a).realize(), Tensor(b).realize()), b[2, cut(n // 3)])
+
+
 # ---- graphs
 
 def test_graphs_patch_sizes_and_grids(cuda: Any) -> None:  # noqa: F811
