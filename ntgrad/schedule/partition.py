@@ -169,6 +169,10 @@ class Partition:
       if u.op is Ops.COPY: self.must.add(u.src[0])
       if u.op in (Ops.GATHER, Ops.SCATTER):
         for i in indices_of(u): self.must.update(read_by_index(i))
+      if u.op is Ops.SCATTER:   # what is stored in order would be summed by one program
+        value = u.src[-1]
+        while value.op in MOVEMENT and ix.elements(value.shape) > ix.elements(value.src[0].shape): value = value.src[0]
+        if self.cost[value] >= NEVER: self.must.add(value)
     self.must = {u for u in self.must if u.op is not Ops.BUFFER}
 
   # ---- one node

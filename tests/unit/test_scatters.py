@@ -199,3 +199,21 @@ def test_programs_have_rows() -> None:
   assert [s.op for s in done.statements].count(Ops.WHILE) == 1 and not done.sequential
   few = schedule_graph([scattered(Tensor.zeros(500, 96), index[:8], value[:8]).lazydata], GPU)[1][-1].ast
   assert few is not None and prepare(few, GPU).kernel.sequential   # a few rows are stored one after another
+
+
+def test_a_layer_above_an_embedding(device: str) -> None:
+  """The gradient of rows that a product reads is itself a product, which no program makes alone: it has a kernel of its own."""
+  rng = np.random.default_rng(5)
+  table, w = rng.integers(-3, 4, (70, 40)).astype(np.float32), rng.integers(-3, 4, (40, 24)).astype(np.float32)
+  index = rng.integers(0, 70, 90).astype(np.int32)
+  t, x = Tensor(table, device=device, requires_grad=True), Tensor(w, device=device)
+  g, = (t[Tensor(index, device=device)] @ x).square().sum().gradient(t)
+  want = np.zeros_like(table)
+  np.add.at(want, index, 2 * (table[index] @ w) @ w.T)
+  np.testing.assert_array_equal(g.numpy(), want)
+
+
+def test_what_is_scattered_is_summed_elsewhere() -> None:
+  value = Tensor.empty(30, 20) @ Tensor.empty(20, 8)
+  ks = [i.ast for i in schedule_graph([scattered(Tensor.empty(5, 8), Tensor.empty(30, dtype="int32"), value).lazydata], GPU)[1]]
+  assert [bool(k.reduces) for k in ks if k.sequential] == [False] and sum(bool(k.reduces) for k in ks) == 1
