@@ -7,7 +7,8 @@ that while. And programs end in waves.
 from __future__ import annotations
 
 import math
-from typing import Collection, Mapping
+from types import MappingProxyType
+from typing import Collection, Mapping, Sequence
 
 from .kernel import AxisKind, Kernel
 from .roles import LINE, Roles, fastest, rounds_of, vector
@@ -34,6 +35,7 @@ TAGS = 3               # lines that are looked up in a cycle, of which one is mo
 FOLDED = 2             # about how far an axis moves that stands for several
 TOUCH = 4              # operations of a load or store, for each vector of a thread: its address, its condition, itself
 SHUFFLE = 6            # of a step in which the lanes of a warp combine their values
+NO_COPIES: Mapping[int, int] = MappingProxyType({})
 ALONE = 1              # cycles between two operations of a thread that has others to do meanwhile
 
 
@@ -47,6 +49,15 @@ def warps_for(elements: int) -> int:
   warps = FEWEST
   while warps < MOST and elements > warps * WARP * EACH: warps *= 2
   return warps
+
+
+def places(steps: Sequence[tuple[float, int]]) -> int:
+  """How many different places an access goes to, each of some steps so often: windows of 3 at 4 neighbours have 6, not 12."""
+  found, others = {0}, 1
+  for step, n in steps:
+    if step < math.inf: found = {at + int(step) * k for at in found for k in range(n)}
+    else: others *= n
+  return len(found) * others
 
 
 def together(times: Collection[float], sharp: int = SHARP) -> float:
@@ -91,37 +102,47 @@ class Streams:
     if registers > MOST_REGISTERS: return 0
     return min(target.warps // warps, target.resident, target.register_file // (registers * WARP * warps))
 
-  def seconds(self, tiles: Mapping[int, int], copied: Collection[int] = (), warps: int = 0) -> float:
-    """The time with blocks of these sizes; ``copied`` axes are written out. Infinite where registers do not hold a block."""
+  def seconds(self, tiles: Mapping[int, int], copied: Collection[int] = (), warps: int = 0,
+              rows: Mapping[int, int] = NO_COPIES) -> float:
+    """The time with blocks of these sizes; ``copied`` axes are written out, and so many steps of those in ``rows``. Infinite
+    where registers do not hold a block."""
     target, sizes = self.target, self.sizes
-    trips = {i: -(-n // tiles.get(i, 1)) if i not in copied else 1 for i, n in sizes.items()}
+    out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out
+    trips = {i: -(-n // (out.get(i, 1) * tiles.get(i, 1))) for i, n in sizes.items()}
     programs = prod(trips[i] for i in self.free)
     rounds = prod(trips[i] for i in self.bound)
     padded = {i: power_of_two(n) for i, n in tiles.items()}
     block = prod(padded.values())
     warps = warps or warps_for(block)
-    values = MOST_VALUES if copied else 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
+    if out: values = MOST_VALUES + prod(rows.values()) - 1
+    else: values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
     fit = self.occupancy(block, warps, values + self.scattered)
     if not fit: return math.inf
     uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY * target.cores else 1.0
     memory = cache = lines = touched = 0.0
     phases = 1
     # threads have neighbours along one axis, as many as the widest access takes at once
-    keys = [(len(x.steps.keys() - copied), wide, i) for x, *_, i, wide in self.accesses if i is not None and i not in copied]
+    keys = [(len(x.steps.keys() - copied), wide, i) for x, *_, i, wide in self.accesses if i is not None and i not in out]
     _, widest, side = max(keys, default=(0, 1, self.last))
     most = max(1, block // (WARP * warps))
     along = padded.get(side, 1)
     each_thread = min(widest, along, most)
     row = min(WARP, max(1, along // each_thread))   # lanes that lie along the axis
     for x, steps, size, times, apart, own, wide in self.accesses:
-      run = segments = copies = 1
+      run = segments = own_run = own_segments = 1   # of all copies, of one
+      far: list[tuple[float, int]] = []
       for step, i in steps:
-        n = sizes[i] if i in copied else min(tiles.get(i, 1), sizes[i])
+        n = out[i] if i in out else min(tiles.get(i, 1), sizes[i])
         if n == 1: continue
-        if i in copied: copies *= n
+        if i not in out:
+          if step <= own_run or step <= run and step * x.itemsize < target.line: own_run += int(step) * (n - 1)
+          else: own_segments *= n
         if step <= run: run += int(step) * (n - 1)
+        elif i in out: far.append((step, n))
         else: segments *= n
-      inner = any(i in self.bound and i not in copied and trips[i] > 1 for _, i in steps)
+      segments *= places(far)
+      copies = places([(step, out[i]) for step, i in steps if i in out])
+      inner = any(i in self.bound and trips[i] > 1 for _, i in steps)
       each = programs * (rounds * times if inner else 1)
       if inner: phases = max(phases, times)
       # what lies along another axis is moved by other threads
@@ -138,14 +159,14 @@ class Streams:
       near = max(1, -(-(WARP if segments == 1 else threads) * thread * step * x.itemsize // target.line))
       near = min(WARP, near if segments == 1 else WARP // threads * min(threads, near))
       asked = lanes / (WARP * taken)
-      lines += each * copies * max(segments * -(-run * x.itemsize // target.line) / (copies if segments >= copies else 1),
+      lines += each * copies * max(own_segments * -(-own_run * x.itemsize // target.line),
                                    asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
       touched += each * copies * asked * WARP * TOUCH
       again = prod([trips[i] for i in apart])
       shared = prod([trips[i] for _, i in steps if i in self.spread])
       if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
       memory += size * again * (1 + (PAGE + unaligned) / (run * x.itemsize))
-    elements = {i: trips[i] * padded.get(i, 1) * (sizes[i] if i in copied else 1) for i in sizes}
+    elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
     alu = touched + sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
     if side in self.bound and row > 1:
       parts = row * min(warps, max(1, along // (each_thread * row)))   # lanes that have a part of one sum
@@ -185,7 +206,9 @@ def estimate(kernel: Kernel, target: Target) -> float:
   roles = Roles(kernel)
   if roles.product is not None or any(a.programs for a in kernel.axes): return of_product(kernel, target)
   told = [o.n for o in kernel.applied if o.name == "warps"]
-  return Streams(roles, target).seconds({a.id: a.known for a in kernel.of_kind(AxisKind.TILE)}, (), told[-1] if told else 0)
+  kinds = AxisKind.TILE, AxisKind.UNROLL, AxisKind.UPCAST
+  tiles, copied, rows = [{a.id: a.known for a in kernel.of_kind(kind)} for kind in kinds]
+  return Streams(roles, target).seconds(tiles, copied.keys(), told[-1] if told else 0, rows)
 
 
 def of_product(kernel: Kernel, target: Target) -> float:

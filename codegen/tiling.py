@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Iterator
+from typing import Iterator, Mapping
 
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .costs import MemoryAccess, profile
-from .estimate import STAGES, Streams, power_of_two
+from .estimate import NO_COPIES, STAGES, Streams, places, power_of_two
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Warps, even
+from .opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from .products import HALF, LARGE, PIPELINE, Work, best_blocks
 from .roles import LINE, Role, Roles, contiguous, fastest, flat, product_of, vector
 from .target import Target
 from .uop import Ops, prod, toposort
 
 LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
-WINDOW, COPIES = 16, 32  # elements of reduced axes that may be written out, each and together
+WINDOW, COPIES = 16, 64  # elements of reduced axes that may be written out, each and together,
+ROWS = (2, 4, 8, 16)     # with so many steps of an axis that is not,
+STATEMENTS = 256         # if these are no more
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
 GAIN = 1.03
 ALONG, NEAR, LARGEST = 4, 2, 15   # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
@@ -108,17 +110,18 @@ def streamed(kernel: Kernel, target: Target) -> Kernel:
   """The blocks with which a kernel that makes no products takes the least time, by ``Streams``."""
   roles = Roles(kernel)
   model = Streams(roles, target)
-  found = [(model.seconds(c.tiles, c.copied), c) for c in choices(roles, target)]
+  found = [(model.seconds(c.tiles, c.copied, 0, c.rows), c) for c in choices(roles, target)]
   most = GAIN * min([seconds for seconds, _ in found], default=0.0)
-  good = [c for seconds, c in found if seconds <= most] or [Choice({}, ())]
-  best = min(good, key=lambda c: (c.loops(roles), len(c.copied), c.size))
+  good = [c for seconds, c in found if seconds <= most] or [Choice({}, (), NO_COPIES)]
+  best = min(good, key=lambda c: (c.loops(roles), len(c.copied), prod(c.rows.values()), c.size))
   # not of loops, which wait for loads: many warps hide that
   whole = [c for seconds, c in found if seconds <= NEARLY * most and not c.loops(roles)]
-  others = [(model.seconds(c.tiles, c.copied, n), c, n) for c in whole for n in Warps.tried]
+  others = [(model.seconds(c.tiles, c.copied, n, c.rows), c, n) for c in whole for n in Warps.tried]
   fewest, other, warps = min(others, key=lambda t: t[0], default=(math.inf, best, 0))
   if fewest * GAIN < WORTH * most: best = other
   else: warps = 0
   for i in best.copied: kernel = Unroll(i, kernel.axis(i).count).apply(kernel)
+  for i, n in best.rows.items(): kernel = (Upcast if kernel.axis(i).count % n == 0 else UpcastInwards)(i, n).apply(kernel)
   for a in reversed(kernel.axes):
     if a.id in best.tiles: kernel = tile_axis(kernel, a, best.tiles[a.id])
   return Warps(warps).apply(kernel) if warps else kernel
@@ -144,9 +147,10 @@ def in_a_line(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True)
 class Choice:
-  """Sizes of blocks along some axes, and reduced axes that are written out."""
+  """Sizes of blocks along some axes, reduced axes that are written out, and so many steps of another."""
   tiles: dict[int, int]
   copied: tuple[int, ...]
+  rows: Mapping[int, int]
 
   @property
   def size(self) -> int:
@@ -166,12 +170,27 @@ def choices(roles: Roles, target: Target) -> Iterator[Choice]:
   least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
   short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= COPIES
-  for copied in [[], windows] if short else [[]]:
-    left = [a for a in (*roles.free, *roles.bound) if a.count > 1 and a not in copied]
+  ways: list[tuple[list[Axis], Mapping[int, int]]] = [([], NO_COPIES)]
+  if short: ways += [(windows, NO_COPIES), *[(windows, {i: n}) for i, n in shared_rows(roles, windows)]]
+  for copied, rows in ways:
+    left = [a for a in (*roles.free, *roles.bound) if a.count > 1 and a not in copied and a.id not in rows]
     keys = key_axes(roles, left)
     others = [a for a in roles.kernel.axes[::-1] if a in left and a not in keys]
     for tiles in sized_blocks(keys, roles, room, least):
-      yield from [Choice(t, tuple([a.id for a in copied])) for t in filled(tiles, keys, others, target)]
+      yield from [Choice(t, tuple([a.id for a in copied]), rows) for t in filled(tiles, keys, others, target)]
+
+
+def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
+  """Axes of which a program may make several steps, and how many: those along which the windows of neighbours have rows in
+  common, which are then read once. Four steps at once of y[a0] = x[a0] + x[a0 + 1] + x[a0 + 2] read six and not twelve."""
+  each = prod(a.count for a in windows)
+  for a in roles.free:
+    if a.id in roles.along: continue
+    for n in ROWS:
+      if n > a.count or n * each > STATEMENTS: break
+      reads = [[(x.steps.get(i) or 0, m) for i, m in ((a.id, n), *[(w.id, w.count) for w in windows])]
+               for x in roles.accesses if not x.write and x.steps.get(a.id)]
+      if any(places(r) < prod(m for step, m in r if step) for r in reads): yield a.id, n
 
 
 def key_axes(roles: Roles, left: list[Axis]) -> list[Axis]:

@@ -99,6 +99,9 @@ OTHERS: dict[str, Callable[[], list[Tensor]]] = {
   "channels last": lambda: [E(2, 8, 7, 18).permute(0, 3, 1, 2).conv2d(E(20, 3, 3, 18).permute(0, 3, 1, 2), padding=1)],
   "stride": lambda: [E(2, 9, 9, 16).permute(0, 3, 1, 2).conv2d(E(18, 3, 3, 16).permute(0, 3, 1, 2), padding=1, stride=2)],
   "by channel": lambda: [E(2, 6, 9, 10).conv2d(E(6, 1, 3, 3), padding=1, groups=6), E(2, 3, 8, 10).max_pool2d(2)],
+  "windows with rows in common": lambda: [
+    E(2, 3, 23, 18).conv2d(E(3, 1, 5, 3), padding=2, groups=3), E(19, 11).avg_pool2d(3, stride=1),
+    E(2, 16, 13).max_pool2d(3, stride=(2, 1), padding=1), E(2, 3, 24, 7).avg_pool2d(2, stride=1)],
   "pointwise": lambda: [E(4, 7, 6, 20).permute(0, 3, 1, 2).conv2d(E(24, 1, 1, 20).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)],
   "gradient": lambda: [*_gradients(1)],
   "gradient, stride": lambda: [*_gradients(2)],

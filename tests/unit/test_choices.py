@@ -103,6 +103,16 @@ def test_windows_are_written_out() -> None:
     assert opts(kernels(make())[-1]).count("unroll") == 2
 
 
+def test_windows_with_rows_in_common_are_read_once() -> None:
+  """Each program makes several steps along an axis that windows lie along, and not where neighbours have nothing in common."""
+  for make in (lambda: half(32, 256, 56, 56).conv2d(half(256, 1, 3, 3), padding=1, groups=256),
+               lambda: half(31, 255, 55, 57).conv2d(half(255, 1, 5, 5), padding=2, groups=255),
+               lambda: half(31, 255, 55, 57).max_pool2d(3, stride=1, padding=1)):
+    assert "upcast" in opts(kernels(make())[-1])
+  for make in (lambda: half(64, 64, 112, 112).max_pool2d(2), lambda: E(8192, 8).sum(1), lambda: half(8192, 3, 512).sum(1)):
+    assert "upcast" not in opts(kernels(make())[-1])
+
+
 def test_windows_with_a_stride_go_through_one_axis() -> None:
   """The lanes of a warp then lie along the results, whichever way a compiler orders a block's axes."""
   for make in (lambda: half(8, 64, 112, 112).max_pool2d(3, stride=2, padding=1), lambda: half(7, 65, 111, 111).avg_pool2d(2),
