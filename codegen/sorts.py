@@ -15,7 +15,6 @@ from . import index as ix
 from .config import config
 from .dtype import DType, dtypes
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Warps
 from .rewrite import substitute
 from .scans import EACH, PROGRAM, gated, stored
 from .target import Target
@@ -25,7 +24,6 @@ LOOK = 16            # elements that are looked at for one that is less than tho
 # ---- targets with blocks
 BLOCK = 8192         # elements of a row that a program sorts,
 ROWS = 2048          # of short rows, together
-EACH_WARP = 512      # that a warp has
 
 
 class Sorted(NamedTuple):
@@ -191,5 +189,4 @@ class _Sort:
     keep = min(1 << (self.spec.keep - 1).bit_length(), size) if self.spec.keep else size
     body.append(stored(run, UOp(Ops.SORT, value.dtype, (value,), (step.id, False, keep, self.spec.bitonic))))
     body += self.stores(step.rng, run, ix.both(valid, ix.lt(step.rng, self.spec.keep or self.axis.size)))
-    warps = max(1, min(16, size * many // EACH_WARP))
-    return self.made(body).with_(applied=(Warps(warps),))
+    return self.made(body)

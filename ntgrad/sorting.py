@@ -17,7 +17,7 @@ from ntgrad.core import axis_of, whole_number
 from ntgrad.indexing import Indexing
 
 _XOR, _AND, _OR, _LT = BinaryOps.XOR, BinaryOps.AND, BinaryOps.OR, BinaryOps.CMPLT
-_PLACES = 32      # bits of a key's place in its row
+_PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
 # bits that float32's of a smaller float need at most, from the top: sign, exponent, and its fraction
 _FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
 
@@ -55,11 +55,13 @@ def _places(u: UOp, axis: int, bits: int, keep: int) -> UOp:
     low = _places(graph.cast(graph.scalar(_AND, u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
     high = graph.cast(graph.scalar(BinaryOps.SHR, u, _PLACES), dtypes.uint32)
     return _at(low, _places(_at(high, low, axis), axis, bits - _PLACES, keep), axis)
+  shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
+  key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
   place = graph.reshape(graph.iota(n), tuple([n if a == axis else 1 for a in range(len(s))]))
-  place = graph.expand(graph.cast(place, dtypes.uint64), s)
-  both = graph.binary(_OR, graph.scalar(BinaryOps.SHL, graph.cast(u, dtypes.uint64), _PLACES), place)
-  out = graph.sort(both, axis, _PLACES, _PLACES + bits, keep)
-  return graph.cast(graph.scalar(_AND, out, (1 << _PLACES - 1) - 1), dtypes.int32)
+  place = graph.expand(graph.cast(place, key), s)
+  both = graph.binary(_OR, graph.scalar(BinaryOps.SHL, graph.cast(u, key), shift), place)
+  out = graph.sort(both, axis, shift, shift + bits, keep)
+  return graph.cast(graph.scalar(_AND, out, (1 << min(shift, 31)) - 1), dtypes.int32)
 
 
 def _at(u: UOp, places: UOp, axis: int) -> UOp:

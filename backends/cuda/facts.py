@@ -32,6 +32,7 @@ from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
 _LONGEST, _LONGEST_READ = 90, 59   # characters of a value, and of an access of a variable, where they stand inline
+WIDEST = 16   # bytes that a thread reads or writes at once
 # names that nothing of a program can have as its own
 TAKEN = re.compile(
   r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|min|max|"
@@ -123,6 +124,18 @@ class Facts:
     writes = [u.src[1] for u in self.uops if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL]
     if not reads or any(self.dims[i] != {axis} for i in reads): return False
     return all(abs(step_along(i, axis)) > 1 for i in reads) and all(step_along(i, axis) == 1 for i in writes)
+
+  def neighbours(self, axis: int) -> int:
+    """How many elements along an axis a thread has side by side: Triton gives it those that the widest access takes at once."""
+    widest = 1
+    for u in self.uops:
+      if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
+      found, begin = terms(u.src[1])
+      steps = {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}
+      if steps.get(axis) != 1: continue
+      others = math.gcd(begin, *[k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis])
+      widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
+    return widest
 
   def target(self, u: UOp) -> frozenset[int]:
     """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""

@@ -113,28 +113,37 @@ def _threefry(counter, key):
 @ROUNDS@
   return x0.to(tl.uint64) | (x1.to(tl.uint64) << 32)
 
-def _rising(x, rows: tl.constexpr, merges, last):
-  # blocks of two elements, four, and so on, up to 2**last: a bitonic network, turned round in every other block of a row
-  i = tl.arange(0, x.numel)
-  for a in range(merges, last + 1):
-    down = ((i & (rows - 1)) >> a & 1) != 0
-    for s in range(0, a):
-      step = 1 << (a - 1 - s)
-      y = tl.gather(x, i ^ step, 0)
-      x = tl.where((x > y) != (down ^ ((i & step) != 0)), y, x)
-  return x
+def _bit(b: tl.constexpr, t: tl.constexpr):
+  # bit b of the numbers of 2**t elements, which have an axis for each
+  return tl.reshape(tl.arange(0, 2), [1] * (t - 1 - b) + [2] + [1] * b) != 0
 
-def _first_sorted(x, n: tl.constexpr, k: tl.constexpr, merges: tl.constexpr):
-  # the least 2**k of each row of 2**n, rising, again and again until the row is full; blocks of 2**(merges - 1) are in order
-  y = _rising(tl.reshape(x, [x.numel]), 1 << n, merges, k)
-  for left in tl.static_range(n - k):
+def _merged(x, falls, a, k: tl.constexpr, t: tl.constexpr, near: tl.constexpr):
+  # each block of 2**a <= 2**k elements, which rises and then falls or the other way, in order
+  x = tl.where(falls, ~x, x)
+  for s in tl.static_range(1, k + 1):
+    if k - s < a:
+      y = tl.sum(x, t - 1 - k + s, keep_dims=True) - x   # the partner, whose number differs in one bit
+      # within a thread partners have one comparison
+      if k - s < near: x = tl.where(tl.where(_bit(k - s, t), y > x, x > y), y, x)
+      else: x = tl.where((x > y) != _bit(k - s, t), y, x)
+  return tl.where(falls, ~x, x)
+
+def _first_sorted(x, t: tl.constexpr, n: tl.constexpr, k: tl.constexpr, merges: tl.constexpr, low: tl.constexpr,
+                  top: tl.constexpr):
+  # the least 2**k of each row of 2**n, rising, again and again until the row is full; blocks of 2**(merges - 1) are in order.
+  # Elements are numbered so that those of a thread (bits below low and from top on) are neighbours: most steps are among these
+  rows: tl.constexpr = 1 << (t - n)
+  near: tl.constexpr = low + n - top
+  y = tl.permute(tl.reshape(x, [rows, 1 << (n - top), 1 << (top - low), 1 << low]), 0, 2, 1, 3)
+  y = tl.reshape(y, [2] * t)
+  at = tl.reshape(tl.arange(0, 1 << t) & ((1 << n) - 1), [2] * t)
+  for a in range(merges, k + 1): y = _merged(y, (at >> a) & 1 != 0, a, k, t, near)
+  for b in tl.static_range(k, n):
     # of a rising block and the falling one after it the lesser of each two
-    y = tl.min(tl.reshape(y, [y.numel >> (k + 1), 2, 1 << k]), axis=1)
-    y = _rising(tl.reshape(y, [y.numel]), 1 << (n - 1 - left), k, k)
-  if k < n:
-    rows: tl.constexpr = y.numel >> k
-    y = tl.broadcast_to(tl.reshape(y, [rows, 1, 1 << k]), [rows, 1 << (n - k), 1 << k])
-  return tl.reshape(y, x.shape)
+    y = tl.min(y, t - 1 - b, keep_dims=True)
+    if b + 1 < n: y = _merged(y, _bit(b + 1, t), k, k, t, near)
+    else: y = _merged(y, tl.full([1] * t, 0, tl.int1), k, k, t, near)
+  return tl.reshape(tl.broadcast_to(tl.reshape(y, [rows, 1, 1 << k]), [rows, 1 << (n - k), 1 << k]), x.shape)
 
 def _from_e4m3(x):
   # the bits of float8_e4m3 to float32
@@ -198,12 +207,17 @@ def _rounds() -> str:
 
 
 HELPERS: dict[str, str] = {}
-_CALLS = {"_signed_pow": "_int_pow", "_first_sorted": "_rising", "_threefry": "_rotate", "_float_floor_div": "libdevice",
-          "_float_mod": "libdevice"}
+_CALLS = {"_signed_pow": "_int_pow", "_first_sorted": "_merged", "_merged": "_bit", "_threefry": "_rotate",
+          "_float_floor_div": "libdevice", "_float_mod": "libdevice"}
 for _part in (_TEXT.replace("@ROUNDS@", _rounds()), _sort_keys(32), _sort_keys(64)):
   for _text in _part.strip().split("\n\n"): HELPERS[_text[4:_text.index("(")]] = "@triton.jit\n" + _text.strip()
 
 
 def with_called(names: Iterable[str]) -> list[str]:
   """These names, and before each what a helper of that name calls: another helper, or ``libdevice``."""
-  return list(dict.fromkeys(n for name in names for n in (_CALLS.get(name, name), name)))
+  found: list[str] = []
+  for name in names:
+    chain = [name]
+    while chain[-1] in _CALLS: chain.append(_CALLS[chain[-1]])
+    found += chain[::-1]
+  return list(dict.fromkeys(found))

@@ -35,6 +35,7 @@ TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 <<
                 descriptors=True, double_dots=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
 FP8_CAPABILITY = 89   # the first chips that multiply fp8
 DOUBLE_CAPABILITY = 80   # and float64
+SORTED, SELECTED = 16384, 8192   # bytes of a block that a warp sorts, or of which it finds the first few
 GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
@@ -83,6 +84,12 @@ def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   """
   if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
   return warps_for(elements), 3
+
+
+def sort_key(dtype: DType) -> DType:
+  """The int by which elements of ``dtype`` are sorted."""
+  if dtype.kind != "f" and dtype.itemsize >= 4: return dtype
+  return dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
 
 
 def to_int32(text: str) -> str:
@@ -146,6 +153,7 @@ class _TritonKernel(Variables):
     text = "".join(f"# {note}\n" for note in notes) + "\n\n\n".join([imports, *functions, kernel]) + "\n"
     dots = sum(map(is_dot, self.uops))
     warps, stages = settings(math.prod(ranges.values()), self.largest() if dots else 0, self.flattened)
+    warps = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
     options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
@@ -390,25 +398,33 @@ class _TritonKernel(Variables):
     return (f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM)
 
   def sort(self, u: UOp) -> Text:
-    """Ascending or descending, NaN last; floats by ints of the same order. Triton sorts along the last dimension."""
+    """Ascending or descending, NaN last; floats by ints of the same order."""
     axis, descending, *first = u.arg
-    dtype, to = u.dtype, self.dims[u]
-    keys = dtype if dtype.kind != "f" and dtype.itemsize >= 4 else dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
+    dtype, to, keys = u.dtype, self.dims[u], sort_key(u.dtype)
     text = self.whole(u.src[0], to)
     if dtype.kind == "f": text = f"{self.use(f'_sort_key_{keys.name}')}({text}, {descending})"
     elif keys is not dtype: text = to_int32(text)
     text = self.filled(text, (axis,), to, str(dtypes.min(keys) if descending else dtypes.max(keys)))
     axes = self.axes(to)
     order = sorted(range(len(axes)), key=lambda i: axes[i] == axis)
-    text = permuted(text, order)
-    if first:
-      log = self.padded[axis].bit_length() - 1
-      text = f"{self.use('_first_sorted')}({text}, {log}, {first[0].bit_length() - 1}, {log if first[1] else 1})"
-    else: text = f"tl.sort({text}, {len(axes) - 1}, {descending})"
-    text = permuted(text, [order.index(i) for i in range(len(axes))])
+    size, block = self.padded[axis], math.prod(self.padded[i] for i in axes)
+    keep, bitonic = first or (size, False)
+    bits, row, kept, wide = [n.bit_length() - 1 for n in (block, size, keep, self.neighbours(axis))]
+    # the bits of an element's number that say where in a thread it is are those below low and from top on: the lanes lie between
+    top = row if bitonic else min(row, wide + 4 + self.sort_warps(u).bit_length())
+    told = f"{bits}, {row}, {kept}, {row if bitonic else 1}, {min(wide, top)}, {top}"
+    text = permuted(f"(~({text}))" if descending else text, order)
+    text = permuted(f"{self.use('_first_sorted')}({text}, {told})", [order.index(i) for i in range(len(axes))])
+    if descending: text = f"(~{text})"
     if dtype.kind == "b": return (f"{text} != 0", CMP)
     if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
     return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
+
+  def sort_warps(self, u: UOp) -> int:
+    """For a block that is sorted: the fewer, the more comparisons are within a thread, as long as it has registers for them."""
+    keep = u.arg[2] if u.arg[2:] else self.padded[u.arg[0]]
+    bytes_ = math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
+    return max(1, min(16, bytes_ // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""

@@ -67,17 +67,18 @@ def indices_of(u: UOp) -> tuple[UOp, ...]:
   return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
 
 
-def read_by_index(u: UOp) -> list[UOp]:
-  """What has to be in memory so that an index can be used: what it is computed from where that is cheap, else itself."""
+def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
+  """What has to be in memory so that an index can be used: what it is computed from where that is cheap and takes no more memory,
+  or is stored anyway; else itself."""
   queue, found, cost = [u], [], 0
   for x in queue:
     if x.op in (Ops.CONST, Ops.IOTA): continue
     passed = x.op in (Ops.ALU, Ops.CAST) or x.op is Ops.DETACH or x.op in MOVEMENT and x.op not in (Ops.PAD, Ops.UNTILE)
-    if passed and x.dtype.kind != "f": queue += [s for s in x.src if s not in queue]
+    if passed and x.dtype.kind != "f" and x not in stored: queue += [s for s in x.src if s not in queue]
     else: found.append(x)
     cost += own_cost(x)
     if cost > CHEAP or len(found) > 2 or len(queue) > INDEX_NODES: return [u]
-  return found
+  return [u] if sum(size_of(x) for x in found if x not in stored and x.op not in LEAVES) > size_of(u) else found
 
 
 def place_of(value: UOp) -> UOp:
@@ -168,7 +169,7 @@ class Partition:
       if u.op in LEAVES: self.must.add(u)
       if u.op is Ops.COPY: self.must.add(u.src[0])
       if u.op in (Ops.GATHER, Ops.SCATTER):
-        for i in indices_of(u): self.must.update(read_by_index(i))
+        for i in indices_of(u): self.must.update(read_by_index(i, self.must))
       if u.op is Ops.SCATTER:   # what is stored in order would be summed by one program
         value = u.src[-1]
         while value.op in MOVEMENT and ix.elements(value.shape) > ix.elements(value.src[0].shape): value = value.src[0]

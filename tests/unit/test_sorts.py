@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, dtypes, graph
+from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.pipeline import prepare
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops
@@ -219,6 +221,27 @@ def test_kernels() -> None:
   assert len(kernels(t.topk(16, 1)[1], CPU)) == len(kernels(t.topk(16, 1)[1], GPU)) == 1
   assert len(kernels(t.topk(500, 1)[1], CPU)) == 5        # sorted, and cut
   assert len(kernels(t.argsort(0) + t.argsort(1), GPU)) == 2   # the second adds
+
+
+def test_short_keys_are_one_word_with_their_places() -> None:
+  for dtype, n, bits in ((dtypes.bfloat16, 4096, (12, 28)), (dtypes.int8, 5, (3, 11)), (dtypes.uint16, 65537, None)):
+    first = kernels(Tensor.empty(4, n, dtype=dtype).argsort(1), GPU)[0].sorts[0]
+    assert (first.dtype, first.arg[1:3]) == ((dtypes.uint32, bits) if bits else (dtypes.uint64, (32, 48))), dtype
+
+
+def test_what_is_stored_are_places() -> None:
+  """The keys need twice the memory; values are read at the places."""
+  for outs in (Tensor.empty(512, 1024).sort(1)[:1], Tensor.empty(512, 1024).sort(1)):
+    ks = [i.ast for i in schedule_graph([t.lazydata for t in outs], GPU)[1] if i.ast is not None]
+    assert [p.dtype for k in ks for p in k.params if p.written] == [dtypes.int32, dtypes.float32]
+
+
+def test_elements_of_a_thread_are_compared_with_each_other() -> None:
+  """Four side by side by a load, the others 4 * 32 apart where there is one warp: bits 0, 1 and from 7 on of an element's number.
+  Unaligned rows are read by single elements: bits from 5 on."""
+  for n, told in ((2048, "11, 11, 11, 1, 2, 7"), (2047, "11, 11, 11, 1, 0, 5")):
+    kernel, = kernels(Tensor.empty(2047, n).argsort(1), GPU)
+    assert f", {told})\n" in TritonRenderer(GPU).render("k", linearize(prepare(kernel, GPU).kernel, GPU)).text
 
 
 def test_number_of_kernels() -> None:
