@@ -14,6 +14,12 @@ compares every two entries of a block:
 
     STORE(y[a0, index[a0, a1]], x[a0, a1], add, a1 in order)   ->   FOR blocks of a1: total[i] = sum of all x[j] for the row of i,
                                                                     y[a0, index[i]] += total[i] of the last i for each row
+
+or, of many entries, sorts these by where they go:
+
+    -> FOR blocks of a1: key = sorted (index[a0, i], i), total[i] = x[i] in that order,
+                         WHILE some entry and the one that is n behind go to one row: total[i] += total[i + n] of these, n *= 2
+                         y[a0, row[i]] += total[i] of the first i for each row
 """
 from __future__ import annotations
 
@@ -37,6 +43,7 @@ PROGRAMS = 8          # for each core
 WARPS = 4
 # of entries that are compared with each other: how many a block has, and warps, from so many programs for each core on
 PAIRS = ((16, 32, 1), (4, 64, 2), (0, 128, 4))
+MANY, SORTED = 128, 2048   # entries of a table from which on they are sorted, so many at a time
 SIDE = 8              # tables side by side that one program has, of
 SIDE_PAIRS = (16, 2)  # fewer entries at a time
 # about what it takes: cycles for each entry in pairs, by how many entries a block has; of a program that looks for its rows for
@@ -52,7 +59,7 @@ def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   if len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
   found = _Scatter(merge_axes(kernel), target)
   if found.row is None: return kernel
-  return found.compared() if found.pairs() else found.lowered()
+  return found.lowered() if not found.pairs() else found.sorted() if found.many() else found.compared()
 
 
 class _Scatter:
@@ -113,6 +120,67 @@ class _Scatter:
     look = (length // INDICES + 1) * BLOCK_CYCLES + length // owners * FOUND_CYCLES
     size = next(n for least, n, _ in PAIRS if others >= least * cores)
     return length * PAIR_CYCLES[size] < look * max(others * owners // (PROGRAMS * cores), 1)
+
+  def many(self) -> bool:
+    """Whether a table has so many entries that they are sorted; tables that lie side by side are read together."""
+    return ix.count(self.length) >= MANY and self.beside() is None and self.beside(in_index=True) is None
+
+  def sorted(self) -> Kernel:
+    """The kernel with statements, where each program has a table and sorts what goes there."""
+    s, row, rows = self.store, self.row, self.rows
+    assert row is not None and rows is not None
+    table = {a.rng: self.new(a.size, AxisKind.GRID).rng for a in self.outer if a.size != 1}
+    size = min(SORTED, 1 << max(ix.count(self.length) - 1, 0).bit_length())
+    bits = size.bit_length() - 1
+    blocks = ix.rounds(self.length, size)
+    block, i = self.new(blocks, AxisKind.LOOP), self.new(size, AxisKind.TILE)
+    known = ix.number(rows)
+    word = dtypes.uint32 if isinstance(known, int) and known << bits < dtypes.max(dtypes.uint32) else dtypes.uint64
+    kind = dtypes.int32 if isinstance(known, int) and known < 2 ** 31 else row.src[0].dtype
+    def moved(v: UOp, to: UOp) -> UOp: return v.replace((v.src[0], UOp(Ops.INDEX, ix.INT, (to,))))
+    def entry(x: UOp, at: UOp) -> tuple[UOp, UOp]:
+      """A value for the entry that is the block's ``at``-th, and whether there is one."""
+      place = ix.add(ix.mul(block.rng, size), at)
+      inside = ix.lt(place, self.length)
+      return gated(substitute((x,), {**table, **self.at(place)})[0], inside), inside
+    here, inside = entry(row.src[0], i.rng)
+    valid = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLE, UOp.const(here.dtype, 0), here),
+                    UOp.alu(BinaryOps.CMPLT, here, rows.cast(here.dtype)))
+    if inside is not ix.TRUE: valid = UOp.alu(BinaryOps.AND, valid, inside)
+    both = UOp.alu(BinaryOps.OR, UOp.alu(BinaryOps.SHL, here.cast(word), UOp.const(word, bits)), i.rng.cast(word))
+    nowhere = UOp.const(word, dtypes.max(word))
+    key, at = self.variable("key", word, i), self.variable("at", kind, i)
+    to = UOp.alu(BinaryOps.SHR, key, UOp.const(word, bits)).cast(kind)
+    last = ix.const(size - 1)
+    number = UOp.alu(BinaryOps.AND, key, UOp.const(word, size - 1)).cast(ix.INT)
+    value = entry(s.src[2], number)[0]
+    work = [stored(key, valid.where(both, nowhere)), stored(key, UOp(Ops.SORT, word, (key,), (i.id, False, size, False))),
+            stored(at, UOp.alu(BinaryOps.CMPEQ, key, nowhere).where(UOp.const(kind, -1), to))]
+    target, gate = substitute((s.src[1], self.gate), {**table, row: at.cast(ix.INT)})
+    def other(to: UOp) -> UOp: return UOp.alu(BinaryOps.CMPNE, at, moved(at, to))
+    if self.mode == "add":
+      acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
+      total, old, more = (self.variable(n, acc, i) for n in ("total", "old", "more"))
+      far, left = self.variable("far", dtypes.int32), self.variable("left", dtypes.int32)
+      one, none, end = (UOp.const(dtypes.int32, n) for n in (1, 0, size - 1))
+      behind = UOp.alu(BinaryOps.ADD, i.rng.cast(dtypes.int32), far)
+      there, behind = UOp.alu(BinaryOps.CMPLE, behind, end), UOp.alu(BinaryOps.MIN, behind, end).cast(ix.INT)
+      together = UOp.alu(BinaryOps.AND, there, UOp.alu(BinaryOps.AND, UOp.alu(
+        BinaryOps.CMPLE, UOp.const(kind, 0), at), UOp.alu(BinaryOps.CMPEQ, at, moved(at, behind))))
+      look = stored(left, UOp(Ops.REDUCE, dtypes.int32, (together.where(one, none),), (BinaryOps.MAX, (i.id,))))
+      add = UOp.unique(Ops.WHILE, dtypes.bool, (
+        UOp.alu(BinaryOps.CMPLT, none, left), stored(more, together.where(moved(total, behind), UOp.const(acc, 0))),
+        stored(total, UOp.alu(BinaryOps.ADD, total, more)), stored(far, UOp.alu(BinaryOps.ADD, far, far)), look))
+      first = UOp.alu(BinaryOps.OR, ix.lt(i.rng, 1), other(ix.greatest(ix.sub(i.rng, ix.const(1)), 0)))
+      gates = (ix.both(gate, first),)
+      work += [stored(total, value.cast(acc)), stored(far, one), look, add,
+               stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+               self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
+    else:
+      final = UOp.alu(BinaryOps.OR, ix.lt(last, ix.add(i.rng, ix.const(1))), other(ix.least(ix.add(i.rng, ix.const(1)), last)))
+      work.append(self.to(target, value, (ix.both(gate, final),)))
+    body = UOp.unique(Ops.FOR, dtypes.index, (ix.node(blocks), *work), block.id)
+    return self.kernel.with_(axes=tuple(self.axes), body=(body,))
 
   def compared(self) -> Kernel:
     """The kernel with statements, where each program has tables of its own."""

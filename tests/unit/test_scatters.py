@@ -97,6 +97,7 @@ def along(x: np.ndarray, dim: int, index: np.ndarray, y: np.ndarray, add: bool) 
 @pytest.mark.parametrize("shape,count,dim", [
   ((9, 50), (9, 40), 1), ((7, 5), (6, 130), 1), ((40, 7), (33, 7), 0), ((300, 19), (21, 18), 0), ((3, 11, 6), (3, 20, 5), 1),
   ((4, 3, 200), (4, 2, 70), 2), ((1, 500), (1, 300), 1), ((20, 3, 9), (35, 3, 9), 0),
+  ((5, 700), (5, 2100), 1), ((3, 2), (3, 400), 1),
 ])
 def test_along_a_dimension(device: str, add: bool, shape: tuple[int, ...], count: tuple[int, ...], dim: int) -> None:
   """Many tables: indices that come again, negative ones, and some that are outside, which write nothing."""
@@ -112,7 +113,7 @@ def test_along_a_dimension(device: str, add: bool, shape: tuple[int, ...], count
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int64, dtypes.float64, dtypes.float16, dtypes.bfloat16])
 def test_dtypes_along(device: str, dtype: Any) -> None:
   rng = np.random.default_rng(2)
-  for shape, count, dim in (((5, 40), (5, 64), 1), ((40, 5), (64, 5), 0)):
+  for shape, count, dim in (((5, 40), (5, 64), 1), ((5, 40), (5, 164), 1), ((40, 5), (64, 5), 0)):
     x, y = rng.integers(-3, 3, shape), rng.integers(-2, 3, count)
     for kind in (np.uint8, np.int32, np.int64):
       index = rng.integers(0, 40, count).astype(kind)
@@ -169,16 +170,18 @@ def test_run_time_sizes(device: str) -> None:
 
 
 def test_tables_have_programs() -> None:
-  """Rows of a scatter along them are compared block by block, each by a program; no axis is gone through one by one."""
-  x, y, index = Tensor.empty(500, 800), Tensor.empty(500, 200), Tensor.empty(500, 200, dtype=dtypes.int32)
-  for t in (x.scatter(1, index, y, "add"), x.scatter(1, index, y)):
+  """Rows of a scatter along them are sorted, or compared block by block, by a program each; no axis is gone through in order."""
+  pairs = [32, 32]
+  for n, add, tile in ((200, True, [256]), (200, False, [256]), (5000, True, [2048]), (100, True, pairs), (20, False, pairs)):
+    x, y, index = Tensor.empty(500, 800), Tensor.empty(500, n), Tensor.empty(500, n, dtype=dtypes.int32)
+    t = x.scatter(1, index, y, "add" if add else None)
     kernels = [i.ast for i in schedule_graph([t.lazydata], GPU)[1]]
     assert len(kernels) == 2   # a copy of x, and what is added
     kernel = kernels[-1]
     assert kernel is not None and kernel.sequential == {1}
     done = prepare(kernel, GPU).kernel
     assert [a.size for a in done.of_kind(AxisKind.GRID)] == [500] and not done.sequential
-    assert [a.size for a in done.of_kind(AxisKind.TILE)] == [32, 32] and [s.op for s in done.statements].count(Ops.FOR) == 1
+    assert [a.size for a in done.of_kind(AxisKind.TILE)] == tile and [s.op for s in done.statements].count(Ops.FOR) == 1
 
 
 def test_cheap_indices_need_no_kernel() -> None:
