@@ -191,6 +191,7 @@ class Peel(OnAxis):
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
     if axis.kind is not AxisKind.LOOP: raise OptError(f"{self}: {axis} is no loop")
     self.plain(kernel, axis)
+    self.alone(kernel, axis)
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
     whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
@@ -198,6 +199,9 @@ class Peel(OnAxis):
     whole_of = axis.id if axis.rest_of is None else axis.rest_of
     main = replace(axis, size=whole)
     tail = Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP, rest_of=whole_of)
+    if tail.size == 1 and kernel.sequential and any(axis.rng in s.ranges for s in kernel.body):
+      raise OptError(f"{self}: one element would be left over, without a loop to say that it is none of the others; "
+                     f"axes {sorted(kernel.sequential)} are gone through in order")
     behind = ix.add(tail.rng, ix.node(whole))
 
     joined: dict[UOp, UOp] = {}    # the REDUCEs over the axis, and what is made of them
