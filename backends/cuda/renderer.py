@@ -415,16 +415,23 @@ class _TritonKernel(Variables):
     told = f"{bits}, {row}, {kept}, {row if bitonic else 1}, {min(wide, top)}, {top}"
     text = permuted(f"(~({text}))" if descending else text, order)
     text = permuted(f"{self.use('_first_sorted')}({text}, {told})", [order.index(i) for i in range(len(axes))])
+    # the sorted ones lie side by side within a thread: where neighbours are read, they had better be of other lanes
+    if len(axes) == 1 and self.gathering(): text = f"tl.gather({text}, tl.arange(0, {size}), 0)"
     if descending: text = f"(~{text})"
     if dtype.kind == "b": return (f"{text} != 0", CMP)
     if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
     return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
 
+  def gathering(self) -> bool:
+    """Whether elements of blocks are read at places that are computed."""
+    return any(u.op is Ops.LOAD and self.gathers(u) for u in self.uops)
+
   def sort_warps(self, u: UOp) -> int:
     """For a block that is sorted: the fewer, the more comparisons are within a thread, as long as it has registers for them."""
     keep = u.arg[2] if u.arg[2:] else self.padded[u.arg[0]]
     bytes_ = math.prod(self.padded[i] for i in self.dims[u]) * sort_key(u.dtype).itemsize
-    return max(1, min(16, bytes_ // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
+    # Triton gathers within one warp by as many shuffles as a thread has pairs of elements
+    return max(1 + self.gathering(), min(16, bytes_ // (SORTED if keep == self.padded[u.arg[0]] else SELECTED)))
 
   def zero_outside(self, u: UOp, axis: int) -> bool:
     """Whether a value is known to be zero in the lanes added to an axis: it was loaded there under their mask."""

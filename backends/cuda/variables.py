@@ -33,12 +33,15 @@ class Variables(Expressions):
     text = f"(tl.arange(0, {self.padded_shapes[u.src[0]][dim]}) == {self.sum(places[dim].terms, places[dim].start)})"
     return text if len(places) == 1 else f"{text}[{', '.join(':' if e == dim else 'None' for e in range(len(places)))}]"
 
+  def gathers(self, u: UOp) -> bool:
+    """Whether an access of a variable goes to places that are computed for each element of a block."""
+    return accesses_variable(u) and any(self.dims[x] for place in self.places[u] for x in place.terms)
+
   def read(self, u: UOp) -> Text:
     """A variable, its dimensions in the kernel's order."""
     text, places = self.text[u.src[0]][0], self.places[u]
-    along = [frozenset[int]().union(*[self.dims[x] for x in place.terms]) for place in places]
-    if any(along):
-      if len(places) > 1 or len(along[0]) > 1: return self.gathered(u)
+    if self.gathers(u):
+      if len(places) > 1 or len(frozenset().union(*[self.dims[x] for x in places[0].terms])) > 1: return self.gathered(u)
       return (f"tl.gather({text}, {self.sum(places[0].terms, places[0].start)}, 0)", ATOM)
     order = [place.axis for place in places]
     for dim in reversed(range(len(places))):   # one element: the others are masked away
@@ -71,7 +74,7 @@ class Variables(Expressions):
     name, gate, places = self.text[buffer][0], gate_of(u), self.places[u]
     order = [place.axis for place in places if place.axis is not None]
     to = frozenset(order)
-    if any(self.dims[x] for place in places for x in place.terms): raise self.refuse(u, "a scatter into a variable")
+    if self.gathers(u): raise self.refuse(u, "a scatter into a variable")
     if not self.dims[value] <= to or len(to) != len(order): raise self.refuse(u, "a value of other axes than its place")
     if gate is not None and not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
     all_of = len(order) == len(places)
