@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
@@ -45,11 +46,21 @@ class Product:
   factors: tuple[Access, Access]
   count: int     # of products
 
+  @cached_property
+  def windows(self) -> list[UOp]:
+    """The indices of its factors that are windows."""
+    return [i for f in self.factors for i in f.at if is_window(i)]
+
+  def summed(self, a: Access) -> UOp | None:
+    """The axis of a factor that it sums, where it sums no other but in windows: the channels of a convolution."""
+    found = [i for i in a.at if i in self.bound and all_have(i, self.factors)]
+    return found[0] if len(found) == 1 and self.bound.difference(found) <= {r for i in self.windows for r in i.ranges} else None
+
   def channels(self) -> Iterator[tuple[Access, UOp]]:
     """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
     sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not, and the other factor
     does not have (as the pictures that are parts of a sum)."""
-    windows = [i for f in self.factors for i in f.at if is_window(i)]
+    windows = self.windows
     if not windows: return
     summed, kept = reach(windows, self.bound)
     for f in self.factors:
@@ -109,11 +120,10 @@ class _Channels:
       results = [a for a in all if not any(r in p.bound for i in a.at for r in i.ranges)]
       for x, y in itertools.product(p.factors, results):
         seen = {r for i in x.at for r in i.ranges}
-        summed = [i for i in x.at if i in p.bound and all_have(i, p.factors)]
-        kept = [i for i in y.at if i.op is Ops.RANGE and i not in seen]
-        if len(summed) != 1 or len(kept) != 1 or not seen.intersection(y.at): continue
-        if summed[0] in channels: self.mark(y, kept[0])
-        if kept[0] in channels: self.mark(x, summed[0])
+        summed, kept = p.summed(x), [i for i in y.at if i.op is Ops.RANGE and i not in seen]
+        if summed is None or len(kept) != 1 or not seen.intersection(y.at): continue
+        if summed in channels: self.mark(y, kept[0])
+        if kept[0] in channels: self.mark(x, summed)
 
 
 def is_copy(n: UOp) -> bool:

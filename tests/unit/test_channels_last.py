@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, nn
+from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import Kernel
@@ -111,3 +112,13 @@ def test_gradients_of_weights_lie_along_the_channels_of_the_result() -> None:
   items = schedule_graph([sink_of(grad)], Target("triton", cores=132, blocks=True, bandwidth=4e12))[1]
   parts = [p.shape for i in items if i.ast is not None for p in i.ast.params if p.written and len(p.shape) > 4]
   assert parts and all(shape[-1] == 128 for shape in parts)
+
+
+def test_sums_in_parts_have_no_channels() -> None:
+  """A gradient of weights sums over all rows: one of their axes alone, beside one that is cut in parts, is none of channels. The
+  copies that products read would otherwise put it last everywhere."""
+  x = Tensor.empty(8, 128, 256)
+  w = [Tensor.empty(*s, requires_grad=True) for s in ((256, 1024), (1024, 256), (256, 1000))]
+  gradients = (((x @ w[0]).gelu() @ w[1] + x) @ w[2]).softmax().square().sum().gradient(*w)
+  ks = kernels(*gradients, target=TARGET)
+  for n in (256, 1000, 1024): assert {s for s in shapes(ks, 8 * 128 * n) if len(s) > 2} == {(8, 128, n)}
