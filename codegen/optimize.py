@@ -313,9 +313,14 @@ class Search:
   def cost(self, lane: int, width: int, copies: dict[int, int], unroll: dict[int, int]) -> float:
     """Estimated cycles of the whole kernel on one core."""
     vec = max(width * max(self.item, 4) / (4 * self.target.lanes), 1.0)   # registers that a vector takes
-    outer = math.prod([-(-self.sizes[a] // (copies.get(a, 1) * (width if a == lane else 1))) for a in self.out])
+    steps = [-(-self.sizes[a] // (copies.get(a, 1) * (width if a == lane else 1))) for a in self.out]
+    outer = math.prod(steps)
     inner = {a: -(-self.sizes[a] // width) if a == lane else self.sizes[a] for a in self.bound}
-    trips = cache(lambda axes: math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=outer))
+    @cache
+    def trips(axes: frozenset[int]) -> int:
+      # what an inner axis does not change is computed before the loop over it
+      deep = len(steps) if axes & self.bound else max([self.out.index(a) + 1 for a in axes], default=0)
+      return math.prod([inner[a] if a in inner else copies.get(a, 1) for a in axes], start=math.prod(steps[:deep]))
     loads = alu = live = 0.0
     statements = 0.0
     jumps: list[tuple[MemoryAccess, float, float]] = []   # of scalars

@@ -93,7 +93,7 @@ def test_every_access_of_a_kernel_as_it_is_made(name: str) -> None:
 
 # kernels some of whose accesses are shown by their index: a block of all of M*N has no size that is known; of a loop that is
 # shorter for the last program and peeled, backwards or in windows, no chain is found
-INDICES = {("whole_sum", "blocks"), ("transposed", "avx2"), ("transposed", "neon"), ("window", "neon")}
+INDICES = {("whole_sum", "blocks"), ("transposed", "avx2"), ("transposed", "neon"), ("window", "neon"), ("window", "blocks")}
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -103,6 +103,16 @@ def test_choices_follow_the_target() -> None:
     assert optimize(k, target).applied != optimize(k, replace(target, **changed)).applied, changed
 
 
+def test_what_an_inner_axis_does_not_change_costs_once() -> None:
+  """Statistics of rows are computed before the loop over a row, whose lanes lie along memory; not in blocks of rows."""
+  for n, wide in ((48, 16), (32, 8)):
+    x, mean, variance = Tensor.empty(n, 8, 27 * 27), Tensor.empty(n, 1, 1), Tensor.empty(n, 1, 1)
+    k = optimize(kernel((x - mean) * (variance + 1e-5).rsqrt()), replace(CPU, lanes=wide, registers=32))
+    store, = k.body
+    assert not k.of_kind(AxisKind.UPCAST)
+    assert [a.rng in store.src[1].src[-1].ranges for a in k.of_kind(AxisKind.LANE)] == [True]
+
+
 def test_sums_are_cut_for_the_core_cache() -> None:
   """A convolution's weight gradient is summed in parts whose inputs fit."""
   w = Tensor.empty(16, 32, 3, 3)
