@@ -176,6 +176,7 @@ class OpenCLDevice(Pooled):
     super().forked()
     self.threads, self.busy = None, False
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
+    self.direct = False   # to start threads is to build what they run, and another thread of the parent may have held PoCL's lock
     self._left = (self.queue, self.context)   # not released: that would call the driver
     del self.queue, self.context
     self.__class__ = _Lost
