@@ -177,7 +177,7 @@ class Compiler:
     if packed is not None: unit.program, unit.files = self.load_packed(packed)
     if unit.program is None: return False
     unit.launched = True
-    keep(packed, unit.names)
+    if packed is not None: keep(packed, unit.names)   # else an interrupt came between: it is loaded
     return True
 
   def load(self, k: str) -> Unit | None:
