@@ -183,6 +183,10 @@ class Config:
     """The fields that change generated code."""
     return tuple([getattr(self, name) for name in _KEYED])
 
+  def keyed(self) -> dict[str, Value]:
+    """The same by their names, for another process."""
+    return {name: getattr(self, name) for name in _KEYED}
+
 
 class _Within(Config):
   """The settings while some thread is in a with block.

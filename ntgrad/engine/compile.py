@@ -1,11 +1,13 @@
 """From index-form kernels to programs: optimise, linearise, render, compile; each structure once."""
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Sequence
 from weakref import WeakValueDictionary
 
-from ntgrad.backends.base import Device, Program, ProgramSpec
+from ntgrad.backends import cache, pool
+from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.codegen import pipeline
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
@@ -22,8 +24,19 @@ from . import report
 from .phases import phase
 from .variants import SizedProgram
 
+# new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
+MANY, PROCESSES = 48, 4
+
+_making = pool.Queue(MANY)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
+
+
+@dataclass
+class Elsewhere:
+  """A device of another process, for which a kernel is made."""
+  name: str
+  renderer: Renderer
 
 
 def kernel_name(kernel: Kernel) -> str:
@@ -32,24 +45,26 @@ def kernel_name(kernel: Kernel) -> str:
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
-def program_spec(kernel: Kernel, device: Device, name: str = "", notes: Sequence[str] = ()) -> tuple[ProgramSpec, Parts]:
+def program_spec(
+  kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = ()
+) -> tuple[ProgramSpec, Parts]:
   """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring.
   ``notes`` are lines of comment in its source."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name or kernel_name(kernel))
   with phase("rendering"): return rendered(parts.kernel, chosen, device, name or kernel_name(kernel), notes), chosen
 
 
-def chosen_for(kernel: Kernel, device: Device, name: str) -> tuple[Parts, Parts]:
+def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str) -> tuple[Parts, Parts]:
   """The parts of a kernel, and the same after their Opts."""
   target = device.renderer.target
   parts = pipeline.prepare(kernel, target, name)
-  if config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
+  if not isinstance(device, Elsewhere) and config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
     if measurable(parts, target): return parts, best(parts, device, name)
   return parts, pipeline.run(parts, target, "opts", "opts", name)
 
 
-def rendered(kernel: Kernel, chosen: Parts, device: Device, name: str, notes: Sequence[str] = ()) -> ProgramSpec:
+def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str, notes: Sequence[str] = ()) -> ProgramSpec:
   """A kernel, after the Opts that led to ``chosen``, as source. Raises CompileError for what the device cannot express."""
   target = device.renderer.target
   uops = pipeline.finish(chosen, target, name)
@@ -77,21 +92,59 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
 
 def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
   """A program for each kernel; new ones are handed to the device's compiler in this order."""
+  settings = config.key()
+  keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
+  new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
+  making = made_by_workers(new, device)
   out = []
-  for kernel in kernels:
-    key = (device.name, config.key(), kernel.params, kernel.axes, kernel.body)
+  for key, kernel in zip(keys, kernels):
     program = _programs.get(key)
     if program is None:
       # one by one: the device may compile while the next is rendered
       program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
-        compiled(kernel, device)[0]
+        compiled(kernel, device, making.pop(key, None))[0]
     out.append(program)
   return out
 
 
-def compiled(kernel: Kernel, device: Device) -> tuple[Program, tuple[UOp, ...]]:
-  """A new program, and what it needs of run-time sizes."""
-  spec, parts = program_spec(kernel, device)
+@dataclass(eq=False, kw_only=True)
+class Making(pool.Job):
+  """A kernel whose source some process makes."""
+  kernel: Kernel
+  name: str           # of the device
+  renderer: Renderer
+
+  @property
+  def count(self) -> int:
+    """None: it is counted when it is compiled."""
+    return 0
+
+  def work(self) -> pool.Work: return made, (self.kernel, self.name, self.renderer)
+
+
+def made(kernel: Kernel, name: str, renderer: Renderer) -> tuple[ProgramSpec, Parts]:
+  """A kernel as source, in a worker."""
+  return program_spec(kernel, Elsewhere(name, renderer))
+
+
+def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
+  """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
+  if len(new) < MANY or pool.size() < PROCESSES or config.beam: return {}
+  settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
+  jobs = {key: Making(kernel=k, name=device.name, renderer=device.renderer, settings=settings) for key, k in new.items()}
+  for job in jobs.values(): _making.add(job)
+  _making.serve()
+  return jobs
+
+
+def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
+  """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
+  if making is None: spec, parts = program_spec(kernel, device)
+  else:
+    with _making.claim(making) as mine:
+      assert mine
+      if making.refused: raise CompileError(making.refused)
+      spec, parts = making.answer or program_spec(kernel, device)
   report.compiled(spec, parts, device)
   return from_specs([spec], device)[0], parts.needs
 

@@ -11,18 +11,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator
 
+import numpy as np
 import pytest
 
+from ntgrad import Tensor
 from ntgrad.backends import pool
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.compiler import Request
 from ntgrad.backends.cuda.renderer import TritonRenderer
+from ntgrad.backends.opencl.compiler import Unit
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
-from ntgrad.engine import plan_cache
+from ntgrad.engine import compile as programs, plan_cache
+from ntgrad.engine.device import get_device
 from ntgrad.engine.plans import Plan, Step
+from ntgrad.schedule import create_schedule
 from support import triton
 from support.triton_kernels import kernels, lines
 
@@ -297,3 +302,57 @@ def test_the_cpu_path_imports_neither_triton_nor_bars() -> None:
     check=True,
   )
   assert done.stdout == "[2.0]\n[]\n"
+
+
+# ---- whole kernels
+
+def several(device: str) -> list[Tensor]:
+  """Kernels of two kinds, each of another size."""
+  rng = np.random.default_rng(0)
+  x = [Tensor(rng.integers(-3, 4, (n, 17)).astype(np.float32), device=device) for n in range(40, 46)]
+  return [y for a in x for y in ((a * 2).exp().sum(1), a @ a.T)]
+
+
+@pytest.mark.parametrize("name", ["CPU", "NUMPY"])
+def test_workers_make_the_same_source(name: str, two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+  for constant, n in (("MANY", 2), ("PROCESSES", 2)): monkeypatch.setattr(programs, constant, n)
+  monkeypatch.setattr(programs._making, "many", 0.0)
+  device = get_device(name)
+  kernels = dict(enumerate([i.ast for i in create_schedule(several(name)) if i.ast is not None]))
+  alone = {i: programs.program_spec(k, device) for i, k in kernels.items()}   # functions are tested here
+  with config(noopt=1): plain = programs.program_spec(kernels[0], device)
+  for noopt, wanted in ((0, alone), (1, {0: plain})):
+    with config(noopt=noopt): jobs = programs.made_by_workers(kernels, device)
+    until(lambda: all(j.answer or j.here for j in jobs.values()))   # noqa: B023
+    for i, (spec, parts) in wanted.items():
+      got, chosen = jobs[i].answer
+      assert (got.source, got.grid, got.options, got.work) == (spec.source, spec.grid, spec.options, spec.work)
+      assert chosen.kernel.applied == parts.kernel.applied
+
+
+def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+  """They compute what those of this process do; what no worker can do is done here, and a refusal is one."""
+  for name, n in (("MANY", 2), ("PROCESSES", 2)): monkeypatch.setattr(programs, name, n)
+  monkeypatch.setattr(programs._making, "many", 0.0)
+  want = [t.numpy() for t in several("NUMPY")]
+  with config(dynamic="never"):
+    for got, w in zip(several("CPU"), want): np.testing.assert_allclose(got.numpy(), w, 1e-5)
+    outs = several("CPU")
+    Tensor.realize(*outs)
+    for got, w in zip(outs, want): np.testing.assert_allclose(got.numpy(), w, 1e-5)
+    monkeypatch.setattr(programs, "made", os._exit)
+    outs = [t + 1 for t in several("CPU")]
+    Tensor.realize(*outs)
+    for got, w in zip(outs, want): np.testing.assert_allclose(got.numpy(), w + 1, 1e-5)
+  kernel = create_schedule([Tensor.empty(3, device="CPU") + 1])[-1].ast
+  device = get_device("CPU")
+  job = programs.Making(kernel=kernel, name="CPU", renderer=device.renderer, refused="no such thing")
+  with pytest.raises(CompileError, match="no such thing"): programs.compiled(kernel, device, job)
+
+
+def test_an_answer_that_is_loaded_already() -> None:
+  """An interrupt may come after a worker's answer was loaded, and before it was stored on disk."""
+  device = get_device("CPU")
+  unit = Unit(program=object(), files=None)
+  assert device.compiler.take_answer(unit) and unit.launched   # type: ignore[attr-defined]
+  assert not device.compiler.take_answer(Unit())   # type: ignore[attr-defined]
