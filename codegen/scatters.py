@@ -62,6 +62,11 @@ def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   return found.lowered() if not found.pairs() else found.sorted() if found.many() else found.compared()
 
 
+def moved(v: UOp, to: UOp) -> UOp:
+  """What a variable has at another place."""
+  return v.replace((v.src[0], UOp(Ops.INDEX, ix.INT, (to,))))
+
+
 class _Scatter:
   """One such kernel. ``row`` is where the index says that a row goes; None where the STORE is of another form."""
 
@@ -137,7 +142,6 @@ class _Scatter:
     known = ix.number(rows)
     word = dtypes.uint32 if isinstance(known, int) and known << bits < dtypes.max(dtypes.uint32) else dtypes.uint64
     kind = dtypes.int32 if isinstance(known, int) and known < 2 ** 31 else row.src[0].dtype
-    def moved(v: UOp, to: UOp) -> UOp: return v.replace((v.src[0], UOp(Ops.INDEX, ix.INT, (to,))))
     def entry(x: UOp, at: UOp) -> tuple[UOp, UOp]:
       """A value for the entry that is the block's ``at``-th, and whether there is one."""
       place = ix.add(ix.mul(block.rng, size), at)
@@ -159,28 +163,35 @@ class _Scatter:
     target, gate = substitute((s.src[1], self.gate), {**table, row: at.cast(ix.INT)})
     def other(to: UOp) -> UOp: return UOp.alu(BinaryOps.CMPNE, at, moved(at, to))
     if self.mode == "add":
-      acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
-      total, old, more = (self.variable(n, acc, i) for n in ("total", "old", "more"))
-      far, left = self.variable("far", dtypes.int32), self.variable("left", dtypes.int32)
-      one, none, end = (UOp.const(dtypes.int32, n) for n in (1, 0, size - 1))
-      behind = UOp.alu(BinaryOps.ADD, i.rng.cast(dtypes.int32), far)
-      there, behind = UOp.alu(BinaryOps.CMPLE, behind, end), UOp.alu(BinaryOps.MIN, behind, end).cast(ix.INT)
-      together = UOp.alu(BinaryOps.AND, there, UOp.alu(BinaryOps.AND, UOp.alu(
-        BinaryOps.CMPLE, UOp.const(kind, 0), at), UOp.alu(BinaryOps.CMPEQ, at, moved(at, behind))))
-      look = stored(left, UOp(Ops.REDUCE, dtypes.int32, (together.where(one, none),), (BinaryOps.MAX, (i.id,))))
-      add = UOp.unique(Ops.WHILE, dtypes.bool, (
-        UOp.alu(BinaryOps.CMPLT, none, left), stored(more, together.where(moved(total, behind), UOp.const(acc, 0))),
-        stored(total, UOp.alu(BinaryOps.ADD, total, more)), stored(far, UOp.alu(BinaryOps.ADD, far, far)), look))
       first = UOp.alu(BinaryOps.OR, ix.lt(i.rng, 1), other(ix.greatest(ix.sub(i.rng, ix.const(1)), 0)))
-      gates = (ix.both(gate, first),)
-      work += [stored(total, value.cast(acc)), stored(far, one), look, add,
-               stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
-               self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
+      work += self.added(at, value, i, target, (ix.both(gate, first),))
     else:
       final = UOp.alu(BinaryOps.OR, ix.lt(last, ix.add(i.rng, ix.const(1))), other(ix.least(ix.add(i.rng, ix.const(1)), last)))
       work.append(self.to(target, value, (ix.both(gate, final),)))
     body = UOp.unique(Ops.FOR, dtypes.index, (ix.node(blocks), *work), block.id)
     return self.kernel.with_(axes=tuple(self.axes), body=(body,))
+
+  def added(self, at: UOp, value: UOp, i: Axis, target: UOp, gates: tuple[UOp, ...]) -> list[UOp]:
+    """Statements that add each row's values to what lies there, in a block whose entries have rising rows, ``at``.
+
+    Each entry adds up those of its row from it on, by doubling: ``total[i] += total[i + far]``, ``far`` = 1, 2, 4, .. as long as
+    any two so far apart have one row; so the ``first`` entry of a row has all of it, which ``gates`` tell."""
+    s, kind = self.store, at.dtype
+    acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
+    total, old, more = (self.variable(n, acc, i) for n in ("total", "old", "more"))
+    far, left = self.variable("far", dtypes.int32), self.variable("left", dtypes.int32)
+    one, none, end = (UOp.const(dtypes.int32, n) for n in (1, 0, ix.count(i.size) - 1))
+    behind = UOp.alu(BinaryOps.ADD, i.rng.cast(dtypes.int32), far)
+    there, behind = UOp.alu(BinaryOps.CMPLE, behind, end), UOp.alu(BinaryOps.MIN, behind, end).cast(ix.INT)
+    together = UOp.alu(BinaryOps.AND, there, UOp.alu(BinaryOps.AND, UOp.alu(
+      BinaryOps.CMPLE, UOp.const(kind, 0), at), UOp.alu(BinaryOps.CMPEQ, at, moved(at, behind))))
+    look = stored(left, UOp(Ops.REDUCE, dtypes.int32, (together.where(one, none),), (BinaryOps.MAX, (i.id,))))
+    add = UOp.unique(Ops.WHILE, dtypes.bool, (
+      UOp.alu(BinaryOps.CMPLT, none, left), stored(more, together.where(moved(total, behind), UOp.const(acc, 0))),
+      stored(total, UOp.alu(BinaryOps.ADD, total, more)), stored(far, UOp.alu(BinaryOps.ADD, far, far)), look))
+    return [stored(total, value.cast(acc)), stored(far, one), look, add,
+            stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+            self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
 
   def compared(self) -> Kernel:
     """The kernel with statements, where each program has tables of its own."""
