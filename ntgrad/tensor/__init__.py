@@ -1,8 +1,8 @@
 """``Tensor``: lazy tensor code. Operations build the graph of ``lazydata``; nothing runs until a value is needed.
 
 The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``activation``,
-``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``sorting``, ``copying``; this file has the
-constructor and the gradients.
+``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``sorting``; upon these, side by side, ``copying``
+and the files of this folder; this file has the constructor and the gradients.
 """
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from ntgrad.copying import Copying
 from ntgrad.core import mode, no_grad
 from ntgrad.creation import node_of
 from ntgrad.device import Device
+from ntgrad.tensor.linalg import Linalg
+from ntgrad.tensor.losses import Losses
+from ntgrad.tensor.numeric import Numeric
+from ntgrad.tensor.products import Products
+from ntgrad.tensor.selecting import Selecting
+from ntgrad.tensor.spatial import Spatial
 
 
 class _Training(type):
@@ -49,7 +55,7 @@ class train:
 
 
 @checked
-class Tensor(Copying, metaclass=_Training):
+class Tensor(Numeric, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Training):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 

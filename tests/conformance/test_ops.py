@@ -14,14 +14,17 @@ import pytest
 from ntgrad import Tensor, config, dtypes
 from ntgrad.codegen.dtype import DType
 from support import plain_c
+from support.all_ops import COMPOSED, FAMILIES, ROWS, Row, values
 from support.devices import DEVICES, missing
 from support.machines import MACHINES
-from support.ops import FAMILIES, ROWS, Row, values
 
 COPIES = ("movement", "join", "index")  # what these move is not looked at: one dtype a size, and those that are stored in another
 COPIED = (dtypes.bool, dtypes.int8, dtypes.float8_e4m3, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.int64)
+# of what is made of other operations
+FEW = (dtypes.bool, dtypes.uint8, dtypes.int32, dtypes.int64, dtypes.float16, dtypes.float32)
 FORWARD = [(d, f) for d in dtypes.all for f in FAMILIES
-           if any(r.family == f and r.takes(d) for r in ROWS) and (f not in COPIES or d in COPIED)]
+           if any(r.family == f and r.takes(d) for r in ROWS) and (f not in COPIES or d in COPIED)
+           and (f not in COMPOSED or d in FEW)]
 GRADIENT = [f for f in FAMILIES if any(r.family == f and r.grad for r in ROWS)]
 Array = np.ndarray[Any, Any]
 
@@ -102,15 +105,15 @@ def test_forward(device: str, dtype: DType, family: str) -> None: forward(device
 
 
 # the CPU's code for other machines than this one: every operation, and of other dtypes what is most different
-ELSEWHERE = [("CPU", d, f) for d, f in FORWARD if d is dtypes.float32 or (d, f) == (dtypes.int8, "reduce")
-             or (d in (dtypes.float64, dtypes.float16) and f in ("unary", "power"))]
+ELSEWHERE = [("CPU", d, f) for d, f in FORWARD if f not in COMPOSED and (d is dtypes.float32
+             or (d, f) == (dtypes.int8, "reduce") or (d in (dtypes.float64, dtypes.float16) and f in ("unary", "power")))]
 
 
 @plain_c.needs_cc
 @pytest.mark.parametrize("device", [plain_c.NAME])
 @pytest.mark.parametrize("dtype, family", [
-  (d, f) for d, f in FORWARD if d is dtypes.float32 or f in ("unary", "binary", "power", "where", "compare", "divide", "bits")
-  or (d, f) == (dtypes.int8, "reduce")], ids=lambda x: x if isinstance(x, str) else x.name)
+  (d, f) for d, f in FORWARD if f not in COMPOSED and (d is dtypes.float32 or (d, f) == (dtypes.int8, "reduce")
+  or f in ("unary", "binary", "power", "where", "compare", "divide", "bits"))], ids=lambda x: x if isinstance(x, str) else x.name)
 def test_forward_in_plain_c(device: str, dtype: DType, family: str) -> None: forward(device, dtype, family)
 
 

@@ -24,7 +24,9 @@ S = (4, 6)
 @dataclass(frozen=True)
 class Row:
   """``kinds`` of dtypes: f floats, i signed, u unsigned, b bool, 8 also fp8. ``out``: same, bool, float (ints give float32), acc,
-  int32. ``tol``: error allowed, in units of the dtype's last place of the largest value."""
+  int32. ``tol``: error allowed, in units of the dtype's last place of the largest value.
+  ``composed``: made of operations that have rows of their own, and so tried in a few dtypes. ``sizes``: also with sizes of 1 and
+  0; ``special``: also with NaN and infinities."""
   family: str
   name: str
   fn: Callable[..., Any]
@@ -34,6 +36,9 @@ class Row:
   grad: bool = True
   out: str = "same"
   tol: float = 4
+  composed: bool = False
+  sizes: bool = True
+  special: bool = True
 
   def takes(self, d: DType) -> bool: return ("8" in self.kinds) if d.kind == "f" and d.itemsize == 1 else d.kind in self.kinds
 
@@ -524,8 +529,6 @@ rows(
   grad=False,
   out="int32",
 )
-
-FAMILIES = list(dict.fromkeys(r.family for r in ROWS))
 
 
 # ---- inputs

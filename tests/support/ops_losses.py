@@ -1,0 +1,2 @@
+"""The table of operations, continued: Losses."""
+from __future__ import annotations
