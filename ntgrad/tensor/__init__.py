@@ -1,8 +1,8 @@
 """``Tensor``: lazy tensor code. Operations build the graph of ``lazydata``; nothing runs until a value is needed.
 
 The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``activation``,
-``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``sorting``; upon these, side by side, ``copying``
-and the files of this folder; this file has the constructor and the gradients.
+``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``sorting``; upon these, side by side,
+``copying`` and the files of this folder; this file has the constructor and the gradients.
 """
 from __future__ import annotations
 
