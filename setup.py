@@ -1,6 +1,7 @@
 """Installs ntgrad/ and, as ntgrad.codegen and ntgrad.backends, the top-level folders codegen/ and backends/."""
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -12,6 +13,9 @@ def tree(package: str, folder: str) -> list[str]:
   return [package, *(f"{package}.{p}" for p in find_packages(folder, exclude=("codegen", "codegen.*", "backends", "backends.*")))]
 
 
+# pip install -e: the checkout itself goes on the path, where the links ntgrad/codegen and ntgrad/backends lead to the folders, and
+# type checkers and editors find all of it
+editable = "editable_wheel" in sys.argv
 triton = "triton>=3.6; platform_system == 'Linux'"   # it has wheels for nothing else
 examples = [
   "tqdm",        # progress bars
@@ -37,8 +41,9 @@ setup(
   author="The ntgrad authors",
   license="MIT",
   python_requires=">=3.11",
-  packages=tree("ntgrad", "ntgrad") + tree("ntgrad.codegen", "codegen") + tree("ntgrad.backends", "backends"),
-  package_dir={"ntgrad": "ntgrad", "ntgrad.codegen": "codegen", "ntgrad.backends": "backends"},
+  packages=find_packages(include=["ntgrad", "ntgrad.*"]) if editable else
+    tree("ntgrad", "ntgrad") + tree("ntgrad.codegen", "codegen") + tree("ntgrad.backends", "backends"),
+  package_dir={"": "."} if editable else {"ntgrad": "ntgrad", "ntgrad.codegen": "codegen", "ntgrad.backends": "backends"},
   package_data={"ntgrad": ["py.typed"]},
   install_requires=[
     "numpy",           # host arrays, and the oracle backend

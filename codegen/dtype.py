@@ -8,7 +8,6 @@ from typing import Any, Callable
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from .errors import DTypeError, shown
 
@@ -16,15 +15,20 @@ Number = int | float   # what a constant is in Python; bool is an int
 
 
 class DType:
-  """A scalar or vector element type. Compared by identity: there is one object a type."""
+  """A scalar or vector element type. There is one object a type; it equals what stands for it elsewhere:
+  ``x.dtype == np.float32``, ``== "float32"``, ``== torch.float32``."""
   __slots__ = ("name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__")
 
-  def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: npt.DTypeLike, count: int = 1):
+  def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: Any, count: int = 1):
     self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
     self.np: np.dtype[Any] = np.dtype(np_type)
 
   def __repr__(self) -> str:
     return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
+
+  def __eq__(self, other: object) -> bool:
+    return self is other or (not isinstance(other, (DType, tuple)) and self.count == 1 and dtypes.find(other) is self)
+  __hash__ = object.__hash__
 
   def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
     return (_rebuild, (self.name, self.count))
@@ -83,8 +87,17 @@ class dtypes:
 
   @staticmethod
   def of(x: Any) -> DType:
-    """The dtype that a name, a Python type, a numpy dtype or a DType stands for. Raises DTypeError for any other."""
+    """The dtype that a name, a Python type, a numpy or torch dtype or a DType stands for. Raises DTypeError for any other."""
+    found = dtypes.find(x)
+    if found is None: raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
+    return found
+
+  @staticmethod
+  def find(x: Any) -> DType | None:
+    """The dtype that something stands for, as :meth:`of`, or None."""
     if isinstance(x, DType): return x
+    kind = type(x)
+    if kind.__name__ == "dtype" and kind.__module__.partition(".")[0] == "torch": x = str(x).removeprefix("torch.")
     if isinstance(x, str):
       if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
       if x in _by_short: return _by_short[x]
@@ -94,8 +107,8 @@ class dtypes:
     try:
       # numpy reads other objects as float64 (None) or by their dtype attribute
       if isinstance(x, (str, type, np.dtype)): return _by_np[np.dtype(x)]
-    except (TypeError, KeyError): pass
-    raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
+    except (TypeError, KeyError, ValueError): pass
+    return None
 
   @staticmethod
   def min(d: DType) -> Number:
@@ -119,7 +132,7 @@ def _limits(d: DType) -> tuple[Number, Number]:
 dtypes.all = tuple(dict.fromkeys(d for d in vars(dtypes).values() if isinstance(d, DType) and d is not dtypes.index))
 dtypes.floats = tuple(d for d in dtypes.all if d.kind == "f")
 dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
-_by_name = {d.name: d for d in (*dtypes.all, dtypes.index)}
+_by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {"float8_e4m3fn": dtypes.float8_e4m3}
 _by_short = {d.short: d for d in dtypes.all}
 _by_np = {d.np: d for d in dtypes.all}
 

@@ -100,6 +100,8 @@ class _Short(reprlib.Repr):
     self.maxstring = self.maxother = 60
   def repr_int(self, x: int, level: int) -> str:   # Python refuses to write thousands of digits
     return repr(x) if -10 ** 40 < x < 10 ** 40 else f"an int of {x.bit_length()} bits"
+  def repr_Tensor(self, x: Any, level: int) -> str:   # without its values
+    return x._brief() if hasattr(x, "_brief") else self.repr_instance(x, level)
   def repr_ndarray(self, x: Any, level: int) -> str: return f"an array of {x.dtype} of shape {x.shape}"
 
 

@@ -1,7 +1,7 @@
 """ntgrad: lazy tensors, scheduled into a few fused kernels, each an arrangement plus an application."""
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
@@ -10,11 +10,21 @@ from ntgrad.device import Device
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Variable
 
+if TYPE_CHECKING:   # what is imported when it is asked for
+  from ntgrad import errors as errors, helpers as helpers, nn as nn
+  from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
+  from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
+  from ntgrad.profiling import profile as profile
+
 from_dlpack = Tensor.from_dlpack
+
+__version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "profile": ("ntgrad.profiling", "profile"),
-         "errors": ("ntgrad.errors", None)}
+         "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
+         "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
+         "getenv": ("ntgrad.helpers", "getenv")}
 
 
 def __getattr__(name: str) -> Any:
@@ -27,5 +37,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile"
+  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
+  "Context", "GlobalCounters", "getenv", "helpers"
 ]

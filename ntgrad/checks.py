@@ -86,9 +86,14 @@ def _iterable(x: Any, me: Any) -> Any:
   return x
 
 
+def foreign(x: Any) -> bool:
+  """Whether something is another library's tensor or array: it has DLPack, or numpy can read it."""
+  return hasattr(type(x), "__dlpack__") or hasattr(type(x), "__array__")
+
+
 def _operand(x: Any, me: Any) -> Any:
   if isinstance(x, Valued): return x
-  if not isinstance(x, (*_NUMBERS, np.ndarray, list, tuple)): return _NO
+  if not isinstance(x, (*_NUMBERS, np.ndarray, list, tuple)) and not foreign(x): return _NO
   return me(x) if isinstance(me, type) else type(me)(x, device=me.lazydata.device)
 
 
@@ -187,19 +192,32 @@ def checked(x: F) -> F:
   return x
 
 
+# a parameter by another name that people know it by, where the function has no parameter of that name
+_ALSO = {"axis": "dim", "dim": "axis", "keepdim": "keepdims", "dims": "dim"}
+_MISSING = object()
+
+
 def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Callable[..., Any]:
   """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to
-  check.
+  check. What it calls ``axis`` is also taken as ``dim``, and the other way round (``_ALSO``); several arguments, ``*shape``, also
+  as one by name, ``shape=``.
 
-  Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each.
+  Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each:
+
+      def mean(self, axis=_default_axis, *, dim=_missing):
+        if dim is not _missing: axis = _one("mean", "axis", axis is not _default_axis, "dim", dim)
+        return _fn(self, axis)
   """
   label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
-  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple}
+  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple, "_missing": _MISSING, "_one": _one}
   body, given, signature = [], [], []
-  parameters = inspect.signature(fn).parameters.values()
-  me = next((p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
-  for p in parameters:
-    n, by_default = p.name, ""
+  parameters = inspect.signature(fn).parameters
+  me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
+  also = _also(parameters)
+  needed: list[str] = []
+  extra = []
+  for p in parameters.values():
+    n, default, by_default = p.name, p.default, ""
     if p.default is not p.empty: known[f"_default_{n}"], by_default = p.default, f"{n} is not _default_{n} and "
     given.append(
       f"*{n}"
@@ -210,19 +228,51 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
       if p.kind is p.KEYWORD_ONLY
       else n
     )
-    signature.append(p.replace(annotation=p.empty, default=_Name(f"_default_{n}") if by_default else p.empty))
+    if by_default: default = _Name(f"_default_{n}")
+    elif (n in also or needed) and p.kind is p.POSITIONAL_OR_KEYWORD:
+      needed.append(n)
+      default = _Name("_missing")
+    for other in also.get(n, ()):
+      extra.append(inspect.Parameter(other, inspect.Parameter.KEYWORD_ONLY, default=_Name("_missing")))
+      there = f"_x{n}" if p.kind is p.VAR_POSITIONAL else f"{n} is not {_Name(default)}"
+      taken = f"_one({label!r}, {n!r}, {there}, {other!r}, {other})"
+      if p.kind is p.VAR_POSITIONAL: body.append(f"{n} = _x{n} if {other} is _missing else ({taken},)")
+      else: body.append(f"if {other} is not _missing: {n} = {taken}")
+    if p.kind is p.VAR_POSITIONAL and n in also: p = p.replace(name=f"_x{n}")
+    signature.append(p.replace(annotation=p.empty, default=default))
     if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
     kind = kind_of(eval(p.annotation, fn.__globals__, names) if isinstance(p.annotation, str) else p.annotation)
     if kind is None: continue
     known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)
     x = "_x" if p.kind is p.VAR_POSITIONAL else n
     fits = f"_type({x}) in _plain_{n}" + (f" or (_type({x}) is _int and {_LEAST} <= {x} <= {_MOST})" if kind.ints else "")
+    if n in needed: by_default = f"{n} is not _missing and "
     if x == n: body.append(f"if {by_default}not ({fits}): {n} = _take_{n}({n}, {me})")
     else: body.append(f"{n} = _tuple([_x if {fits} else _take_{n}(_x, {me}) for _x in {n}])")
   if not body: return fn
-  lines = [f"def {fn.__name__}{inspect.Signature(signature)}:", *body, f"return _fn({', '.join(given)})"]
+  if needed:   # Python says what is missing
+    pairs = ", ".join(f"({n!r}, {n})" for n in needed)
+    first = [g for g, p in zip(given, parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD and g not in needed][:1]
+    body.append(f"if {' or '.join(f'{n} is _missing' for n in needed)}: return _fn("
+                f"{', '.join([*first, f'**{{k: v for k, v in ({pairs},) if v is not _missing}}'])})")
+  lines = [f"def {fn.__name__}{inspect.Signature([*signature, *extra])}:", *body, f"return _fn({', '.join(given)})"]
   exec(compile("\n  ".join(lines), os.path.join(os.path.dirname(__file__), f"<checked {fn.__qualname__}>"), "exec"), known)
   return functools.wraps(fn)(known[fn.__name__])
+
+
+def _also(parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
+  """The other names of each parameter."""
+  if any([p.kind is p.VAR_KEYWORD for p in parameters.values()]): return {}
+  out: dict[str, tuple[str, ...]] = {}
+  for n, p in parameters.items():
+    if p.kind is p.VAR_POSITIONAL: out[n] = (n, *(("dims",) if n in ("axis", "order") else ()))
+    elif n in _ALSO and p.kind is not p.POSITIONAL_ONLY and _ALSO[n] not in parameters: out[n] = (_ALSO[n],)
+  return out
+
+
+def _one(label: str, name: str, there: Any, other: str, value: Any) -> Any:
+  if there: raise ArgumentError(f"{label}: {name if name != other else 'arguments'} and {other}= say the same; give one of them")
+  return value
 
 
 class _Name(str):
@@ -236,4 +286,4 @@ def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
   return out
 
 
-__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "operand"]
+__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "foreign", "operand"]

@@ -15,7 +15,7 @@ import numpy as np
 from ntgrad import graph
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
 from ntgrad.checks import Valued, checked
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device
@@ -59,7 +59,11 @@ _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -
   Ops.SHRINK: lambda a, b: tuple([(begin + o, end + o) for (begin, end), (o, _) in zip(b, a)])}
 
 
-class no_grad:
+class _Said(type):
+  def __bool__(cls) -> bool: return not mode.grad
+
+
+class no_grad(metaclass=_Said):
   """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new
   thread begins with gradients."""
 
@@ -296,9 +300,6 @@ class Base(Valued):
   def __len__(self) -> int:
     if not self.shape: raise ShapeError("len: a tensor of shape () has no length; it needs at least one dimension")
     return self.shape[0]
-  def __repr__(self) -> str:
-    grad = "" if self._state <= 0 else ", requires_grad=True"
-    return f"<Tensor {text(self)} {self.dtype} on {self.device}, {self.lazydata.op.name}{grad}>"
   __hash__ = object.__hash__
   def __bool__(self) -> bool:
     if self.numel() != 1:
@@ -328,11 +329,38 @@ class Base(Valued):
     """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
     return self._own()
 
-  def to(self, device: str | None) -> Self:
-    """The same value as a tensor of its own on a device (None: the default one). Raises DeviceError for an unknown name."""
-    name = Device.canonicalize(device)
-    if (self.lazydata.device or Device.DEFAULT) == name: return self._own()
-    return self._wrap(graph.copy(self.lazydata, name))
+  def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Self:
+    """The same value as a tensor of its own on a device, in a dtype, or both: ``x.to("CUDA")``, ``x.to("float16")``,
+    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device.
+
+    Raises DeviceError for what is neither a device nor a dtype.
+    """
+    places = [] if device is None else [device]
+    kind = None if dtype is None else dtypes.of(dtype)
+    for x in where:
+      if isinstance(x, Base):
+        places.append(x.device)
+        kind = x.dtype
+      elif x is not None and (named := dtypes.find(x)) is not None: kind = named
+      else: places.append(x)
+    t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
+    here = self.lazydata.device or Device.DEFAULT
+    name = Device.canonicalize(places[-1]) if places or not where and kind is None else here
+    if name == here: return t._own() if t is self else t
+    return t._wrap(graph.copy(t.lazydata, name))
+  def cpu(self) -> Self:
+    """The same value as a tensor of its own on the CPU."""
+    return self.to("CPU")
+  def cuda(self, device: int | None = None) -> Self:
+    """The same value as a tensor of its own on a GPU (its number). Raises DeviceError where there is none."""
+    return self.to("CUDA" if not device else f"CUDA:{device}")
+  def type(self, dtype: Any = None) -> Any:
+    """The same value in another dtype, or without one the dtype's name. Raises DTypeError."""
+    return self.dtype.name if dtype is None else self.to(dtype=dtype)
+  @property
+  def is_cuda(self) -> bool:
+    """Whether it is on a GPU."""
+    return self.device.startswith("CUDA")
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
     if Device.canonicalize(device) == self.device: return self

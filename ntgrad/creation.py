@@ -96,6 +96,8 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   elif data is None: array = np.zeros(0, np.float32)
   else:
     from ntgrad import interchange
+    if not interchange.speaks(data) and hasattr(type(data), "__array__"):   # a pandas column, a picture
+      return node_of(np.asarray(data), device, dtype)
     if not interchange.speaks(data):
       raise DTypeError(f"Tensor: data of {type(data).__name__}; "
                        "it takes numbers, nested lists, numpy arrays, bytes, Tensors, UOps and tensors of other libraries")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError, shown
@@ -78,6 +78,11 @@ class _Device:
     from ntgrad.engine.device import get_device
     get_device(self.canonicalize(name)).synchronize()
     for tell in waited: tell(self.canonicalize(name))
+
+  def __getitem__(self, name: str) -> Any:
+    """The opened device: ``Device["CPU"].synchronize()``. Raises DeviceError for one that the machine has not."""
+    from ntgrad.engine.device import get_device
+    return get_device(canonical(name))
 
   def __repr__(self) -> str: return f"Device(DEFAULT={self.DEFAULT!r})"
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
@@ -109,7 +109,7 @@ class Elementwise(Base):
       if d is not da: a = graph.cast(a, d)
       b = scalar_node(fn.name, x, d, a.shape)
       x = None
-    elif isinstance(x, (list, tuple, np.ndarray)):
+    elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x):
       return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
     else:
       raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
@@ -356,8 +356,10 @@ class Elementwise(Base):
   def __gt__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLT, x, True)
   def __le__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLE, x)
   def __ge__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPLE, x, True)
-  def __eq__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPEQ, x)  # type: ignore[override]
-  def __ne__(self, x: Any) -> Self: return self._binary(BinaryOps.CMPNE, x)  # type: ignore[override]
+  def __eq__(self, x: Any) -> Self:  # type: ignore[override]
+    return self._binary(BinaryOps.CMPEQ, x) if x is not None else NotImplemented   # a tensor is not None
+  def __ne__(self, x: Any) -> Self:  # type: ignore[override]
+    return self._binary(BinaryOps.CMPNE, x) if x is not None else NotImplemented
   __hash__ = object.__hash__
   def eq(self, x: Any) -> Self:
     """``self == x``, elementwise."""

@@ -13,7 +13,7 @@ import numpy as np
 from ntgrad import graph
 from ntgrad.alias import Move
 from ntgrad.bounds import within
-from ntgrad.checks import checked
+from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
@@ -140,7 +140,8 @@ class Indexing(Random):
         if item.dtype.kind not in "iu": raise DTypeError(f"{name}: an index tensor of {item.dtype.name}; indices are ints")
         common_device(name, self.lazydata, item.lazydata)
         out.append(normal_index(name, item.lazydata, axis, s, self.lazydata.device))
-      elif isinstance(item, (list, tuple, np.ndarray, range)):
+      elif isinstance(item, (list, tuple, np.ndarray, range)) or foreign(item):
+        if foreign(item) and not isinstance(item, np.ndarray): item = np.asarray(item)
         array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
         out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
       else:
@@ -295,6 +296,7 @@ class Indexing(Random):
 
     Raises ShapeError, DTypeError, AxisError.
     """
+    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)  # type: ignore[call-arg]
     indices, d = self._indices("gather", dim, index)
     out = self._wrap(graph.gather(self.lazydata, *indices))
     if self._names is not None or index._names is not None:
@@ -308,6 +310,7 @@ class Indexing(Random):
     Raises ShapeError, DTypeError, AxisError, ArgumentError.
     """
     if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
+    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)  # type: ignore[call-arg]
     indices, d = self._indices("scatter", dim, index)
     v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
     if v.dtype is not self.dtype:

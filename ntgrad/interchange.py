@@ -121,6 +121,7 @@ def take(x: Any) -> Foreign:
   """
   if type(x).__name__ == "PyCapsule": return _read(x, x)
   if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
+  if getattr(x, "requires_grad", False) and hasattr(x, "detach"): x = x.detach()   # gradients do not pass between libraries
   kind, number = place_of(x)
   order: dict[str, Any] = {}
   if kind == CUDA:

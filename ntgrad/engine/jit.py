@@ -3,8 +3,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Collection, Mapping, NamedTuple
+from typing import (
+  TYPE_CHECKING,
+  Any,
+  Callable,
+  Collection,
+  Concatenate,
+  Generic,
+  Mapping,
+  NamedTuple,
+  ParamSpec,
+  TypeVar,
+  overload,
+)
 from weakref import ref
+
+import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
@@ -22,7 +36,12 @@ from .tracing import Values
 
 ROUTES = 1024     # signatures of which it is known what capture they have
 
-class TinyJit:
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+
+class TinyJit(Generic[P, R]):
   """A function whose kernels are captured: ``f = ntgrad.jit(f)``, or ``@ntgrad.jit`` above a function or method.
 
   The first call runs the function, the second runs it and records every kernel, later ones launch those kernels on their
@@ -36,7 +55,8 @@ class TinyJit:
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call
   that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.
 
-  There is one capture for each signature: how the arguments are nested, the shapes, dtypes and devices of their Tensors, the
+  Arguments that are numpy arrays come in as Tensors on the default device; those inside lists and dicts stay what they are, and
+  their values belong to the signature. There is one capture for each signature: how the arguments are nested, the shapes, dtypes and devices of their Tensors, the
   values of all else in them, training and gradient mode, and the default device. So the first call with another shape runs
   plainly and the second is captured too; what one capture writes the others see. At least the 64 signatures used last are kept.
 
@@ -57,19 +77,23 @@ class TinyJit:
     return super().__new__(cls) if fn is not None or not options else functools.partial(cls, **options)
 
   @checked
-  def __init__(self, fn: Callable[..., Any], *, dynamic: Mapping[Any, Any] | None = None):
+  def __init__(self, fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None):
     self.fn = fn
     self.dynamic = _axes(fn, dynamic or {})
     self.name = getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1]
     functools.update_wrapper(self, fn, updated=())
     self._captures: Recent[Any, Capture] = Recent(RECORDINGS)
     self._last: Capture | None = None                    # of the last call
-    self._of: dict[int, tuple[ref[Any], TinyJit]] = {}   # methods: one jit an object
+    self._of: dict[int, tuple[ref[Any], TinyJit[..., Any]]] = {}   # methods: one jit an object
     self._last_key: Any = None
     self._values: Values = ()                            # of its sizes
     self._routes: Recent[Any, tuple[Any, Sizes]] = Recent(ROUTES)   # signatures → those without sizes, and the sizes
     self._met: Recent[Any, _Met] = Recent(RECORDINGS)    # by the signature without sizes
 
+  @overload
+  def __get__(self, owner: None, kind: Any = None) -> TinyJit[P, R]: ...
+  @overload
+  def __get__(self: TinyJit[Concatenate[Any, Q], R], owner: object, kind: Any = None) -> TinyJit[Q, R]: ...
   def __get__(self, owner: Any, kind: Any = None) -> Any:
     if owner is None: return self
     found = self._of.get(id(owner))
@@ -77,7 +101,7 @@ class TinyJit:
       key = id(owner)
       found = self._of[key] = (
         ref(owner, lambda _: self._of.pop(key, None)),
-        TinyJit(functools.partial(_call, ref(owner), self.fn)),
+        TinyJit[..., Any](functools.partial(_call, ref(owner), self.fn)),
       )
       found[1].name = self.name
       found[1].dynamic = {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
@@ -112,11 +136,13 @@ class TinyJit:
     self._last, self._of = None, {}
 
   # ---- calling
-  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+  def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     if not config.jit: return self.fn(*args, **kwargs)
     with lock: return self._called(args, kwargs)
 
   def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if any([type(a) is np.ndarray for a in (*args, *kwargs.values())]):
+      args, kwargs = tuple([_given(a) for a in args]), {k: _given(a) for k, a in kwargs.items()}
     if being_recorded: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
     pieces = pieces_of(args, kwargs)
@@ -223,10 +249,23 @@ def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str,
   return out
 
 
+def _given(a: Any) -> Any:
+  """An argument as the function gets it: arrays as Tensors, which may be others at each call."""
+  if type(a) is not np.ndarray or a.dtype.kind == "O": return a
+  from ntgrad.tensor import Tensor
+  return Tensor(a)
+
+
 def _call(owner: ref[Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: return fn(owner(), *args, **kwargs)
 
 
-jit = TinyJit
+if TYPE_CHECKING:
+  @overload
+  def jit(fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None) -> TinyJit[P, R]: ...
+  @overload
+  def jit(fn: None = None, *, dynamic: Mapping[Any, Any] | None = None) -> Callable[[Callable[P, R]], TinyJit[P, R]]: ...
+  def jit(fn: Any = None, *, dynamic: Any = None) -> Any: ...
+else: jit = TinyJit
 
 
 __all__ = ["TinyJit", "jit"]

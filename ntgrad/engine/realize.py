@@ -14,7 +14,7 @@ from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.lock import alone
 
-from . import asserts, report
+from . import asserts, counters, report
 from .buffer import LARGE, Buffer, Storage
 from .device import get_device
 from .phases import phase, taken
@@ -284,6 +284,7 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
     if b.storage.nbytes >= LARGE: b.storage.place = place = place or caller()
   for check in checks:
     for step in plan.steps: check(step, [buffers[s] for s in step.slots])
+  counters.launched(plan.steps)
   try:
     for step in plan.steps:
       run_step(step, [buffers[s] for s in step.slots], wait)

@@ -13,7 +13,7 @@ from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops
 
-from . import asserts, graphs, memory, plans, realize as engine, report
+from . import asserts, counters, graphs, memory, plans, realize as engine, report
 from .buffer import LARGE, Buffer, Storage
 from .capture import Copy, Output, Recorder, onto, storage_of
 from .device import get_device
@@ -301,6 +301,7 @@ class Replay:
     return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
+    counters.launched(self.steps)
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count))
     for b, array in self.refill: b.put(array)
     if self.form.calls is None or report.timing(): self._launch_and_tell()

@@ -37,6 +37,7 @@ _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gr
 _waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
 # kernels whose machine code has not been shown
 _unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)
+seconds = [0.0]   # of all launches that were timed (``counters``)
 _count = [0, 0]                                                             # schedules, launches
 
 
@@ -225,15 +226,16 @@ def timing() -> bool:
   return bool(watchers) or config.debug >= 2
 
 
-def ran(spec: ProgramSpec, seconds: float, sizes: Sequence[int], device: Device) -> None:
+def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) -> None:
   """A launch with ``sizes`` was timed. Level 2: a line for it. Level 6: its machine code, after the first time."""
-  least = _tell(spec := launched(spec, sizes), device, seconds := max(seconds, 1e-9))
+  seconds[0] += took
+  least = _tell(spec := launched(spec, sizes), device, took := max(took, 1e-9))
   if config.debug < 2: return
   _count[1] += 1
   name, work = color(f"{spec.name:26s}", "green"), spec.work
-  speed = f"{count(work.flops) / seconds * 1e-9:8.2f} GFLOP/s {count(work.bytes) / seconds * 1e-9:7.2f} GB/s"
-  reached = f"{least.seconds / seconds * 100:3.0f} % of bound ({least.unit.value})"
-  line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {scaled(seconds, 's')} {speed}  {reached}"
+  speed = f"{count(work.flops) / took * 1e-9:8.2f} GFLOP/s {count(work.bytes) / took * 1e-9:7.2f} GB/s"
+  reached = f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value})"
+  line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {scaled(took, 's')} {speed}  {reached}"
   show(line + sizes_text(spec, sizes))
   if config.debug >= 6 and _unseen.pop((spec.name, spec.source), None) is not None:
     show(color(f"machine code of {spec.name}", "magenta"))

@@ -22,12 +22,21 @@ from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.products import Products
+from ntgrad.tensor.protocols import Protocols
 from ntgrad.tensor.selecting import Selecting
 from ntgrad.tensor.spatial import Spatial
 
 
-class _Training(type):
-  """Makes ``Tensor.training`` a setting of the class."""
+class _Modes(type):
+  """Makes ``Tensor.training`` and ``Tensor.no_grad`` settings of the class."""
+  @property
+  def no_grad(cls) -> type[no_grad]:
+    """What ``with Tensor.no_grad(): ..`` and ``@Tensor.no_grad()`` call; true where results require no gradients in this thread.
+    ``Tensor.no_grad = True`` has that from here on."""
+    return no_grad
+  @no_grad.setter
+  def no_grad(cls, value: bool) -> None: mode.grad = not flag("Tensor.no_grad", value)
+
   @property
   def training(cls) -> bool:
     """Whether dropout drops and batch norms take the batch's statistics, in this thread (or asyncio task); a new thread begins
@@ -55,7 +64,8 @@ class train:
 
 
 @checked
-class Tensor(Numeric, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Training):
+class Tensor(Protocols, Numeric, Selecting, Products, Spatial, Losses, Linalg, Copying,
+             metaclass=_Modes):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 
@@ -70,7 +80,6 @@ class Tensor(Numeric, Selecting, Products, Spatial, Losses, Linalg, Copying, met
   """
   __slots__ = ()
   train: ClassVar[type[train]] = train
-  no_grad: ClassVar[type[no_grad]] = no_grad
 
   def __init__(
     self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None

@@ -1,0 +1,148 @@
+"""What scripts import beside tensors, under tinygrad's names: settings of the environment, counters, timing, text.
+
+Nothing of ntgrad needs this file but those who call it.
+"""
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator
+from types import TracebackType
+from typing import Any, Callable, TypeVar
+
+from ntgrad.checks import checked
+from ntgrad.codegen.config import Config, config
+from ntgrad.codegen.errors import ArgumentError, ConfigError
+from ntgrad.device import Device
+
+T = TypeVar("T")
+COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+
+
+def getenv(key: str, default: Any = 0) -> Any:
+  """An environment variable as the type of ``default``. Raises ConfigError where it cannot be read so."""
+  value = os.environ.get(key)
+  if value is None: return default
+  try: return type(default)(value)
+  except (TypeError, ValueError):
+    raise ConfigError(f"environment variable {key} is {value!r}, expected what {type(default).__name__} takes") from None
+
+
+class Context(ContextDecorator):
+  """``with Context(DEBUG=2, NOOPT=1): ...``, or above a function: settings by the names of their environment variables; the same
+  as ``config(debug=2, noopt=1)``. Raises ConfigError for a name that no setting has, and for a value that it does not take."""
+
+  def __init__(self, **settings: Any):
+    known = {f.metadata["env"]: name for name, f in Config.__dataclass_fields__.items()}
+    unknown = [k for k in settings if k not in known]
+    if unknown: raise ConfigError(f"Context: no setting {unknown[0]}; settings: {', '.join(known)}")
+    self.settings = {known[k]: v for k, v in settings.items()}
+    self.inside: list[AbstractContextManager[Config]] = []
+
+  def __enter__(self) -> Context:
+    self.inside.append(config(**self.settings))
+    self.inside[-1].__enter__()
+    return self
+
+  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    self.inside.pop().__exit__(kind, value, trace)
+
+
+class _Counters:
+  """What has been launched since ``reset()``, schedules and replays together (a direct call of a tile kernel is not counted)."""
+
+  @property
+  def kernel_count(self) -> int:
+    """Kernels."""
+    return self._totals().kernels
+  @property
+  def global_ops(self) -> int:
+    """Operations, each launch's least."""
+    return self._totals().operations
+  @property
+  def global_mem(self) -> int:
+    """Bytes read and written, each launch's least."""
+    return self._totals().nbytes
+  @property
+  def time_sum_s(self) -> float:
+    """Seconds in kernels, of those that were timed: with ``DEBUG=2`` or a profile."""
+    return self._totals().seconds
+  @property
+  def mem_used(self) -> int:
+    """Bytes that tensors have on the default device now."""
+    return Device.memory().allocated
+
+  def reset(self) -> None:
+    """Count from 0 again."""
+    from ntgrad.engine import counters
+    counters.reset()
+
+  def _totals(self) -> Any:
+    from ntgrad.engine import counters
+    return counters.totals()
+
+  def __repr__(self) -> str:
+    t = self._totals()
+    return f"GlobalCounters(kernels={t.kernels:,}, operations={t.operations:,}, bytes={t.nbytes:,}, seconds={t.seconds:.6f})"
+
+
+GlobalCounters = _Counters()
+
+
+class Timing(ContextDecorator):
+  """``with Timing("step "): ...`` prints how long the block took, in ms. ``on_exit`` gets ns and gives more text."""
+
+  def __init__(self, prefix: str = "", on_exit: Callable[[int], str] | None = None, enabled: bool = True):
+    self.prefix, self.on_exit, self.enabled = prefix, on_exit, enabled
+    self.began = self.et = 0
+
+  def __enter__(self) -> Timing:
+    self.began = time.perf_counter_ns()
+    return self
+
+  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    self.et = time.perf_counter_ns() - self.began
+    if self.enabled: print(f"{self.prefix}{self.et * 1e-6:6.2f} ms{self.on_exit(self.et) if self.on_exit else ''}")
+
+
+@checked
+def colored(text: str, color: str | None, background: bool = False) -> str:
+  """Text in one of eight colours for a terminal, in upper case a bright one. Raises ArgumentError for another colour."""
+  if color is None: return text
+  if color.lower() not in COLORS: raise ArgumentError(f"colored: {color!r}; colours are {', '.join(COLORS)}")
+  number = COLORS.index(color.lower()) + (10 if background else 0) + (60 if color.isupper() else 0) + 30
+  return f"\x1b[{number}m{text}\x1b[0m"
+
+
+def prod(values: Iterable[Any]) -> Any:
+  """The product of numbers, 1 for none."""
+  return math.prod(values)
+
+
+def flatten(lists: Iterable[Iterable[T]]) -> list[T]:
+  """The items of all lists in one."""
+  return [x for items in lists for x in items]
+
+
+def make_tuple(x: Any, count: int) -> tuple[Any, ...]:
+  """A number ``count`` times, or a sequence as a tuple."""
+  return (x,) * count if isinstance(x, (int, float)) else tuple(x)
+
+
+def tqdm(items: Iterable[T], **options: Any) -> Iterator[T]:
+  """The items with a progress bar, where the package tqdm is installed; else the items."""
+  try:
+    from tqdm import tqdm as bar
+  except ImportError:
+    return iter(items)
+  return iter(bar(items, **options))
+
+
+def trange(n: int, **options: Any) -> Iterator[int]:
+  """``range(n)`` with a progress bar; see :func:`tqdm`."""
+  return tqdm(range(n), **options)
+
+
+__all__ = ["Context", "GlobalCounters", "Timing", "colored", "flatten", "getenv", "make_tuple", "prod", "tqdm", "trange"]
