@@ -13,8 +13,8 @@ def tree(package: str, folder: str) -> list[str]:
   return [package, *(f"{package}.{p}" for p in find_packages(folder, exclude=("codegen", "codegen.*", "backends", "backends.*")))]
 
 
-# pip install -e: the checkout itself goes on the path, where the links ntgrad/codegen and ntgrad/backends lead to the folders, and
-# type checkers and editors find all of it
+# pip install -e: the checkout itself goes on the path, where the links ntgrad/codegen and ntgrad/backends lead to the folders,
+# and type checkers and editors find all of it
 editable = "editable_wheel" in sys.argv
 triton = "triton>=3.6; platform_system == 'Linux'"   # it has wheels for nothing else
 examples = [

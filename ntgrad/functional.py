@@ -380,7 +380,7 @@ class Functional(Reduction):
     """softmax(q kᵀ / sqrt(d) + mask) v. A bool mask keeps where it is true. Raises ShapeError."""
     if not self._names is key._names is value._names is None:
       return self._attention_named(key, value, attn_mask, dropout_p, is_causal)
-    scores: Any = self.dot(key.transpose(-2, -1)) * (1 / math.sqrt(self.shape[-1]))
+    scores: Any = self.dot(key.transpose(-2, -1)) * (1 / math.sqrt(max(self.shape[-1], 1)))
     if is_causal:
       if attn_mask is not None: raise ArgumentError("scaled_dot_product_attention: is_causal with attn_mask; give one of them")
       make: Any = type(self)

@@ -87,6 +87,8 @@ class Sorting(Indexing):
   def _sorted(self, dim: int, keep: int, descending: bool) -> tuple[UOp, UOp]:
     """Values and places of the first ``keep`` when sorted."""
     u = self.lazydata
+    if u.shape and keep < u.shape[dim] and not math.prod(u.shape):
+      u = graph.shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
     if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
     key, bits = _bits(graph.detach(u))
     if descending: key = graph.scalar(_XOR, key, (1 << bits) - 1)
