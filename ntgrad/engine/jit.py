@@ -55,10 +55,11 @@ class TinyJit(Generic[P, R]):
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call
   that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.
 
-  Arguments that are numpy arrays come in as Tensors on the default device; those inside lists and dicts stay what they are, and
-  their values belong to the signature. There is one capture for each signature: how the arguments are nested, the shapes, dtypes and devices of their Tensors, the
-  values of all else in them, training and gradient mode, and the default device. So the first call with another shape runs
-  plainly and the second is captured too; what one capture writes the others see. At least the 64 signatures used last are kept.
+  Arguments that are numpy arrays come in as Tensors on the default device; those inside lists and dicts stay what they are,
+  and their values belong to the signature. There is one capture for each signature: how the arguments are nested, the shapes,
+  dtypes and devices of their Tensors, the values of all else in them, training and gradient mode, and the default device. So
+  the first call with another shape runs plainly and the second is captured too; what one capture writes the others see. At
+  least the 64 signatures used last are kept.
 
   Sizes that change have one capture for all their values (2 and more; 0 and 1 have their own): the values of Variables among the
   arguments (``step(x, n.bind(17))``), the dimensions of ``dynamic={"x": (0,)}`` (a parameter's name or position, its dimensions),

@@ -31,7 +31,8 @@ def dtype_of(row: Row) -> DType:
 
 
 def compare(rows: dict[Row, list[Array]], title: str, make: Callable[[Array], Tensor], slack: float = 32) -> None:
-  """Rows with their inputs against their references. Where the reference refuses, ours may refuse too. ``slack``: sums may cancel."""
+  """Rows with their inputs against their references. Where the reference refuses, ours may refuse too. ``slack``: sums may
+  cancel."""
   refused: dict[Row, str] = {}
   wanted: dict[Row, list[Array]] = {}
   for row, arrays in rows.items():
