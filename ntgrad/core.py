@@ -19,6 +19,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.device import Device
+from ntgrad.host import host_view, is_host_view
 from ntgrad.names import Names, Places, aligned, at, axis_named, fit_aligned, given, moved, text
 from ntgrad.variable import Bound
 
@@ -83,6 +84,20 @@ class no_grad(metaclass=_Said):
     def call(*args: Any, **kwargs: Any) -> Any:
       with no_grad(): return fn(*args, **kwargs)
     return call  # type: ignore[return-value]
+
+
+class Size(int):
+  """A tensor's number of elements; called, its shape or the size of one dimension."""
+  tensor: Base
+
+  def __new__(cls, tensor: Base) -> Size:
+    out = super().__new__(cls, tensor.numel())
+    out.tensor = tensor
+    return out
+
+  def __call__(self, dim: int | str | None = None) -> Any:
+    t = self.tensor
+    return t.shape if dim is None else t.shape[axis_of("size", dim, t.ndim, t._names)]
 
 
 @checked
@@ -271,9 +286,11 @@ class Base(Valued):
   def is_floating_point(self) -> bool:
     """Whether the dtype is a float."""
     return self.lazydata.dtype.kind == "f"
-  def size(self, dim: int | str | None = None) -> Any:
-    """The shape, or the size of one dimension. Raises AxisError."""
-    return self.shape if dim is None else self.shape[axis_of("size", dim, self.ndim, self._names)]
+  @property
+  def size(self) -> Size:
+    """The number of elements, as numpy has it; called, as PyTorch has it, the shape (``x.size()``) or one dimension's size
+    (``x.size(0)``, ``x.size("time")``; raises AxisError)."""
+    return Size(self)
 
   # ---- names of dimensions
   @property
@@ -345,22 +362,9 @@ class Base(Valued):
       else: places.append(x)
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
     here = self.lazydata.device or Device.DEFAULT
-    name = Device.canonicalize(places[-1]) if places or not where and kind is None else here
+    name = Device.canonicalize(places[-1] if places else None) if places or kind is None else here
     if name == here: return t._own() if t is self else t
     return t._wrap(graph.copy(t.lazydata, name))
-  def cpu(self) -> Self:
-    """The same value as a tensor of its own on the CPU."""
-    return self.to("CPU")
-  def cuda(self, device: int | None = None) -> Self:
-    """The same value as a tensor of its own on a GPU (its number). Raises DeviceError where there is none."""
-    return self.to("CUDA" if not device else f"CUDA:{device}")
-  def type(self, dtype: Any = None) -> Any:
-    """The same value in another dtype, or without one the dtype's name. Raises DTypeError."""
-    return self.dtype.name if dtype is None else self.to(dtype=dtype)
-  @property
-  def is_cuda(self) -> bool:
-    """Whether it is on a GPU."""
-    return self.device.startswith("CUDA")
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
     if Device.canonicalize(device) == self.device: return self
@@ -477,40 +481,6 @@ class Base(Valued):
       raise ShapeError(f"item: a tensor of shape {self.shape} is not one number; item takes a tensor of one element")
     value = self.numpy().reshape(()).item()
     return value
-
-
-_HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP})
-
-
-def _host_movement(u: UOp) -> bool:
-  """Movement that numpy does for nothing; of TILE steps, windows of one element."""
-  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
-
-
-def is_host_view(u: UOp) -> bool:
-  """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
-  size = 1
-  for s in u.shape: size *= s
-  while _host_movement(u): u = u.src[0]
-  return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
-
-
-def host_view(u: UOp) -> np.ndarray[Any, Any]:
-  """The value of a node for which ``is_host_view`` holds."""
-  chain = []
-  while _host_movement(u):
-    chain.append(u)
-    u = u.src[0]
-  a = np.array(u.arg, u.dtype.np) if u.op is Ops.CONST else u.arg.numpy()
-  for n in reversed(chain):
-    if n.op is Ops.RESHAPE: a = a.reshape(n.arg)
-    elif n.op is Ops.PERMUTE: a = a.transpose(n.arg)
-    elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
-    elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
-    elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
-    elif n.op is Ops.TILE:
-      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
-  return np.array(a, order="C") if chain or u.op is Ops.CONST else a
 
 
 MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1

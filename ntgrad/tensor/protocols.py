@@ -6,8 +6,9 @@ from typing import Any, Iterator, Self
 
 import numpy as np
 
-from ntgrad.codegen.errors import NtgradError, ShapeError
-from ntgrad.core import host_view, is_host_view
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError
+from ntgrad.host import host_view, is_host_view
 from ntgrad.names import text
 from ntgrad.sorting import Sorting
 
@@ -15,9 +16,37 @@ WHOLE = 1 << 20            # elements up to which values are copied to be printe
 ROWS, COLUMNS = 20, 20     # of a table in a notebook
 
 
+@checked
 class Protocols(Sorting):
   """What Python and notebooks ask of a tensor."""
   __slots__ = ()
+
+  # ---- the array API standard
+  def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+    """The namespace of the array API standard: ``ntgrad.array_api``. Raises ArgumentError for a version later than its own."""
+    from ntgrad import array_api
+    if api_version is not None and api_version > array_api.__array_api_version__:
+      raise ArgumentError(f"__array_namespace__: version {api_version}; it has {array_api.__array_api_version__}")
+    return array_api
+
+  def to_device(self, device: str, /, *, stream: Any = None) -> Self:
+    """The same value as a tensor of its own on a device. Raises DeviceError."""
+    return self.to(device=device)
+
+  # ---- devices and dtypes, as PyTorch has them
+  def cpu(self) -> Self:
+    """The same value as a tensor of its own on the CPU."""
+    return self.to("CPU")
+  def cuda(self, device: int | None = None) -> Self:
+    """The same value as a tensor of its own on a GPU (its number). Raises DeviceError where there is none."""
+    return self.to("CUDA" if not device else f"CUDA:{device}")
+  def type(self, dtype: Any = None) -> Any:
+    """The same value in another dtype, or without one the dtype's name. Raises DTypeError."""
+    return self.dtype.name if dtype is None else self.to(dtype=dtype)
+  @property
+  def is_cuda(self) -> bool:
+    """Whether it is on a GPU."""
+    return self.device.startswith("CUDA")
 
   # ---- text
   def _known(self) -> np.ndarray[Any, Any] | None:

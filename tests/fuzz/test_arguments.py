@@ -96,6 +96,8 @@ def kernel() -> Any: return tile.make(_softmax, _twice, (tile.Tensor(2), tile.Te
 
 # public names of Tensor: a good call of each, with all of its parameters where they are not many
 TENSOR: dict[str, Callable[[], Call]] = {
+  # devices, dtypes
+  "type": lambda: call(f(2).type, "float16"), "to_device": lambda: call(f(2).to_device, "NUMPY"),
   "add": lambda: call(f(2).add, f(2), False),
   "sub": lambda: call(f(2).sub, f(2)),
   "mul": lambda: call(f(2).mul, f(2)),
@@ -251,12 +253,12 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "train": lambda: call(Tensor.train, True),
   "no_grad": lambda: call(no_grad, len),
 }
-PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim double
+PLAIN = """abs cpu bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim double
 element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
-VALUES = "T device dtype grad is_leaf lazydata mT names ndim requires_grad shape".split()
+VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 
 
 def _backward(gradient: Any) -> Any:
@@ -502,5 +504,5 @@ def test_every_public_name_has_a_good_call() -> None:
   public = {f"Tensor.{n}" for n in dir(Tensor) if n[0] != "_" and n not in PLAIN + VALUES}
   for at, module in (("nn", nn), ("optim", optim), ("state", state), ("datasets", nn.datasets), ("tile", tile)):
     public |= {f"{at}.{n}" for n in module.__all__ if callable(getattr(module, n))}
-  assert not public - set(GOOD) - PLAIN_DATA, "give a good call for each of these"
+  assert sorted(public - set(GOOD) - PLAIN_DATA) == [], "give a good call for each of these"
   assert not [n for n in PLAIN if inspect.signature(getattr(f(2), n)).parameters], "PLAIN is for methods without parameters"

@@ -425,8 +425,8 @@ def test_other_arguments() -> None:
     ((ok, 2), {"k": "a"}), ((Tensor(array(3, 2)), 2), {"k": "a"}), ((Tensor(array(2, 3).astype(np.int32)), 2), {"k": "a"}),
     ((ok, 3), {"k": "a"}), ((ok, 2.0), {"k": "a"}), ((ok, True), {"k": "a"}), ((ok, 2), {"k": "b"}), ((ok, 2), {}),
     (([ok], 2), {"k": "a"}), ((ok, ok), {"k": "a"}), ((ok, 0.0), {}), ((ok, -0.0), {}), ((ok, 1), {"k": slice(1, None)}),
-    ((ok, 1), {"k": slice(1, 2)}), ((ok, 1), {"k": np.arange(3)}), ((ok, 1), {"k": np.arange(3) * 2}), ((ok, 1), {"k": object()}),
-    ((ok, 1), {"k": object()}), ((ok, 1), {"k": bytearray(b"a")})]
+    ((ok, 1), {"k": slice(1, 2)}), ((ok, 1), {"k": [np.arange(3)]}), ((ok, 1), {"k": [np.arange(3) * 2]}),
+    ((ok, 1), {"k": object()}), ((ok, 1), {"k": object()}), ((ok, 1), {"k": bytearray(b"a")})]
   for args, kwargs in calls: replays(f, ran, *args, **kwargs)
   before = len(ran)
   for args, kwargs in calls * 2:
@@ -439,7 +439,19 @@ def test_other_arguments() -> None:
   changed = np.arange(3)   # the same object with other values is another argument
   for i in range(3):
     changed[0] = i + 7
-    replays(f, ran, ok, 1, k=changed)
+    replays(f, ran, ok, 1, k=[changed])
+
+
+def test_arrays_come_in_as_tensors() -> None:
+  ran: list[Any] = []
+  @ntgrad.jit
+  def f(x: Any, y: Any) -> Any:
+    ran.append(type(x))
+    return x + y
+  for k in range(5):
+    x, y = np.full(3, k, np.float32), np.arange(3, dtype=np.float32) * k
+    np.testing.assert_array_equal(f(x, y=y).numpy(), x + y)
+  assert ran == [Tensor, Tensor]
 
 
 def test_the_captures_used_last_are_kept() -> None:

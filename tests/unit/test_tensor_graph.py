@@ -958,7 +958,7 @@ def test_realize_and_values() -> None:
   assert Tensor(2.5).item() == 2.5 and Tensor.ones(2, 2).tolist() == [[1.0, 1.0], [1.0, 1.0]]
   assert t.T.tolist() == [[2, 4], [3, 5]] and bool(Tensor([3]) == 3) and len(t) == 2
   assert t.size() == (2, 2) and t.size(-1) == 2 and t.numel() == 4 and t.nbytes() == 16 and t.element_size() == 4
-  assert "Tensor (2, 2) dtypes.int on NUMPY" in repr(t)
+  assert "Tensor (2, 2) int32 on NUMPY" in repr(t)
   assert bytes(Tensor([1, 2], dtype="uint8").data()) == b"\x01\x02"
   assert t.to("numpy").lazydata is t.lazydata
 

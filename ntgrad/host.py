@@ -1,0 +1,44 @@
+"""Values that the host finds without computing: constants, and views of memory."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ntgrad.codegen.uop import Ops, UOp
+
+_HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP})
+
+
+def _host_movement(u: UOp) -> bool:
+  """Movement that numpy does for nothing; of TILE steps, windows of one element."""
+  return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
+
+
+def is_host_view(u: UOp) -> bool:
+  """Whether a node is a constant, or a plain view of memory that is small or mostly used: its value is found on the host."""
+  size = 1
+  for s in u.shape: size *= s
+  while _host_movement(u): u = u.src[0]
+  return u.op is Ops.CONST or (u.op is Ops.BUFFER and (u.arg.size <= 4 * size or u.arg.nbytes <= 65536))
+
+
+def host_view(u: UOp) -> np.ndarray[Any, Any]:
+  """The value of a node for which ``is_host_view`` holds."""
+  chain = []
+  while _host_movement(u):
+    chain.append(u)
+    u = u.src[0]
+  a = np.array(u.arg, u.dtype.np) if u.op is Ops.CONST else u.arg.numpy()
+  for n in reversed(chain):
+    if n.op is Ops.RESHAPE: a = a.reshape(n.arg)
+    elif n.op is Ops.PERMUTE: a = a.transpose(n.arg)
+    elif n.op is Ops.EXPAND: a = np.broadcast_to(a, n.arg)
+    elif n.op is Ops.SHRINK: a = a[tuple([slice(b, e) for b, e in n.arg])]
+    elif n.op is Ops.FLIP: a = np.flip(a, n.arg)
+    elif n.op is Ops.TILE:
+      a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
+  return np.array(a, order="C") if chain or u.op is Ops.CONST else a
+
+
+__all__ = ["host_view", "is_host_view"]
