@@ -131,16 +131,23 @@ def make_tuple(x: Any, count: int) -> tuple[Any, ...]:
   return (x,) * count if isinstance(x, (int, float)) else tuple(x)
 
 
-def tqdm(items: Iterable[T], **options: Any) -> Iterator[T]:
-  """The items with a progress bar, where the package tqdm is installed; else the items."""
+class _Plain(Iterable[T]):
+  """A progress bar that shows nothing."""
+  def __init__(self, items: Iterable[T]): self.items = items
+  def __iter__(self) -> Iterator[T]: return iter(self.items)
+  def set_description(self, text: str) -> None: pass
+
+
+def tqdm(items: Iterable[T], **options: Any) -> Any:
+  """The items with a progress bar, where the package tqdm is installed; ``set_description(text)`` says what stands before it."""
   try:
     from tqdm import tqdm as bar
   except ImportError:
-    return iter(items)
-  return iter(bar(items, **options))
+    return _Plain(items)
+  return bar(items, **options)
 
 
-def trange(n: int, **options: Any) -> Iterator[int]:
+def trange(n: int, **options: Any) -> Any:
   """``range(n)`` with a progress bar; see :func:`tqdm`."""
   return tqdm(range(n), **options)
 

@@ -1,0 +1,39 @@
+"""Scripts as people write them for other libraries, imports changed: each ``main`` in a short form, and what it must reach."""
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "ported"
+
+
+def script(name: str) -> Any:
+  spec = importlib.util.spec_from_file_location(f"ported_{name}", FOLDER / f"{name}.py")
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  sys.modules[spec.name] = module
+  spec.loader.exec_module(module)
+  return module
+
+
+REACHED: dict[str, tuple[tuple[Any, ...], Any]] = {
+  "training_loop": ((40,), lambda accuracy: accuracy > 90),
+  "kmeans": ((), lambda error: error < 0.3),
+  "image_filter": ((), lambda ratio: ratio > 3),
+  "ode": ((40,), lambda error: error < 0.2),
+  "lbfgs": ((), lambda error: error < 1e-3),
+  "vae": ((150,), lambda loss: loss < 22),
+}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_script(name: str) -> None:
+  arguments, reached = REACHED[name]
+  assert reached(script(name).main(*arguments))
+
+
+def test_all_are_run() -> None: assert {p.stem for p in FOLDER.glob("*.py")} == set(REACHED)
