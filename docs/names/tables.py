@@ -3,8 +3,7 @@
     python docs/names/tables.py          # writes both
     python docs/names/tables.py --check  # names of which nothing is known
 
-The names are in ``pytorch.txt`` and ``tinygrad.txt``; where a name is here is found by looking, the rest stands in ``NOTES`` (one
-name) and ``PATTERNS`` (many), below.
+The names are in ``pytorch.txt`` and ``tinygrad.txt``; where a name is here is found by looking, the rest stands in ``notes.txt``.
 """
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
+
 import ntgrad  # noqa: E402
 from ntgrad import Tensor, nn  # noqa: E402
-from notes import NOTES, PATTERNS  # noqa: E402
 
 # a prefix there -> where to look here, in this order: the object, how its names are written
 PLACES: dict[str, list[tuple[Any, str]]] = {
@@ -29,18 +28,23 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
   "linalg.": [(Tensor, "Tensor.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.utils.": "ntgrad.nn.utils", "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler",
-           "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim", "utils.data.": "ntgrad.nn.data", "nn.state.": "ntgrad.nn.state",
-           "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
+           "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim", "utils.data.": "ntgrad.nn.data",
+           "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
-INTRODUCTION = {
-  "pytorch": """Write `from ntgrad import Tensor, nn` and most of a script stays as it is: methods of tensors have PyTorch's names and parameters
-(`dim=` and `keepdim=` are taken everywhere, `torch.f(x)` is `x.f()`), layers PyTorch's names and weights' names, so that checkpoints load
-(`nn.state.torch_load`). What is different: tensors are lazy (nothing runs before a value is asked for), the default int is int32, `max(dim)`
-and `min(dim)` give values without indices, and views share memory as in numpy: [the guide](guide.md).""",
-  "tinygrad": """Change the import: `from ntgrad import Tensor, TinyJit, nn, dtypes, Device, GlobalCounters, Context` and
-`from ntgrad.helpers import getenv, trange`. What is different: leaves are what has `requires_grad=True` (layers and optimizers
-see to it; `ALL_LEAVES=1` makes every float tensor a leaf, as tinygrad does), views share memory and see writes, index tensors out of range
-are errors on a CPU, and the compiler's own names (`UOp`, `schedule`) are ntgrad's: [architecture.md](architecture.md)."""}
+
+
+def notes() -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
+  """Names and patterns of ``notes.txt``."""
+  names, patterns = {}, []
+  for line in (HERE / "notes.txt").read_text().splitlines():
+    if not line.strip() or line[0] == "#": continue
+    first, *rest = [part.strip() for part in re.split(r" \| ?", line)]
+    if first.startswith("~ "): patterns.append((first[2:], rest[0]))
+    else: names[first] = rest[0], rest[1] if len(rest) > 1 else ""
+  return names, patterns
+
+
+NAMES, PATTERNS = notes()
 
 
 def found(name: str) -> str | None:
@@ -50,19 +54,20 @@ def found(name: str) -> str | None:
       last = name.removeprefix(prefix)
       try: place = importlib.import_module(module)
       except ImportError: place = None
-      if last and "." not in last and place is not None and hasattr(place, last): return f"`{module.removeprefix('ntgrad.')}.{last}`"
+      if last and "." not in last and place is not None and hasattr(place, last):
+        return f"`{module.removeprefix('ntgrad.')}.{last}`"
   for prefix, places in PLACES.items():
     last = name.removeprefix(prefix)
     if not name.startswith(prefix) or "." in last: continue
     for place, written in places:
       if hasattr(place, last): return f"`{written.format(last)}`"
-      if last.endswith("_") and last[-2:] != "__" and hasattr(place, last[:-1]) and place is Tensor: return f"`x.assign(x.{last[:-1]}(..))`"
+      if place is Tensor and last.endswith("_") and hasattr(place, last[:-1]): return f"`x.assign(x.{last[:-1]}(..))`"
   return None
 
 
 def entry(name: str) -> tuple[str, str] | None:
   """Where a name is here, and a remark; None where nothing is known of it."""
-  if name in NOTES: return NOTES[name]
+  if name in NAMES: return NAMES[name]
   where = found(name)
   if where is not None: return where, ""
   return next((("–", why) for pattern, why in PATTERNS if re.fullmatch(pattern, name)), None)
@@ -72,7 +77,7 @@ def document(library: str) -> tuple[str, list[str]]:
   """The page of a library, and the names of which nothing is known."""
   names = (HERE / f"{library}.txt").read_text().split()
   entries = {n: entry(n) for n in names}
-  lines = [f"# Coming from {TITLES[library]}", "", "<!-- written by docs/names/tables.py -->", "", INTRODUCTION[library], ""]
+  lines = [f"# Coming from {TITLES[library]}", "", "<!-- written by docs/names/tables.py -->", "", (HERE / f"{library}.md").read_text().strip(), ""]
   here = sum(1 for e in entries.values() if e is not None and e[0] != "–")
   lines += [f"{here} of {len(names)} public names are here.", "", f"| {TITLES[library]} | here | remark |", "| --- | --- | --- |"]
   lines += [f"| `{n}` | {e[0]} | {e[1]} |" for n, e in entries.items() if e is not None]

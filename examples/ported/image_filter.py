@@ -44,8 +44,9 @@ def main() -> float:
   blurred, found = filtered(picture, gaussian(9, 2.0)), edges(filtered(picture, gaussian(9, 2.0)))
   ring = found.numpy()[:, np.abs(np.hypot(x - 64, y - 48) - 30) < 2].mean() / found.numpy().mean()
   flat = equalised(picture).numpy()
+  sharp = sharpened(picture)
   print(f"noise {picture[:, :20, :20].std().item():.3f} -> {blurred[:, :20, :20].std().item():.3f}, "
-        f"edge on the ring {ring:.1f} × the mean, sharpened in {sharpened(picture).min().item():.1f}..{sharpened(picture).max().item():.1f}, "
+        f"edge on the ring {ring:.1f} × the mean, sharpened in {sharp.min():.1f}..{sharp.max():.1f}, "
         f"equalised mean {flat.mean():.2f}")
   return float(ring)
 

@@ -253,8 +253,8 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "train": lambda: call(Tensor.train, True),
   "no_grad": lambda: call(no_grad, len),
 }
-PLAIN = """abs cpu bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim double
-element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
+PLAIN = """abs cpu bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim
+double element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
