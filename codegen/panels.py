@@ -58,12 +58,14 @@ def panels(kernel: Kernel, exact: bool = False) -> Iterator[tuple[MemoryAccess, 
   loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
   here = [a for a in kernel.axes if a.kind is not AxisKind.GRID]
-  for x in profile(kernel).accesses:
-    if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue   # variables are near already
-    def along(a: Axis) -> int:
-      return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else room_along(kernel, a)
-    size = x.itemsize * prod(along(a) for a in here if a.id in x.axes)
-    if not x.overlaps_along([a.id for a in here]): yield x, size
+  def along(a: Axis) -> int:
+    return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else room_along(kernel, a)
+  sizes: dict[int, int] = {}   # of all that is copied of a param
+  found = [x for x in profile(kernel).accesses   # variables are near already
+           if not x.write and x.slot >= 0 and lanes[0].id in x.axes and x.axes & kernel.bound]
+  for x in found: sizes[x.slot] = sizes.get(x.slot, 0) + x.itemsize * prod(along(a) for a in here if a.id in x.axes)
+  for x in found:
+    if not x.overlaps_along([a.id for a in here]): yield x, sizes[x.slot]
 
 
 def copy_once(kernel: Kernel, target: Target, left: list[int], exact: bool = False) -> Kernel:

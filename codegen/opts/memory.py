@@ -24,9 +24,9 @@ class CacheRead(Opt):
   """``data1[a0, a2]`` along a2 → ``cache_read[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to
   local memory first.
 
-  All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). The copy
-  is laid out loops, copies, lanes; so it comes after all that makes these. The work-items of a group have one copy, which they
-  make together.
+  All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). Where a
+  sum reads the param, what is read beside the sum stays as it is: that is read once. The copy is laid out loops, copies, lanes; so
+  it comes after all that makes these. The work-items of a group have one copy, which they make together.
   """
   param: int
   axis: int
@@ -44,8 +44,11 @@ class CacheRead(Opt):
     gates = [gate_of(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
     indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
     copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
+    summed = set(toposort([u for u in kernel.nodes if u.op is Ops.REDUCE]))
+    reads = {u for u in kernel.nodes if u.op is Ops.LOAD and u.src[0].arg[0] == self.param and along in u.ranges}
+    wanted = reads & summed or reads
     def copy(old: UOp, new: UOp) -> UOp | None:
-      if old.src[0].arg[0] != self.param or along not in old.ranges: return None
+      if old not in wanted: return None
       axes = sorted((here[r] for r in old.ranges if r in here), key=lambda a: (LAYOUT[a.kind], kernel.axes.index(a)))
       if not axes: raise OptError(f"{self}: a program reads one element of {what}, there is nothing to copy first")
       if old in indexed: raise OptError(f"{self}: {what} says where to read or write, and is read where that is done")

@@ -55,7 +55,7 @@ from ntgrad.codegen.statements import cut
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, prod
 from ntgrad.device import default_device
-from ntgrad.engine.compile import options
+from ntgrad.engine.compile import chosen_for, options
 from ntgrad.engine.device import get_device
 from ntgrad.engine.search import changed
 from ntgrad.schedule import create_schedule
@@ -668,3 +668,12 @@ def test_blocks_are_turned_around_in_registers() -> None:
   best = optimize(kernel(E(67, 83).T.contiguous()), LANES)
   accesses = [u for u in linearize(best) if u.op in (Ops.LOAD, Ops.STORE)]
   assert len(accesses) == 32 and all((u if u.op is Ops.LOAD else u.src[2]).dtype.count == 16 for u in accesses)
+
+
+def test_a_copy_is_made_of_what_a_sum_reads() -> None:
+  """A weight and what is added to the product lie in one buffer: only the weight has a panel, for which there is room."""
+  flat, x = Tensor.empty(160 * 160 + 128 * 160), Tensor.empty(32, 128, 160)
+  item, = create_schedule([x @ flat[:25600].reshape(160, 160) + flat[25600:].reshape(128, 160)])
+  assert item.ast is not None
+  kernel = chosen_for(item.ast, get_device("CPU"), "product")[1].kernel
+  assert sum(u.op is Ops.CACHE_READ for u in kernel.nodes) == 1
