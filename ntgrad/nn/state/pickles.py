@@ -6,6 +6,7 @@ dicts, sets, and calls of the few functions that the caller names. Every other n
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -36,7 +37,9 @@ def load(f: BinaryIO, known: Mapping[str, Any], persistent: Callable[[Any], Any]
   """
   machine = _Machine(known, persistent, refuse)
   try:
-    for op, arg, at in pickletools.genops(f): machine.step(op.name, arg, at)
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")   # of text with odd escapes
+      for op, arg, at in pickletools.genops(f): machine.step(op.name, arg, at)
     if len(machine.stack) != 1 or machine.stack[0] is _MARK: raise refuse("its pickle ends with more or less than one value")
     return machine.stack[0]
   except NtgradError: raise
