@@ -17,7 +17,6 @@ from ntgrad.core import MAX_DIMS, MAX_SIZE
 from ntgrad.device import Device
 from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
 from ntgrad.engine.device import get_device
-from ntgrad.engine.realize import rebased
 from ntgrad.nn.files import plain_file
 from ntgrad.tensor import Tensor
 
@@ -79,6 +78,7 @@ def tensor_of(source: Callable[[], Bytes], dtype: DType, shape: tuple[int, ...],
 
 def unread_bytes(t: Tensor) -> Bytes | None:
   """The bytes of a tensor that is whole in memory which was not read yet, straight from where they come from; else None."""
+  from ntgrad.engine.realize import rebased
   u = rebased(t.lazydata)
   while u.op is Ops.RESHAPE: u = u.src[0]
   if t._alias.pending or u.op is not Ops.BUFFER or not isinstance(u.arg.storage, Unread) or u.arg.stale: return None
@@ -91,6 +91,7 @@ def host_bytes(t: Tensor) -> Bytes:
   """The bytes of a tensor, row by row. What is not computed yet is computed for this alone, and let go."""
   found = unread_bytes(t)
   if found is not None: return found
+  from ntgrad.engine.realize import rebased
   u = rebased(t.lazydata)
   below = u
   while below.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH): below = below.src[0]

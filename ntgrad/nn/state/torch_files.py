@@ -19,7 +19,6 @@ from ntgrad.codegen.errors import StateError, shown
 from ntgrad.codegen.uop import MOVEMENT
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import shrink
-from ntgrad.interchange import strided
 from ntgrad.nn.state.archives import Stream, is_zip, member_bytes, tar_members, zip_members
 from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, check_bools, checked_shape, tensor_of
 from ntgrad.nn.state.pickles import Called, load
@@ -174,6 +173,7 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
     dense.append(want)
     want *= n
   if all(n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])): return flat[begin:end].reshape(size)
+  from ntgrad.interchange import strided
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
   if node is None:
