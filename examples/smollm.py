@@ -6,8 +6,8 @@
     python examples/smollm.py --raw "Once upon a time"       # goes on with a text, without the form of a chat
     python examples/smollm.py --model FILE.gguf "Hello"      # another model of the Llama kind in a GGUF file
 
-The weights stay as they are in the file: every kernel that multiplies by one computes its numbers from the four-bit ones. A token is
-one captured step, for which its position is a value that changes. ``DEBUG=2`` shows the kernels.
+The weights stay as they are in the file: every kernel that multiplies by one computes its numbers from the four-bit ones. A token
+is one captured step, for which its position is a value that changes. ``DEBUG=2`` shows the kernels.
 """
 from __future__ import annotations
 
@@ -169,14 +169,15 @@ class Chat:
     return logits.argmax(-1).reshape(1).realize()
 
   def generate(self, tokens: list[int], most: int) -> Iterator[int]:
-    """Tokens that come after ``tokens``, until the model ends or there are ``most``: all of ``tokens`` at once, then one at a time."""
-    at = len(tokens)
-    token = self.next(Tensor(tokens), 0)
-    for _ in range(min(most, self.model.context - at)):
+    """Tokens that come after ``tokens``, until the model ends or there are ``most``.
+
+    First all of ``tokens`` are read at once, then each new one.
+    """
+    token = Tensor(tokens)
+    for at in range(len(tokens), min(len(tokens) + most, self.model.context + 1)):
+      token = self.next(token, 0) if at == len(tokens) else self.step(token, self.position.bind(at - 1))
       if (found := token.item()) == self.end: return
       yield found
-      token = self.step(token, self.position.bind(at))
-      at += 1
 
 
 def asked(text: str) -> str:
@@ -210,7 +211,7 @@ def main(argv: list[str] | None = None) -> str:
   Tensor.manual_seed(args.seed)
   chat = Chat(path, args.context, args.temperature)
   prompt = chat.tokenizer.encode(args.prompt if args.raw else asked(args.prompt))
-  if not 0 < len(prompt) < chat.model.context: parser.error(f"a prompt of {len(prompt)} tokens; --context is {chat.model.context}")
+  if not 0 < len(prompt) <= chat.model.context: parser.error(f"{len(prompt)} tokens in the prompt; 1 to {chat.model.context} fit")
 
   text, times = codecs.getincrementaldecoder("utf-8")("replace"), [time.perf_counter()]
   answer = ""

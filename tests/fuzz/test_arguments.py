@@ -22,7 +22,6 @@ import ntgrad
 from ntgrad import Device, Tensor, nn, no_grad, tile
 from ntgrad.errors import NtgradError
 from ntgrad.nn import optim, state
-
 from support import gguf
 from support.torch_pickle import zipped
 

@@ -86,7 +86,8 @@ def in_line(x: Any, storages: Mapping[str, tuple[int, bytes]]) -> bytes:
   return head + b"".join(struct.pack("<q", storages[k][0]) + storages[k][1] for k in sorted(storages))
 
 
-def tarred(x: Any, storages: Mapping[int, tuple[str, int, bytes]], tensors: Mapping[int, tuple[int, tuple[int, ...], tuple[int, ...], int]],
+def tarred(x: Any, storages: Mapping[int, tuple[str, int, bytes]],
+           tensors: Mapping[int, tuple[int, tuple[int, ...], tuple[int, ...], int]],
            views: list[tuple[int, int, int, int]]) -> bytes:
   """A file of torch 0.1: storages (type, elements, bytes), tensors (storage, size, strides, offset), storages that are parts."""
   first = pickled(len(storages))
@@ -94,10 +95,12 @@ def tarred(x: Any, storages: Mapping[int, tuple[str, int, bytes]], tensors: Mapp
     first += pickled((key, "cpu", Name("torch", kind + "Storage"))) + struct.pack("<q", numel) + data
   second = pickled(len(tensors))
   for key, (of, size, stride, offset) in tensors.items():
-    second += pickled((key, of, Name("torch", "FloatTensor"))) + struct.pack(f"<q{2 * len(size) + 1}q", len(size), *size, *stride, offset)
+    second += pickled((key, of, Name("torch", "FloatTensor")))
+    second += struct.pack(f"<q{2 * len(size) + 1}q", len(size), *size, *stride, offset)
   out = io.BytesIO()
   with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-    for name, data in (("sys_info", pickled({})), ("pickle", pickled(x)), ("tensors", second), ("storages", first + pickled(views))):
+    for name, data in (("sys_info", pickled({})), ("pickle", pickled(x)), ("tensors", second),
+                       ("storages", first + pickled(views))):
       info = tarfile.TarInfo(name)
       info.size = len(data)
       tar.addfile(info, io.BytesIO(data))

@@ -16,7 +16,6 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.errors import AssignError, MissingFileError, StateError
 from ntgrad.nn.state import gguf_load, safe_load, safe_save
 from ntgrad.schedule import create_schedule
-
 from support import gguf
 
 RNG = np.random.default_rng(0)

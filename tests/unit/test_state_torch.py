@@ -14,7 +14,6 @@ from ntgrad import Device, Tensor, nn
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.errors import MissingFileError, StateError
 from ntgrad.nn.state import torch_load
-
 from support.torch_pickle import Call, Kept, Name, Raw, in_line, ordered, pickled, storage, tarred, tensor, zipped
 
 X = np.arange(24, dtype=np.float32)
@@ -32,7 +31,8 @@ def write(path: Path, x: Any, storages: dict[str, np.ndarray[Any, Any]], how: st
 def test_views_of_one_storage(tmp_path: Path, how: str) -> None:
   x = X.reshape(2, 3, 4)
   views = {
-    "whole": (0, (2, 3, 4), (12, 4, 1), x), "turned": (0, (4, 3, 2), (1, 4, 12), x.T), "part": (14, (2, 1), (4, 2), x[1, :2, 2:3]),
+    "whole": (0, (2, 3, 4), (12, 4, 1), x), "turned": (0, (4, 3, 2), (1, 4, 12), x.T),
+    "part": (14, (2, 1), (4, 2), x[1, :2, 2:3]),
     "number": (7, (), (), x[0, 1, 3]), "column": (3, (2, 3, 1), (12, 4, 1), x[..., 3:]),
     "again": (5, (4, 3), (0, 1), np.stack([X[5:8]] * 4)),
     "steps": (1, (3,), (9,), X[1::9]), "none": (24, (0, 3), (3, 1), np.zeros((0, 3))),
@@ -85,8 +85,8 @@ def test_other_values(tmp_path: Path) -> None:
        Call(Name("_codecs", "encode"), ("\xff\0", "latin1")), Raw(b"C\x02hi"), Raw(b"(K\x01K\x02\x91"), Raw(b"\x8f(K\x05\x90")]
   got = torch_load(write(tmp_path / "a", x, {"0": X}, "zip"))
   assert got[0].requires_grad and got[1].requires_grad and got[1].tolist() == [4, 5]
-  assert got[2:] == [3, -2**70, 2.5, "ä", None, True, (1, (2,)), {"a": [], "b": {}}, (2, 3), "cuda:1", dtypes.bfloat16, {1, 2}, 1 - 2j,
-                     b"\xff\0", b"hi", frozenset((1, 2)), {5}]
+  assert got[2:] == [3, -2**70, 2.5, "ä", None, True, (1, (2,)), {"a": [], "b": {}}, (2, 3), "cuda:1", dtypes.bfloat16, {1, 2},
+                     1 - 2j, b"\xff\0", b"hi", frozenset((1, 2)), {5}]
 
 
 def test_big_endian(tmp_path: Path) -> None:
@@ -153,7 +153,8 @@ def test_into_a_model(tmp_path: Path) -> None:
   (Call(Name("torch._utils", "_rebuild_tensor_v2"), (1,)), "other arguments than it takes"),
   (Call(Name("torch._utils", "_rebuild_parameter"), (1,)), "which is no tensor"),
   (Call(Name("torch", "Size"), ((2,),), {"a": 1}), "damaged"),   # attributes of a tuple
-  (Raw(b"}]K\x01s"), "damaged"), (Raw(b"0"), "damaged"), (Raw(b"e"), "damaged"), (Raw(b"h\x05"), "damaged"), (Raw(b"(("), "damaged|ends"),
+  (Raw(b"}]K\x01s"), "damaged"), (Raw(b"0"), "damaged"), (Raw(b"e"), "damaged"), (Raw(b"h\x05"), "damaged"),
+  (Raw(b"(("), "damaged|ends"),
   (Raw(b"K\x01K\x02"), "more or less than one value"), (Raw(b"K\x01)R"), "damaged"), (Raw(b"T\xff\xff\xff\x7f"), "damaged")])
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, x: Any, said: str) -> None:
   monkeypatch.chdir(tmp_path)
