@@ -112,7 +112,8 @@ def small(path: Path, tied: bool = True) -> Path:
     ("llama.block_count", "u32", 2, ""), ("llama.context_length", "u32", 64, ""), ("llama.embedding_length", "u32", 64, ""),
     ("llama.attention.head_count", "u32", 4, ""), ("llama.attention.head_count_kv", "u32", 2, ""),
     ("llama.rope.freq_base", "f32", 1e4, ""), ("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5, ""),
-    ("tokenizer.ggml.tokens", "list", tokens, "text"), ("tokenizer.ggml.merges", "list", MERGES, "text"), ("tokenizer.ggml.token_type", "list", [3, 3] + [1] * 286, "i32"),
+    ("tokenizer.ggml.tokens", "list", tokens, "text"),
+    ("tokenizer.ggml.merges", "list", MERGES, "text"), ("tokenizer.ggml.token_type", "list", [3, 3] + [1] * 286, "i32"),
     ("tokenizer.ggml.eos_token_id", "u32", 0, "")]
   def weight(kind: str, *shape: int) -> tuple[str, tuple[int, ...], bytes]:
     blocks = gguf.random_blocks(kind, int(np.prod(shape)) // 32, rng)
