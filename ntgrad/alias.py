@@ -29,15 +29,18 @@ class Alias:
 
   ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
   None where there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
+  ``packed`` is the tensor that the value is unpacked from wherever it is used (quantised weights), None where it is no such
+  value: a jit computes it in the kernels that use it, not once into memory, and so nobody may write it.
   """
-  __slots__ = ("node", "memory", "tensors", "place", "__weakref__")
+  __slots__ = ("node", "memory", "tensors", "place", "packed", "__weakref__")
   node: UOp
   memory: Any
   tensors: dict[ref[Any], None]
   place: str   # where the last write stands, in the user's code
+  packed: Any
 
   def __init__(self, node: UOp) -> None:
-    self.node, self.memory, self.tensors, self.place = node, None, {}, ""
+    self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
     if node.op is Ops.BUFFER: self.claim()
     _add(ref(self, _drop))
 

@@ -407,6 +407,9 @@ class Base(Valued):
     return self
 
   def _check_writable(self, name: str) -> None:
+    if self._alias.packed is not None:
+      raise AssignError(f"{name}: a tensor of shape {self.shape} whose value is unpacked from {self._alias.packed.numel()} bytes "
+                        "cannot be written; write to a .clone(), which has its values")
     if repeats(self._view):
       raise AssignError(f"{name}: a tensor of shape {self.shape} that shows elements several times (expand) cannot be written; "
                         "write to what it was expanded from, or to a .clone()")

@@ -253,7 +253,7 @@ def told_apart() -> Iterator[None]:
   """
   apart: list[_Apart] = []
   try:
-    apart.extend(_Apart(a) for a in live_aliases if not a.pending and not engine.is_view(a.node))
+    apart.extend(_Apart(a) for a in live_aliases if not a.pending and a.packed is None and not engine.is_view(a.node))
     yield
   finally:
     for x in apart: x.undo()

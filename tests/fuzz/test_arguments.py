@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import tarfile
 import types
 import warnings
 from contextlib import redirect_stdout
@@ -21,6 +22,8 @@ import ntgrad
 from ntgrad import Device, Tensor, nn, no_grad, tile
 from ntgrad.errors import NtgradError
 from ntgrad.nn import optim, state
+from support import gguf
+from support.torch_pickle import zipped
 
 
 @pytest.fixture(autouse=True)
@@ -317,10 +320,17 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "optim.Optimizer": lambda: call(optim.Optimizer, [leaf(2)], 0.1),
   "state.get_state_dict": lambda: call(state.get_state_dict, Model(), "m"),
   "state.get_parameters": lambda: call(state.get_parameters, Model()),
-  "state.load_state_dict": lambda: call(state.load_state_dict, Model(), {"weight": f(2)}, True, False),
+  "state.load_state_dict": lambda: call(state.load_state_dict, Model(), {"weight": f(2)}, True, False, ""),
   "state.safe_save": lambda: call(state.safe_save, {"a": f(2)}, "file", {"k": "v"}),
   "state.safe_load": lambda: call(state.safe_load, _file(), "NUMPY"),
   "state.safe_load_metadata": lambda: call(state.safe_load_metadata, _file()),
+  # files of other formats
+  "state.torch_load": lambda: call(state.torch_load, _file(zipped([1, 2.5], {})), "NUMPY"),
+  "state.gguf_load": lambda: call(state.gguf_load, _file(gguf.write(Path("good"), [], {"a": ("F32", (2,), bytes(8))})), "NUMPY"),
+  "state.npz_save": lambda: call(state.npz_save, {"a": f(2)}, "file", False),
+  "state.npz_load": lambda: call(state.npz_load, _npz(), "NUMPY"),
+  "state.zip_extract": lambda: call(state.zip_extract, _npz(), "NUMPY"),
+  "state.tar_extract": lambda: call(state.tar_extract, _tar(), "NUMPY"),
   "datasets.load_idx": lambda: call(nn.datasets.load_idx, _file(b"\0\0\x08\x01\0\0\0\2ab")),
   "datasets.mnist": lambda: call(nn.datasets.mnist, _digits(), 10, 0),
   "ntgrad.jit": lambda: call(ntgrad.jit, lambda x: x + 1),
@@ -388,6 +398,17 @@ def _digits() -> str:
 def _file(data: bytes | None = None) -> str:
   if data is None: state.safe_save({"a": f(2)}, "good")
   else: Path("good").write_bytes(data)
+  return "good"
+
+
+def _npz() -> str:
+  state.npz_save({"a": f(2)}, "good")
+  return "good"
+
+
+def _tar() -> str:
+  with tarfile.open("archive", "w") as t: t.add(_npz(), "a")
+  Path("archive").rename("good")
   return "good"
 
 

@@ -1,0 +1,118 @@
+"""Bringing the tensors of a state dict into a model."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import StateError
+from ntgrad.nn.state.names import get_state_dict
+from ntgrad.tensor import Tensor
+
+_MOST, _CANDIDATES = 8, 2000   # names that an error lists; names that one is compared with to find what was meant
+_HALVES = (dtypes.float16, dtypes.bfloat16)
+
+
+@checked
+def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool = True, verbose: bool = False,
+                    prefix: str = "") -> None:
+  """Assign the tensors of ``state_dict`` to those of ``model`` with the same names, moved to the model's devices.
+
+  With ``prefix`` only names of the state dict that begin with it count, and the rest of each is the name: ``prefix="model."``
+  loads what was saved as a part of something larger. float16 and bfloat16 are cast where the model has float32, which is said
+  once.
+
+  Everything is checked before anything is assigned. Raises StateError, with all that differs, for a name that only one side has
+  (unless ``strict`` is False) and for a tensor of another shape or dtype. ``verbose`` prints what was loaded and left out.
+  """
+  mine = get_state_dict(model)
+  given = _without_prefix(state_dict, prefix)
+  missing = [k for k in mine if k not in given]
+  extra = [k for k in given if k not in mine]
+  wrong = [said for name, target in mine.items() if name in given and (said := _differs(name, given[name], target))]
+  if wrong or strict and (missing or extra):
+    raise StateError("load_state_dict: " + _difference(mine, given, *((missing, extra) if strict else ([], [])), wrong))
+  pairs = {id(target): (target, given[name]) for name, target in mine.items() if name in given and given[name] is not target}
+  cast = sorted({value.dtype.name for target, value in pairs.values() if value.dtype is not target.dtype})
+  _realize(value for _, value in pairs.values())
+  # what they are now: a target may be another one's value
+  values = [value.detach().to(target.device).cast(target.dtype) for target, value in pairs.values()]
+  for (target, _), value in zip(pairs.values(), values): target.assign(value)
+  _realize([target for target, _ in pairs.values()])
+  if cast: print(f"ntgrad: load_state_dict: weights of {' and '.join(cast)} are cast to the model's float32", file=sys.stderr)
+  if verbose:
+    print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {_names(missing)}" if missing else "")
+          + (f", ignored {_names(extra)}" if extra else ""))
+
+
+def _without_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+  if not prefix: return dict(state_dict)
+  found = {k[len(prefix):]: v for k, v in state_dict.items() if isinstance(k, str) and k.startswith(prefix)}
+  if not found:
+    raise StateError(f"load_state_dict: no name of the state dict begins with {prefix!r}; it has {_names(list(state_dict))}")
+  return found
+
+
+def _differs(name: str, value: Any, target: Tensor) -> str | None:
+  """Why a tensor cannot be loaded into ``target``, in words."""
+  if not isinstance(value, Tensor): return f"{name!r} is {type(value).__name__}, expected a Tensor; wrap it in Tensor(..)"
+  if tuple(value.shape) != tuple(target.shape):
+    return f"{name!r} has shape {tuple(value.shape)} in the state dict and {tuple(target.shape)} in the model"
+  if value.dtype is target.dtype or (value.dtype in _HALVES and target.dtype is dtypes.float32): return None
+  return (f"{name!r} is {value.dtype.name} in the state dict and {target.dtype.name} in the model; "
+          f"cast it first: state_dict[{name!r}].cast({target.dtype.name!r})")
+
+
+def _difference(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: Sequence[str], extra: Sequence[str],
+                wrong: Sequence[str]) -> str:
+  """All that differs, a line each."""
+  lines: list[str] = []
+  if missing: lines.append(f"the model needs {_names(missing)}, which the state dict lacks")
+  if extra: lines.append(f"the state dict has {_names(extra)}, which the model lacks")
+  lines += wrong[:_MOST]
+  if len(wrong) > _MOST: lines.append(f"{len(wrong) - _MOST} more have another shape or dtype")
+  hint = _prefixed(missing, extra)
+  near = [] if hint else _near(mine, given, missing, extra)
+  if hint: lines.append(hint)
+  if near: lines.append("near names: " + ", ".join(f"{a!r} and {b!r}" for a, b in near))
+  if (missing or extra) and not hint: lines.append("rename them, or pass strict=False to load only the names that both have")
+  return lines[0] if len(lines) == 1 else "\n  ".join(["the state dict does not fit the model:", *lines])
+
+
+def _prefixed(missing: Sequence[str], extra: Sequence[str]) -> str | None:
+  """What to do where the names differ by nothing but what stands before them."""
+  if not missing or not extra or not all(isinstance(k, str) for k in extra): return None
+  for short, long, said in ((missing, extra, "pass prefix={!r}"),
+                            (extra, missing, "put {!r} before them: {{{!r} + k: v for k, v in state_dict.items()}}")):
+    ends = [k[:-len(short[0])] for k in long if short[0] and k.endswith(short[0])]
+    for before in ends:
+      if before and {before + k for k in short} <= set(long):
+        return f"the names are the same but for {before!r} before them; " + said.format(before, before)
+  return None
+
+
+def _near(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: Sequence[str],
+          extra: Sequence[str]) -> list[tuple[str, str]]:
+  """Names of the model and of the state dict that may be meant for each other: alike, and of one shape."""
+  from difflib import get_close_matches
+  out = []
+  others = [k for k in extra if isinstance(k, str)][:_CANDIDATES]
+  for name in missing[:_MOST]:
+    same = [k for k in others if isinstance(given[k], Tensor) and given[k].shape == mine[name].shape]
+    if found := get_close_matches(name, same or others, n=1): out.append((name, found[0]))
+  return out
+
+
+def _realize(tensors: Iterable[Tensor]) -> None:
+  tensors = list(tensors)
+  if tensors: tensors[0].realize(*tensors[1:])
+
+
+def _names(names: Sequence[Any]) -> str:
+  shown = ", ".join(repr(n) for n in names[:_MOST])
+  return shown if len(names) <= _MOST else f"{shown} and {len(names) - _MOST} more"
+
+
+__all__ = ["load_state_dict"]

@@ -1,0 +1,119 @@
+"""Files that lie in memory as the system maps them, and tensors whose bytes are read from there when they are first needed."""
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import StateError
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.core import MAX_DIMS, MAX_SIZE
+from ntgrad.device import Device
+from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
+from ntgrad.engine.device import get_device
+from ntgrad.nn.files import plain_file
+from ntgrad.tensor import Tensor
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Refuse = Callable[[str], StateError]
+
+
+class Mapped:
+  """A file that is there, seen as bytes: ``len(file)`` of them, ``file[begin:end]`` without reading more than is looked at.
+
+  The bytes are those of the file that was opened, also where another one takes its place. Raises MissingFileError, StateError.
+  """
+
+  def __init__(self, name: str, path: str | os.PathLike[str]):
+    self.name, self.path = name, str(path)
+    with open(plain_file(name, path), "rb") as f:
+      self.size = os.fstat(f.fileno()).st_size
+      self.map = mmap.mmap(f.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
+    self.all: Bytes = np.zeros(0, np.uint8) if self.map is None else np.frombuffer(self.map, np.uint8)
+
+  def __len__(self) -> int: return self.size
+  def __getitem__(self, part: slice) -> Bytes:
+    if self.map is not None and self.map.size() < self.size:   # reading beyond its end would end the process
+      raise StateError(f"{self.name}: {self.path!r} had {self.size} bytes when it was opened and has fewer now; load it again")
+    return self.all[part]
+
+
+class Unread(Storage):
+  """Device memory that gets its bytes from ``source`` when it is first asked for."""
+  __slots__ = ("source",)
+
+  def __init__(self, device: str, nbytes: int, source: Callable[[], Bytes]):
+    super().__init__(device, nbytes)
+    self.source: Callable[[], Bytes] | None = source
+
+  @property
+  def raw(self) -> Any:
+    """The device's allocation, filled now if it is not yet."""
+    if self.source is None: return self._raw
+    data = self.source()   # may refuse
+    raw = super().raw
+    self._owner.copyin(raw, data)
+    self.source = None
+    return raw
+
+
+def tensor_of(source: Callable[[], Bytes], dtype: DType, shape: tuple[int, ...], device: str | None) -> Tensor:
+  """A tensor of the bytes that ``source`` gives, on ``device``; they are asked for when its memory is."""
+  name = Device.canonicalize(device)
+  get_device(name)   # refuses one that the machine has not
+  nbytes = math.prod(shape) * dtype.itemsize
+  # a jit that records has to see what comes from the host
+  if watchers or not nbytes:
+    return Tensor(np.array(source()).view(dtype.np).reshape(shape), device=name)
+  storage = Unread(name, nbytes, source)
+  if nbytes >= LARGE: storage.place = "a file"
+  return Tensor._from_node(graph.buffer(Buffer(name, shape, dtype, storage)))
+
+
+def unread_bytes(t: Tensor) -> Bytes | None:
+  """The bytes of a tensor that is whole in memory which was not read yet, straight from where they come from; else None."""
+  from ntgrad.engine.realize import rebased
+  u = rebased(t.lazydata)
+  while u.op is Ops.RESHAPE: u = u.src[0]
+  if t._alias.pending or u.op is not Ops.BUFFER or not isinstance(u.arg.storage, Unread) or u.arg.stale: return None
+  source = u.arg.storage.source
+  data = None if source is None else source()
+  return data if data is not None and data.nbytes == t.nbytes() else None
+
+
+def host_bytes(t: Tensor) -> Bytes:
+  """The bytes of a tensor, row by row. What is not computed yet is computed for this alone, and let go."""
+  found = unread_bytes(t)
+  if found is not None: return found
+  from ntgrad.engine.realize import rebased
+  u = rebased(t.lazydata)
+  below = u
+  while below.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.EXPAND, Ops.FLIP, Ops.DETACH): below = below.src[0]
+  if not t._alias.pending and below.op not in (Ops.BUFFER, Ops.CONST):
+    t = Tensor._from_node(UOp.unique(Ops.CONTIGUOUS, u.dtype, (u,)))
+  return np.ascontiguousarray(t.numpy()).reshape(-1).view(np.uint8)
+
+
+def checked_shape(shape: tuple[int, ...], dtype: DType, what: str, refuse: Refuse) -> int:
+  """The bytes that a shape takes. Raises what ``refuse`` makes for one that no tensor has, zeros among its sizes or not."""
+  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
+    raise refuse(f"{what} has a shape of {len(shape)} dimensions, {_brief(shape)}; it may have {MAX_DIMS} and {MAX_SIZE} bytes")
+  return math.prod(shape) * dtype.itemsize
+
+
+def _brief(shape: tuple[int, ...]) -> str: return ", ".join(map(str, shape[:8])) + (", .." if len(shape) > 8 else "")
+
+
+def check_bools(data: Bytes, dtype: DType, what: str, refuse: Refuse) -> None:
+  """Bytes of bools are 0 or 1: kernels trust that."""
+  if dtype is dtypes.bool and len(data) and (top := data.max()) > 1:
+    raise refuse(f"{what} is bool and holds a byte {top}, expected 0 or 1")
+
+
+__all__ = ["Bytes", "Mapped", "Refuse", "Unread", "check_bools", "checked_shape", "host_bytes", "tensor_of"]

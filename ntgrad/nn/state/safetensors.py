@@ -1,0 +1,232 @@
+"""Safetensors files, one or several with an index.
+
+A safetensors file is a little-endian u64 header length, that many bytes of JSON
+(``{name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {str: str}}``), then the raw data. An index is a JSON
+file
+``{"metadata": {..}, "weight_map": {name: the file that has it}}``.
+"""
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import MissingFileError, StateError, shown
+from ntgrad.core import MAX_DIMS, MAX_SIZE
+from ntgrad.nn.files import plain_file, replaced_when_whole
+from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, check_bools, host_bytes, tensor_of
+from ntgrad.tensor import Tensor
+
+# what files call the dtypes; the format has no others that ntgrad could hold
+SAFE_DTYPES: dict[str, DType] = {
+  "BOOL": dtypes.bool, "I8": dtypes.int8, "U8": dtypes.uint8, "I16": dtypes.int16, "U16": dtypes.uint16, "I32": dtypes.int32,
+  "U32": dtypes.uint32, "I64": dtypes.int64, "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3, "F8_E5M2": dtypes.float8_e5m2,
+  "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
+_SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
+_MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes
+INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"   # what folders of models call them
+
+
+@checked
+def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+  """Write ``tensors`` to a safetensors file at ``path``. A file that was there is replaced only when the new one is whole.
+
+  They are written one after the other: what is not computed yet is computed when its turn comes, and only for the file.
+  Raises StateError for a name or a metadata entry that is not a string, for the name ``__metadata__``, and for a path where a
+  folder or a device is; MissingFileError where there is no such folder. Files that a killed save left in the folder are removed.
+  """
+  to = plain_file("safe_save", path, new=True)
+  for name, t in tensors.items():
+    if not isinstance(name, str) or name == "__metadata__":
+      raise StateError(f"safe_save: {name!r} cannot be a tensor's name; use a string other than '__metadata__'")
+    if not isinstance(t, Tensor):
+      raise StateError(f"safe_save: {name!r} is {type(t).__name__}, expected a Tensor")
+    if t.dtype not in _SAFE_NAMES:
+      raise StateError(f"safe_save: {name!r} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
+  header: dict[str, Any] = {}
+  if metadata is not None:
+    bad = [k for k, v in metadata.items() if not (isinstance(k, str) and isinstance(v, str))]
+    if bad:
+      raise StateError(f"safe_save: metadata {bad[0]!r} is not a string with a string value; use json.dumps for other values")
+    header["__metadata__"] = dict(metadata)
+  # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
+  order = sorted(tensors, key=lambda n: -tensors[n].dtype.itemsize)
+  begin: dict[str, int] = {}
+  at = 0
+  for name in order:
+    begin[name] = at
+    at += math.prod(tensors[name].shape) * tensors[name].dtype.itemsize
+  for name, t in tensors.items():
+    size = math.prod(t.shape) * t.dtype.itemsize
+    header[name] = {"dtype": _SAFE_NAMES[t.dtype], "shape": list(t.shape), "data_offsets": [begin[name], begin[name] + size]}
+  text = json.dumps(header, separators=(",", ":")).encode()
+  text += b" " * (-len(text) % 8)
+  if len(text) > _MAX_HEADER:
+    raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
+  with replaced_when_whole(to) as f:
+    f.write(len(text).to_bytes(8, "little") + text)
+    for name in order:
+      f.write(host_bytes(tensors[name]).data)
+
+
+@dataclass(frozen=True)
+class _Entry:
+  name: str
+  dtype: DType
+  shape: tuple[int, ...]
+  begin: int
+  end: int
+
+
+@checked
+def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
+  """The tensors of the safetensors file at ``path``, by name, in the file's order, on ``device`` (the default one if None).
+
+  ``path`` may be an index (``model.safetensors.index.json``) of several files, or a folder that has one or ``model.safetensors``:
+  then they are the tensors that the index names. The header is read and checked now, a tensor's bytes when it is first used: the
+  file has to stay as it is until then (one that is replaced as a whole does).
+
+  Raises MissingFileError (a FileNotFoundError), and StateError for a file that is truncated or damaged in any way; nothing is
+  loaded then.
+  """
+  at = _whole_or_index(path)
+  if not at.name.endswith(".json"): return _tensors(at, device)
+  where, _ = _index(at)
+  shards = {file: _tensors(at.parent / file, device) for file in dict.fromkeys(where.values())}
+  for name, file in where.items():
+    if name not in shards[file]:
+      raise StateError(f"safe_load: {str(at)!r} says that {name!r} is in {file!r}, which has {_few(list(shards[file]))}")
+  return {name: shards[file][name] for name, file in where.items()}
+
+
+@checked
+def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+  """The ``__metadata__`` of a safetensors file, ``{}`` if it has none; of an index its ``metadata``, values that are no text as
+  JSON.
+
+  Raises as :func:`safe_load`.
+  """
+  at = _whole_or_index(path)
+  return _index(at)[1] if at.name.endswith(".json") else _parse(at)[2]
+
+
+def _tensors(path: Path, device: str | None) -> dict[str, Tensor]:
+  file, entries, _ = _parse(path)
+  def source(e: _Entry) -> Callable[[], Bytes]: return lambda: file[e.begin:e.end]
+  return {e.name: tensor_of(source(e), e.dtype, e.shape, device) for e in entries}
+
+
+def _few(names: list[str]) -> str:
+  return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+# ---- several files with an index
+
+def _whole_or_index(path: str | os.PathLike[str]) -> Path:
+  """The file that is meant: an index or one of tensors, which a folder has under the usual names."""
+  folder = Path(path)
+  if not folder.is_dir(): return folder
+  found = next((folder / name for name in (INDEX, WHOLE) if (folder / name).exists()), None)
+  if found is None:
+    raise StateError(f"safe_load: {str(path)!r} is a folder without {INDEX} and {WHOLE}; give the path of a file")
+  return found
+
+
+def _index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+  """Which file has which tensor, and the metadata, of an index."""
+  def refuse(why: str) -> StateError: return StateError(f"safe_load: {str(path)!r} is no index of safetensors files: {why}")
+  data = Mapped("safe_load", path)
+  if len(data) > _MAX_HEADER: raise refuse(f"it has {len(data)} bytes, at most {_MAX_HEADER} are read")
+  found = _json(data[:].tobytes(), refuse, "it")
+  where = found.get("weight_map")
+  if not isinstance(where, dict): raise refuse("it has no weight_map, an object of file names by tensor")
+  for name, file in where.items():
+    # files come from strangers: nothing outside the folder is read
+    if not isinstance(file, str) or "\0" in file or file != os.path.basename(file) or not file.endswith(".safetensors"):
+      raise refuse(f"{name!r} is in {shown(file)}, expected the name of a .safetensors file of the same folder")
+    if not (path.parent / file).exists():
+      raise MissingFileError(f"safe_load: {str(path)!r} says that {name!r} is in {file!r}, which is not there")
+  metadata = found.get("metadata") or {}
+  if not isinstance(metadata, dict): raise refuse("its metadata is not an object")
+  return where, {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
+
+
+def _json(text: bytes, refuse: Refuse, what: str) -> dict[str, Any]:
+  """A JSON object in which no name stands twice."""
+  def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for k, v in pairs:
+      if k in out: raise refuse(f"the name {k!r} stands twice in {what}")
+      out[k] = v
+    return out
+  try: found = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+  except StateError: raise
+  except (ValueError, RecursionError) as why:  # not UTF-8, not JSON, a number of thousands of digits, brackets without end
+    raise refuse(f"{what} is not JSON ({type(why).__name__}: {why})") from None
+  if not isinstance(found, dict): raise refuse(f"{what} is a JSON {type(found).__name__}, expected an object")
+  return found
+
+
+# ---- one file
+
+def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
+  """The file, the checked entries and the metadata."""
+  def refuse(why: str) -> StateError: return StateError(f"safe_load: {str(path)!r} is not a whole safetensors file: {why}")
+  raw = Mapped("safe_load", path)
+  if len(raw) < 8: raise refuse(f"it has {len(raw)} bytes, the header length alone takes 8")
+  length = int.from_bytes(raw[:8].tobytes(), "little")
+  if length > _MAX_HEADER: raise refuse(f"its header length is {length} bytes, the format allows {_MAX_HEADER}")
+  if 8 + length > len(raw): raise refuse(f"its header of {length} bytes does not fit the file of {len(raw)} bytes")
+  header = _json(raw[8:8 + length].tobytes(), refuse, "its header")
+  metadata = header.pop("__metadata__", None)
+  if metadata is None: metadata = {}
+  if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+    raise refuse("its __metadata__ is not an object of strings")
+
+  start = 8 + length
+  entries = [_entry(name, spec, start, len(raw), refuse) for name, spec in header.items()]
+  at, before = start, "the start"
+  for e in sorted(entries, key=lambda e: (e.begin, e.end)):
+    if e.begin != at:
+      wrong = "overlaps" if e.begin < at else "leaves a hole after"
+      raise refuse(f"{e.name!r} starts at byte {e.begin - start}, which {wrong} {before} (ends at {at - start})")
+    at, before = e.end, repr(e.name)
+  if at != len(raw): raise refuse(f"its tensors take {at - start} bytes, the file has {len(raw) - start} bytes of data")
+  for e in entries:
+    if e.dtype is dtypes.bool: check_bools(raw[e.begin:e.end], e.dtype, repr(e.name), refuse)
+  return raw, entries, metadata
+
+
+def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> _Entry:
+  """A tensor's entry with its place in the file of ``whole`` bytes, whose data begins at ``start``."""
+  size = whole - start
+  def natural(x: Any) -> bool: return isinstance(x, int) and not isinstance(x, bool) and x >= 0
+  if not isinstance(spec, dict) or not {"dtype", "shape", "data_offsets"} <= set(spec):
+    raise refuse(f"{name!r} lacks one of dtype, shape and data_offsets")
+  dtype = SAFE_DTYPES.get(spec["dtype"]) if isinstance(spec["dtype"], str) else None
+  if dtype is None: raise refuse(f"{name!r} has the dtype {spec['dtype']!r}; dtypes: {', '.join(SAFE_DTYPES)}")
+  shape, offsets = spec["shape"], spec["data_offsets"]
+  if not isinstance(shape, list) or not all(natural(d) for d in shape):
+    raise refuse(f"{name!r} has the shape {shown(shape)}, expected a list of whole numbers")
+  if not isinstance(offsets, list) or len(offsets) != 2 or not all(natural(o) for o in offsets):
+    raise refuse(f"{name!r} has the data_offsets {shown(offsets)}, expected two whole numbers")
+  begin, end = offsets
+  if begin > end or end > size:
+    raise refuse(f"{name!r} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
+  if end - begin != (need := math.prod(shape) * dtype.itemsize):
+    raise refuse(f"{name!r} takes {end - begin} bytes, shape {tuple(shape)} of {dtype.name} takes {need}")
+  # no elements, but sizes that numpy has not
+  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
+    raise refuse(
+      f"{name!r} has the shape {shown(shape)} of {len(shape)} dimensions, a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes"
+    )
+  return _Entry(name, dtype, tuple(shape), start + begin, start + end)
+
+
+__all__ = ["SAFE_DTYPES", "safe_load", "safe_load_metadata", "safe_save"]
