@@ -18,7 +18,7 @@ import ntgrad.tile as tile
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import UNSAVED
 from ntgrad.codegen.recent import Recent
-from ntgrad.engine import compile as engine_compile, plans
+from ntgrad.engine import compile as engine_compile, counters, plans
 from support.devices import missing
 
 # functions that remember every answer: there are only so many questions
@@ -86,6 +86,7 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   for known in (plans._plans, plans._general, engine_compile._programs):
     known.clear()
     monkeypatch.setattr(known, "most", 8)
+  monkeypatch.setattr(counters, "_MOST", 8)
   plans.number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
