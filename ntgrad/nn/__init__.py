@@ -1,7 +1,8 @@
-"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, digits in ``nn.datasets``.
+"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, digits in ``nn.datasets``, values
+to begin with in ``nn.init``.
 
-A layer is a plain object with Tensors for attributes and a ``__call__``; there is no Module to inherit from. Every name is
-loaded when it is used first.
+A layer is a Module: an object with Tensors for attributes and a ``__call__``. A model may inherit from Module or be any object
+that holds layers. Every name is loaded when it is used first.
 """
 # ruff: noqa: F403 - what a file has to give is its __all__
 from __future__ import annotations
@@ -9,21 +10,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-  from ntgrad.nn import datasets as datasets, optim as optim, state as state
+  from ntgrad.nn import datasets as datasets, init as init, optim as optim, state as state
+  from ntgrad.nn.activations import *
+  from ntgrad.nn.containers import *
   from ntgrad.nn.convolution import *
+  from ntgrad.nn.dropout import *
   from ntgrad.nn.embedding import *
   from ntgrad.nn.linear import *
+  from ntgrad.nn.losses import *
+  from ntgrad.nn.module import *
   from ntgrad.nn.norms import *
+  from ntgrad.nn.pooling import *
+  from ntgrad.nn.recurrent import *
+  from ntgrad.nn.tree import *
 
 _NAMES = {   # by file
-  "convolution": "Conv1d Conv2d",
-  "embedding": "Embedding",
-  "linear": "Linear",
-  "norms": "BatchNorm BatchNorm2d BatchNorm3d GroupNorm LayerNorm LayerNorm2d RMSNorm"}
-_FILES = ("datasets", "optim", "state")
+  "activations":
+    "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU ReLU "
+    "ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold",
+  "containers": "ModuleDict ModuleList Sequential",
+  "convolution": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+  "dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
+  "embedding": "Embedding EmbeddingBag",
+  "linear": "Bilinear Linear",
+  "losses": "BCELoss BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss L1Loss MSELoss NLLLoss SmoothL1Loss",
+  "module": "Module Parameter",
+  "norms":
+    "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm "
+    "LayerNorm2d RMSNorm",
+  "pooling":
+    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d "
+    "AvgPool1d AvgPool2d AvgPool3d Flatten Identity MaxPool1d MaxPool2d MaxPool3d PixelShuffle PixelUnshuffle "
+    "Unflatten Upsample",
+  "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
+  "tree": "summary",
+}
+_FILES = ("datasets", "init", "optim", "state")
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 
-__all__ = [*_FILE_OF, *_FILES]
+__all__ = [*_FILE_OF, *_FILES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

@@ -10,12 +10,14 @@ from ntgrad.tensor import Tensor
 
 
 def size(layer: str, what: str, n: Any) -> int:
+  """A size as a whole number. Raises ArgumentError."""
   if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_SIZE:
     raise ArgumentError(f"nn.{layer}: {what} is {shown(n)}, expected a whole number from 1 to {MAX_SIZE}")
   return n
 
 
 def ints(layer: str, what: str, x: Ints, rank: int, least: int) -> tuple[int, ...]:
+  """``rank`` whole numbers, given one for all or each. Raises ArgumentError."""
   out = (x,) * rank if isinstance(x, int) else tuple(x)
   if len(out) != rank or not all(least <= n <= MAX_SIZE for n in out):
     raise ArgumentError(
@@ -25,6 +27,7 @@ def ints(layer: str, what: str, x: Ints, rank: int, least: int) -> tuple[int, ..
 
 
 def last(layer: str, x: Tensor, want: int, what: str) -> None:
+  """Raises ShapeError for an input whose last dimension is not the wanted one."""
   if x.ndim == 0 or x.shape[-1] != want:
     raise ShapeError(f"nn.{layer}: input of shape {tuple(x.shape)}, expected (.., {want}): its last dimension is {what}")
 
