@@ -13,7 +13,7 @@ from ntgrad.variable import Variable
 from_dlpack = Tensor.from_dlpack
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "profile": ("ntgrad.profiling", "profile"),
+         "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None)}
 
 
@@ -27,5 +27,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile"
+  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
+  "Function"
 ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-  from ntgrad.nn import datasets as datasets, init as init, optim as optim, state as state
+  from ntgrad.custom import checkpoint as checkpoint
+  from ntgrad.nn import datasets as datasets, init as init, optim as optim, state as state, utils as utils
   from ntgrad.nn.activations import *
   from ntgrad.nn.containers import *
   from ntgrad.nn.convolution import *
@@ -45,15 +46,16 @@ _NAMES = {   # by file
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary",
 }
-_FILES = ("datasets", "init", "optim", "state")
+_FILES = ("datasets", "init", "optim", "state", "utils")
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 
-__all__ = [*_FILE_OF, *_FILES]  # noqa: PLE0604
+__all__ = [*_FILE_OF, *_FILES, "checkpoint"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
   from importlib import import_module
-  if name in _FILES: found = import_module(f"ntgrad.nn.{name}")
+  if name == "checkpoint": found = import_module("ntgrad.custom").checkpoint
+  elif name in _FILES: found = import_module(f"ntgrad.nn.{name}")
   elif name in _FILE_OF: found = getattr(import_module(f"ntgrad.nn.{_FILE_OF[name]}"), name)
   else: raise AttributeError(f"module 'ntgrad.nn' has no attribute {name!r}")
   globals()[name] = found
