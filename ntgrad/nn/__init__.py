@@ -13,6 +13,7 @@ if TYPE_CHECKING:
   from ntgrad.custom import checkpoint as checkpoint
   from ntgrad.nn import datasets as datasets, init as init, optim as optim, state as state, utils as utils
   from ntgrad.nn.activations import *
+  from ntgrad.nn.attention import *
   from ntgrad.nn.containers import *
   from ntgrad.nn.convolution import *
   from ntgrad.nn.dropout import *
@@ -29,6 +30,8 @@ _NAMES = {   # by file
   "activations":
     "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU ReLU "
     "ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold",
+  "attention": "MultiHeadAttention MultiheadAttention TransformerDecoder TransformerDecoderLayer TransformerEncoder "
+    "TransformerEncoderLayer",
   "containers": "ModuleDict ModuleList Sequential",
   "convolution": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
   "dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
