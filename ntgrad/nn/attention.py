@@ -11,7 +11,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import real_number
 from ntgrad.nn.activations import activation_of
-from ntgrad.nn.common import last, size
+from ntgrad.nn.common import count, last, size
 from ntgrad.nn.containers import ModuleList
 from ntgrad.nn.dropout import Dropout
 from ntgrad.nn.linear import Linear
@@ -223,7 +223,7 @@ class TransformerDecoderLayer(_Layer):
 def copies(name: str, layer: Any, n: int) -> ModuleList:
   """A layer n times, each with weights of its own, which begin with the same values."""
   if not callable(layer): raise ArgumentError(f"nn.{name}: {shown(layer)} is no layer")
-  return ModuleList([copy.deepcopy(layer) for _ in range(size(name, "num_layers", n))])
+  return ModuleList([copy.deepcopy(layer) for _ in range(count(name, "num_layers", n))])
 
 
 @checked

@@ -16,6 +16,15 @@ def size(layer: str, what: str, n: Any) -> int:
   return n
 
 
+MANY = 65535   # layers, or parts, that are made one by one
+
+
+def count(layer: str, what: str, n: Any) -> int:
+  """A number of things that are made one by one. Raises ArgumentError."""
+  if size(layer, what, n) > MANY: raise ArgumentError(f"nn.{layer}: {what} is {shown(n)}, expected up to {MANY}")
+  return n
+
+
 def ints(layer: str, what: str, x: Ints, rank: int, least: int) -> tuple[int, ...]:
   """``rank`` whole numbers, given one for all or each. Raises ArgumentError."""
   out = (x,) * rank if isinstance(x, int) else tuple(x)

@@ -7,7 +7,7 @@ from typing import Any
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.nn.activations import layer
-from ntgrad.nn.common import ints, size
+from ntgrad.nn.common import count, ints, size
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -92,7 +92,7 @@ class _Adaptive(_Pool):
     given = tuple(output_size) if isinstance(output_size, (list, tuple)) else (output_size,) * self._rank
     if len(given) != self._rank:
       raise ArgumentError(f"nn.{type(self).__name__}: output_size {shown(output_size)}, expected {self._rank} numbers")
-    self.output_size = tuple([None if n is None else size(type(self).__name__, "output_size", n) for n in given])
+    self.output_size = tuple([None if n is None else count(type(self).__name__, "output_size", n) for n in given])
 
   def _pooled(self, x: Tensor) -> Any:
     """Part i of n of s elements goes from i·s // n to the next whole number of (i + 1)·s / n. One dimension after the other:

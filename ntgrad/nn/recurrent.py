@@ -11,7 +11,7 @@ from typing import ClassVar
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import real_number
-from ntgrad.nn.common import last, size
+from ntgrad.nn.common import count, last, size
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -132,7 +132,9 @@ class _Recurrent(Module):
   def _make(self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, dropout: float,
             bidirectional: bool, proj_size: int = 0) -> None:
     name, gates = type(self).__name__, _GATES[self._kind]
-    for what, n in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)): size(name, what, n)
+    size(name, "input_size", input_size)
+    size(name, "hidden_size", hidden_size)
+    count(name, "num_layers", num_layers)
     if not 0 <= real_number(f"nn.{name}", "dropout", dropout) <= 1:
       raise ArgumentError(f"nn.{name}: dropout is {dropout}, expected 0 to 1")
     if not 0 <= proj_size < hidden_size:
