@@ -370,7 +370,7 @@ _SMALL = {"CELU": (1.0, False), "ELU": (1.0, False), "GELU": ("none",), "GLU": (
           "Sigmoid": (), "SiLU": (False,), "Softmax": (1,), "Softmin": (1,), "Softplus": (1.0, 20.0), "Softshrink": (0.5,),
           "Softsign": (), "Tanh": (), "Tanhshrink": (), "Threshold": (0.1, 2.0, False), "Dropout": (0.5, False),
           "AlphaDropout": (0.5, False), "FeatureAlphaDropout": (0.5, False), "Identity": (3,), "Flatten": (1, -1),
-          "Unflatten": (1, (1, 2)), "LayerNorm": (2, 1e-5, True, True), "Sequential": (Tensor.relu,)}
+          "Unflatten": (1, (1, 2)), "LayerNorm": (2, 1e-5, True, True), "Sequential": (nn.ReLU(),)}
 LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   **{name: (args, lambda: (f(3, 2),)) for name, args in _SMALL.items()},
   **{f"Dropout{n}d": ((0.5, False), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
