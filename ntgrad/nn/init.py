@@ -188,15 +188,16 @@ def _inverse_erf(x: Tensor) -> Tensor:
 
 @checked
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
-  """Normal with a standard deviation, and in each column a part ``sparsity`` of the elements, chosen at random, 0 (Martens,
-  2010). Raises ShapeError for other than two dimensions."""
+  """Normal with a standard deviation, and in each column a part ``sparsity`` of the elements, chosen at random on the host,
+  0 (Martens, 2010). Raises ShapeError for other than two dimensions."""
   _float("sparse_", tensor)
   if tensor.ndim != 2: raise ShapeError(f"nn.init.sparse_: a tensor of shape {tensor.shape}; it takes two dimensions")
   if not 0 <= real_number("nn.init.sparse_", "sparsity", sparsity) <= 1:
     raise ArgumentError(f"nn.init.sparse_: sparsity {sparsity}; it must be from 0 to 1")
-  place = Tensor.rand(*tensor.shape, device=tensor.device).argsort(0).argsort(0)
   drawn = Tensor.normal(*tensor.shape, std=std, dtype=tensor.dtype, device=tensor.device)
-  return _write(tensor, (place < math.ceil(sparsity * tensor.shape[0])).where(0, drawn).cast(tensor.dtype))
+  place = Tensor.rand(*tensor.shape, device=tensor.device).numpy().argsort(0).argsort(0)
+  kept = Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device)
+  return _write(tensor, kept.where(drawn, 0))
 
 
 __all__ = ["calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
