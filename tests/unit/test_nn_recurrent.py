@@ -1,4 +1,4 @@
-"""Recurrent layers against their formulas in numpy, their gradients against finite differences, and how many kernels they take."""
+"""Recurrent layers against their formulas in numpy, gradients against finite differences, and how many kernels they take."""
 from __future__ import annotations
 
 from typing import Any
@@ -60,7 +60,8 @@ def test_layers(kind: str, device: str) -> None:
   out, last = layer(Tensor(x.astype(np.float32), device=device), given if kind == "LSTM" else given[0])
   want, ends = run(kind, layer, x.swapaxes(0, 1), states)
   np.testing.assert_allclose(out.numpy(), want.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
-  for got, end in zip(last if kind == "LSTM" else (last,), ends): np.testing.assert_allclose(got.numpy(), end, rtol=1e-4, atol=1e-5)
+  for got, end in zip(last if kind == "LSTM" else (last,), ends):
+    np.testing.assert_allclose(got.numpy(), end, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
@@ -142,6 +143,6 @@ def test_refusals() -> None:
     (lambda: nn.GRU(3, 4, dropout=2), ArgumentError, "dropout is 2"),
     (lambda: nn.GRU(3, 4)(Tensor.ones(2, 3, 5)), ShapeError, r"input of shape \(2, 3, 5\), expected \(\.\., 3\)"),
     (lambda: nn.GRU(3, 4)(Tensor.ones(0, 2, 3)), ShapeError, "no steps"),
-    (lambda: nn.GRU(3, 4)(Tensor.ones(5, 2, 3), Tensor.ones(2, 4)), ShapeError, r"a state of shape \(2, 4\), expected \(1, 2, 4\)"),
+    (lambda: nn.GRU(3, 4)(Tensor.ones(5, 2, 3), Tensor.ones(2, 4)), ShapeError, r"shape \(2, 4\), expected \(1, 2, 4\)"),
     (lambda: nn.GRUCell(3, 4)(Tensor.ones(2, 3), Tensor.ones(2, 3)), ShapeError, r"expected \(2, 4\)")):
     with pytest.raises(error, match=said): call()
