@@ -9,6 +9,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, shown
 from ntgrad.nn.module import Module
 
 
+@checked
 class _Many(Module):
   """Things under the numbers from 0, which are attributes: their tensors are called ``0.weight``."""
 
