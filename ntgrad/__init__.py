@@ -12,6 +12,7 @@ from ntgrad.variable import Variable
 
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
+  from ntgrad.custom import Function as Function
   from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
   from ntgrad.profiling import profile as profile
@@ -21,7 +22,7 @@ from_dlpack = Tensor.from_dlpack
 __version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "profile": ("ntgrad.profiling", "profile"),
+         "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv")}
@@ -38,5 +39,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
   "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
-  "Context", "GlobalCounters", "getenv", "helpers"
+  "Context", "GlobalCounters", "getenv", "helpers", "Function"
 ]

@@ -183,7 +183,7 @@ def checked(x: F) -> F:
   """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their
   annotations."""
   if not isinstance(x, type): return _checked(x, "", {})  # type: ignore[return-value]
-  label = f"{'nn.' if x.__module__ == 'ntgrad.nn' else ''}{x.__name__}"
+  label = f"{getattr(x, '_room', '')}{x.__name__}"
   for name, made in list(vars(x).items()):
     if name[0] == "_" and name not in ("__init__", "__call__"): continue
     at = label if name[0] == "_" else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad import graph
 from ntgrad.alias import onto
@@ -259,16 +259,25 @@ _RULES: dict[Ops, Rule] = {
 _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
 
-def _sources(u: UOp) -> tuple[UOp, ...]:
+def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
-  return () if u.op in _STOPS or u.dtype.kind != "f" else u.src
+  if u.op in _STOPS:
+    custom = u.__dict__.get("custom")
+    return () if custom is None else custom[0].sources
+  return u.src if u.dtype.kind == "f" else ()
 
 
-def walk(root: UOp) -> list[UOp]:
-  """The nodes that a gradient of ``root`` can reach, sources first."""
+def _call_of(u: UOp) -> Any:
+  """The call that has a node's gradient (of ``ntgrad/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs the
+  node is; None for most nodes."""
+  return u.arg if u.op is Ops.CUSTOM else u.__dict__.get("custom")
+
+
+def walk(*roots: UOp) -> list[UOp]:
+  """The nodes that a gradient of the roots can reach, sources first."""
   done: dict[UOp, None] = {}
   seen: set[UOp] = set()
-  stack = [root]
+  stack = [*roots][::-1]
   while stack:
     n = stack[-1]
     if n in done:
@@ -279,31 +288,31 @@ def walk(root: UOp) -> list[UOp]:
       stack.pop()
       continue
     seen.add(n)
-    stack.extend([s for s in _sources(n)[::-1] if s not in done])
+    stack.extend([s for s in sources_of(n)[::-1] if s not in done])
   return list(done)
 
 
-def gradients(order: Sequence[UOp], cotangent: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
-  """The gradients at the target nodes that the walk ``order`` (its last node is the root) has."""
+def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iterable[UOp]) -> dict[UOp, UOp]:
+  """The gradients at the target nodes that the walk ``order`` has, from those at its roots."""
   wanted = set(targets)
   # nodes on a path from the root to a target
   on_path: set[UOp] = set()
   calls: dict[Any, UOp] = {}        # users' kernels -> the first of their outputs in the walk, where all its gradients are known
   for n in order:
-    if n in wanted or any([s in on_path for s in _sources(n)]): on_path.add(n)
-    if n.op is Ops.CUSTOM: calls.setdefault(n.arg[0], n)
-  root = order[-1]
-  found: dict[UOp, list[UOp]] = {root: [cotangent]}   # what each node's gradient is the sum of
+    if n in wanted or any([s in on_path for s in sources_of(n)]): on_path.add(n)
+    if (custom := _call_of(n)) is not None: calls.setdefault(custom[0], n)
+  found: dict[UOp, list[UOp]] = {root: [g] for root, g in cotangents.items()}   # what each node's gradient is the sum of
   out: dict[UOp, UOp] = {}
   reached: dict[Any, dict[int, UOp]] = {}
   for n in reversed(order):
     g = total(found.pop(n)) if n in found else None
     if g is not None and n in wanted: out[n] = g
-    if n.op is Ops.CUSTOM:
-      call, number = n.arg
+    if (custom := _call_of(n)) is not None:
+      call, number = custom
       if g is not None: reached.setdefault(call, {})[number] = g
-      if calls[call] is not n or call not in reached or not any([s in on_path for s in n.src]): continue
-      parts = call.gradients(reached.pop(call), n.src)
+      sources = sources_of(n)
+      if calls[call] is not n or call not in reached or not any([s in on_path for s in sources]): continue
+      parts = call.gradients(reached.pop(call), sources)
     elif g is None or n not in on_path or n.op not in _RULES: continue
     else: parts = _RULES[n.op](n, g, on_path)
     for s, gs in parts:
@@ -425,7 +434,7 @@ def backward(loss: Any, gradient: Any = None) -> None:
   if not leaves:
     raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; "
                         "keep the leaf tensors, use them in the computation")
-  found = gradients(order, cotangent, [n for _, n in leaves])
+  found = gradients(order, {order[-1]: cotangent}, [n for _, n in leaves])
   _refuse_gone("backward", loss, found.values())
   for t, n in leaves:
     g = found.get(n)
@@ -457,7 +466,7 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
     wanted.append(at)
-  found = gradients(order, start, [n for at in wanted for n in at])
+  found = gradients(order, {order[-1]: start}, [n for at in wanted for n in at])
   _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
@@ -470,4 +479,4 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   return out
 
 
-__all__ = ["backward", "gradient", "gradients", "walk"]
+__all__ = ["backward", "gradient", "gradients", "sources_of", "walk"]

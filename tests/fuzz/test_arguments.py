@@ -295,9 +295,9 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "Tensor.__iadd__": lambda: call(f(2).__iadd__, 2),
   "nn.Linear": lambda: call(nn.Linear, 2, 3, True),
   "nn.Linear()": lambda: call(nn.Linear(2, 3), f(4, 2)),
-  "nn.Conv1d": lambda: call(nn.Conv1d, 2, 2, 2, 1, 0, 1, 1, True),
+  "nn.Conv1d": lambda: call(nn.Conv1d, 2, 2, 2, 1, 0, 1, 1, True, "zeros"),
   "nn.Conv1d()": lambda: call(nn.Conv1d(1, 1, 2), f(1, 1, 4)),
-  "nn.Conv2d": lambda: call(nn.Conv2d, 2, 2, (2, 2), 1, 0, 1, 1, True),
+  "nn.Conv2d": lambda: call(nn.Conv2d, 2, 2, (2, 2), 1, 0, 1, 1, True, "zeros"),
   "nn.Conv2d()": lambda: call(nn.Conv2d(1, 1, 2), f(1, 1, 4, 4)),
   "nn.BatchNorm": lambda: call(nn.BatchNorm, 2, 1e-5, True, True, 0.1),
   "nn.BatchNorm()": lambda: call(nn.BatchNorm(2), f(2, 2, 3)),
@@ -309,7 +309,7 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "nn.GroupNorm()": lambda: call(nn.GroupNorm(2, 4), f(1, 4, 3)),
   "nn.RMSNorm": lambda: call(nn.RMSNorm, 2, 1e-5, True),
   "nn.RMSNorm()": lambda: call(nn.RMSNorm(2), f(3, 2)),
-  "nn.Embedding": lambda: call(nn.Embedding, 4, 2),
+  "nn.Embedding": lambda: call(nn.Embedding, 4, 2, 0),
   "nn.Embedding()": lambda: call(nn.Embedding(4, 2), i(3)),
   "nn.BatchNorm2d": lambda: call(nn.BatchNorm2d, 2),
   "nn.BatchNorm3d": lambda: call(nn.BatchNorm3d, 2),
@@ -373,6 +373,99 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "tile.jit": lambda: call(tile.jit, _doubled),
   "tile.visualize": lambda: call(tile.visualize, _softmax, (tile.Tensor(shape=(2, 2)),) * 2, {}, None),
   "tile.build": lambda: call(tile.build, _premade, [], "built", target="opencl", kernel_name="k"),
+}
+# layers: what makes each, with all of its parameters where they are not many, and what it is called with
+_SMALL = {"CELU": (1.0, False), "ELU": (1.0, False), "GELU": ("none",), "GLU": (-1,), "Hardshrink": (0.5,),
+          "Hardsigmoid": (False,),
+          "Hardswish": (False,), "Hardtanh": (-1, 1, False), "LeakyReLU": (0.1, False), "LogSigmoid": (), "LogSoftmax": (1,),
+          "Mish": (False,), "PReLU": (1, 0.25, "NUMPY", "float32"), "ReLU": (False,), "ReLU6": (False,), "SELU": (False,),
+          "Sigmoid": (), "SiLU": (False,), "Softmax": (1,), "Softmin": (1,), "Softplus": (1.0, 20.0), "Softshrink": (0.5,),
+          "Softsign": (), "Tanh": (), "Tanhshrink": (), "Threshold": (0.1, 2.0, False), "Dropout": (0.5, False),
+          "AlphaDropout": (0.5, False), "FeatureAlphaDropout": (0.5, False), "Identity": (3,), "Flatten": (1, -1),
+          "Unflatten": (1, (1, 2)), "LayerNorm": (2, 1e-5, True, True), "Sequential": (nn.ReLU(),)}
+LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
+  **{name: (args, lambda: (f(3, 2),)) for name, args in _SMALL.items()},
+  **{f"Dropout{n}d": ((0.5, False), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"MaxPool{n}d": ((2, 2, 0, 1, False), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"AvgPool{n}d": ((2, 2, 0, False, True), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"Adaptive{k}Pool{n}d": ((1,), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3) for k in ("Avg", "Max")},
+  **{f"InstanceNorm{n}d": ((2, 1e-5, 0.1, True, True), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"ConvTranspose{n}d": ((2, 2, 2, 2, 0, 0, 1, True, 1), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
+  "Conv3d": ((2, 2, 2, 1, 0, 1, 1, True, "zeros"), lambda: (f(1, 2, 2, 2, 2),)),
+  "BatchNorm1d": ((2, 1e-5, True, True, 0.1), lambda: (f(2, 2),)),
+  "Bilinear": ((2, 3, 2, True), lambda: (f(4, 2), f(4, 3))),
+  "EmbeddingBag": ((4, 2, "sum", 0), lambda: (i(2, 3), f(2, 3))),
+  "PixelShuffle": ((2,), lambda: (f(4, 1, 1),)), "PixelUnshuffle": ((2,), lambda: (f(1, 2, 2),)),
+  "Softmax2d": ((), lambda: (f(2, 2, 2),)), "ModuleList": (([Tensor.relu],), lambda: ()),
+  "RNNCell": ((2, 3, True, "relu"), lambda: (f(4, 2), f(4, 3))), "GRUCell": ((2, 3, True), lambda: (f(4, 2), f(4, 3))),
+  "LSTMCell": ((2, 3, True), lambda: (f(4, 2), (f(4, 3), f(4, 3)))),
+  "RNN": ((2, 3, 1, "tanh", True, False, 0.0, False), lambda: (f(2, 4, 2), f(1, 4, 3))),
+  "GRU": ((2, 3, 1, True, False, 0.0, False), lambda: (f(2, 4, 2), f(1, 4, 3))),
+  "LSTM": ((2, 3, 1, True, False, 0.0, False, 0), lambda: (f(2, 4, 2), (f(1, 4, 3), f(1, 4, 3)))),
+  "MultiheadAttention": ((2, 1, 0.0, True, False, False, 2, 2, False),
+                         lambda: (f(3, 1, 2), f(3, 1, 2), f(3, 1, 2), b(1, 3), True, b(3, 3), True, False)),
+  "TransformerEncoderLayer": ((2, 1, 3, 0.0, "relu", 1e-5, False, False, True), lambda: (f(3, 1, 2), b(3, 3), b(1, 3), False)),
+  "TransformerDecoderLayer": ((2, 1, 3, 0.0, "relu", 1e-5, False, False, True), lambda: (f(3, 1, 2), f(3, 1, 2), b(3, 3))),
+  **{name: ((weight, *more, "mean"), lambda t=t: (f(2, 3) * 0.5, t())) for name, weight, more, t in (
+    ("BCELoss", f(2, 3), (), lambda: f(2, 3)), ("NLLLoss", f(3), (-100,), lambda: i(2)))},
+  "CrossEntropyLoss": ((f(3), -100, "mean", 0.1), lambda: (f(2, 3), i(2))),
+  "BCEWithLogitsLoss": ((f(2, 3), "mean", f(3)), lambda: (f(2, 3), f(2, 3))),
+  "SmoothL1Loss": (("mean", 1.0), lambda: (f(2, 3), f(2, 3))), "HuberLoss": (("mean", 1.0), lambda: (f(2, 3), f(2, 3))),
+  "MSELoss": (("mean",), lambda: (f(2, 3), f(2, 3))), "L1Loss": (("mean",), lambda: (f(2, 3), f(2, 3))),
+  "KLDivLoss": (("mean", False), lambda: (f(2, 3), f(2, 3))),
+  "Upsample": ((None, 2, "nearest", None), lambda: (f(1, 1, 2, 2),))}
+# what these call may not be there
+_METHODS = {"CrossEntropyLoss": "l1_loss", "NLLLoss": "l1_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",
+            "HuberLoss": "huber_loss", "BCELoss": "binary_cross_entropy", "KLDivLoss": "kl_div", "Upsample": "interpolate",
+            "BCEWithLogitsLoss": "binary_cross_entropy_with_logits"}
+
+
+def _layer(name: str) -> Any: return getattr(nn, name)(*LAYERS[name][0])
+def _twice_of(name: str) -> Any: return getattr(nn, name)(_layer(f"{name}Layer"), 2, None)
+def _net() -> Any: return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm(2))
+
+
+class _Double(ntgrad.Function):
+  @staticmethod
+  def forward(ctx: Any, *x: Any) -> Any: return x[0] * 2 if isinstance(x[0], Tensor) else f(2)
+  @staticmethod
+  def backward(ctx: Any, g: Any) -> Any: return g * 2
+
+
+OTHERS |= {f"nn.{name}": lambda name=name: call(getattr(nn, name), *LAYERS[name][0]) for name in LAYERS}
+OTHERS |= {f"nn.{name}()": lambda name=name: call(_layer(name), *LAYERS[name][1]()) for name in LAYERS
+           if name != "ModuleList" and hasattr(Tensor, _METHODS.get(name, "relu"))}
+OTHERS |= {f"nn.{name}": lambda name=name: call(getattr(nn, name), _layer(f"{name}Layer"), 2, None)
+           for name in ("TransformerEncoder", "TransformerDecoder")}
+OTHERS |= {
+  "nn.TransformerEncoder()": lambda: call(_twice_of("TransformerEncoder"), f(3, 1, 2), b(3, 3), b(1, 3), False),
+  "nn.TransformerDecoder()": lambda: call(_twice_of("TransformerDecoder"), f(3, 1, 2), f(3, 1, 2), b(3, 3), b(3, 3)),
+  "nn.MultiHeadAttention": lambda: call(nn.MultiHeadAttention, 2, 1),
+  "nn.ModuleDict": lambda: call(nn.ModuleDict, {"a": nn.ReLU()}), "nn.ModuleDict[]": lambda: call(
+    nn.ModuleDict({"a": nn.ReLU()}).__getitem__, "a"),
+  "nn.ModuleList[]": lambda: call(nn.ModuleList([nn.ReLU()]).__getitem__, 0), "nn.Module": lambda: call(nn.Module),
+  "nn.Module()": lambda: call(nn.Module()), "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
+  "nn.Module.to": lambda: call(_net().to, "NUMPY", device="NUMPY", dtype="float64"),
+  "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
+  "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
+  "nn.Module.register_buffer": lambda: call(_net().register_buffer, "mean", f(2), True),
+  "nn.Module.requires_grad_": lambda: call(_net().requires_grad_, True),
+  "nn.Module.training=": lambda: call(lambda value: setattr(_net(), "training", value), True),
+  "nn.summary": lambda: call(nn.summary, _net()),
+  "nn.checkpoint": lambda: call(nn.checkpoint, lambda *x: x, leaf(2), use_reentrant=False, preserve_rng_state=True),
+  "ntgrad.Function": lambda: call(_Double.apply, leaf(2)),
+  "init.calculate_gain": lambda: call(nn.init.calculate_gain, "leaky_relu", 0.1),
+  "init.constant_": lambda: call(nn.init.constant_, leaf(2), 1.0), "init.dirac_": lambda: call(nn.init.dirac_, leaf(2, 2, 3), 1),
+  "init.kaiming_normal_": lambda: call(nn.init.kaiming_normal_, leaf(2, 2), 0.0, "fan_in", "relu"),
+  "init.kaiming_uniform_": lambda: call(nn.init.kaiming_uniform_, leaf(2, 2), 0.0, "fan_in", "relu"),
+  "init.normal_": lambda: call(nn.init.normal_, leaf(2), 0.0, 1.0),
+  "init.uniform_": lambda: call(nn.init.uniform_, leaf(2), 0.0, 1.0),
+  "init.ones_": lambda: call(nn.init.ones_, leaf(2)), "init.zeros_": lambda: call(nn.init.zeros_, leaf(2)),
+  "init.eye_": lambda: call(nn.init.eye_, leaf(2, 2)), "init.sparse_": lambda: call(nn.init.sparse_, leaf(4, 2), 0.5, 0.1),
+  "init.orthogonal_": lambda: call(nn.init.orthogonal_, leaf(2, 3), 1.0),
+  "init.trunc_normal_": lambda: call(nn.init.trunc_normal_, leaf(2), 0.0, 1.0, -2.0, 2.0),
+  "init.xavier_normal_": lambda: call(nn.init.xavier_normal_, leaf(2, 2), 1.0),
+  "init.xavier_uniform_": lambda: call(nn.init.xavier_uniform_, leaf(2, 2), 1.0),
 }
 GOOD = {f"Tensor.{name}": make for name, make in TENSOR.items()} | OTHERS
 
@@ -523,7 +616,8 @@ def test_a_wrong_argument_is_refused(name: str) -> None:
 
 def test_every_public_name_has_a_good_call() -> None:
   public = {f"Tensor.{n}" for n in dir(Tensor) if n[0] != "_" and n not in PLAIN + VALUES}
-  for at, module in (("nn", nn), ("optim", optim), ("state", state), ("datasets", nn.datasets), ("tile", tile)):
+  for at, module in (("nn", nn), ("optim", optim), ("state", state), ("datasets", nn.datasets), ("init", nn.init),
+                     ("tile", tile)):
     public |= {f"{at}.{n}" for n in module.__all__ if callable(getattr(module, n))}
   assert sorted(public - set(GOOD) - PLAIN_DATA) == [], "give a good call for each of these"
   assert not [n for n in PLAIN if inspect.signature(getattr(f(2), n)).parameters], "PLAIN is for methods without parameters"

@@ -1,0 +1,470 @@
+"""The array API standard over ``Tensor`` (data-apis.org/array-api, version 2024.12): ``from ntgrad import array_api as xp``.
+
+Names, parameters and result dtypes are the standard's. There are no complex numbers; the default int is int32
+(``dtypes.default_int``). Functions whose result's shape depends on values (``nonzero``, ``unique_*``) compute at once, all
+else is lazy.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, NamedTuple, Sequence
+
+import numpy as np
+
+from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.device import KINDS, Device
+from ntgrad.elementwise import broadcast_shape
+from ntgrad.tensor import Tensor
+
+__array_api_version__ = "2024.12"
+
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+bool = dtypes.bool
+int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
+uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
+float32, float64 = dtypes.float32, dtypes.float64
+_DTYPES = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64)
+Shape = int | Sequence[int]
+
+
+# ---- functions of elements: the standard's name -> the method's
+
+def _one(method: str) -> Callable[[Tensor], Tensor]:
+  def function(x: Tensor, /) -> Tensor: return getattr(x, method)()
+  return function
+
+
+def _two(method: str) -> Callable[[Any, Any], Tensor]:
+  def function(x1: Any, x2: Any, /) -> Tensor:
+    if not isinstance(x1, Tensor): x1 = Tensor(x1, dtype=_of_number(x1, x2.dtype), device=x2.device)
+    return getattr(x1, method)(x2)
+  return function
+
+
+def _of_number(value: Any, dtype: DType) -> DType | None:
+  """The dtype of a Python number beside a tensor of ``dtype``."""
+  return dtype if dtype.kind == "f" or not isinstance(value, float) else None
+
+
+_ONE = {"abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh",
+        "bitwise_invert": "__invert__", "cos": "cos", "cosh": "cosh", "exp": "exp", "expm1": "expm1",
+        "isfinite": "isfinite", "isinf": "isinf", "isnan": "isnan", "log": "log", "log1p": "log1p",
+        "log2": "log2", "log10": "log10", "logical_not": "logical_not", "negative": "__neg__", "reciprocal": "reciprocal",
+        "sign": "sign", "signbit": "signbit", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt",
+        "square": "square", "tan": "tan", "tanh": "tanh"}
+_TWO = {"add": "__add__", "atan2": "atan2", "bitwise_and": "__and__", "bitwise_left_shift": "__lshift__", "bitwise_or": "__or__",
+        "bitwise_right_shift": "__rshift__", "bitwise_xor": "__xor__", "copysign": "copysign", "divide": "__truediv__",
+        "equal": "__eq__", "floor_divide": "__floordiv__", "greater": "__gt__", "greater_equal": "__ge__", "hypot": "hypot",
+        "less": "__lt__", "less_equal": "__le__", "logaddexp": "logaddexp", "logical_and": "logical_and",
+        "logical_or": "logical_or", "logical_xor": "logical_xor", "maximum": "maximum", "minimum": "minimum",
+        "multiply": "__mul__", "nextafter": "nextafter", "not_equal": "__ne__", "pow": "__pow__", "remainder": "__mod__",
+        "subtract": "__sub__"}
+for _name, _method in _ONE.items(): globals()[_name] = _one(_method)
+for _name, _method in _TWO.items(): globals()[_name] = _two(_method)
+
+
+def _whole(method: str) -> Callable[[Tensor], Tensor]:
+  """Ints are whole already."""
+  def function(x: Tensor, /) -> Tensor: return getattr(x, method)() if x.dtype.kind == "f" else x.clone()
+  return function
+
+
+ceil, floor, round, trunc = _whole("ceil"), _whole("floor"), _whole("round"), _whole("trunc")
+def positive(x: Tensor, /) -> Tensor: return x.clone()
+
+
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+  """Values below ``min`` and above ``max`` replaced by these, in x's dtype."""
+  shape = broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)])
+  out = x.broadcast_to(shape)
+  if min is not None: out = (out < min).where(min, out).cast(x.dtype)
+  if max is not None: out = (out > max).where(max, out).cast(x.dtype)
+  return out.clone()
+
+
+# ---- creation
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: Any = None) -> Tensor:
+  """A Tensor of numbers, nested sequences, arrays or tensors; ``copy=False`` refuses where that needs a copy (ArgumentError)."""
+  if isinstance(obj, Tensor):
+    same = (dtype is None or dtypes.of(dtype) is obj.dtype) and (device is None or Device.canonicalize(device) == obj.device)
+    if same and not copy: return obj
+    if copy is False: raise ArgumentError("asarray: another dtype or device with copy=False; leave out copy=False")
+    return obj.to(device=device or obj.device, dtype=dtype or obj.dtype).clone()
+  if copy is False: raise ArgumentError(f"asarray: {type(obj).__name__} with copy=False; values are copied to a Tensor")
+  if isinstance(obj, float): dtype = dtype or dtypes.default_float
+  return Tensor(obj, dtype=dtype, device=device)
+
+
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None,
+           device: str | None = None) -> Tensor:
+  """start, start + step, .. below stop."""
+  begin, end = (0, start) if stop is None else (start, stop)
+  return Tensor.arange(begin, end, step, dtype=dtype, device=device)
+
+
+def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None,
+             endpoint: Any = True) -> Tensor:
+  """``num`` numbers from start to stop, stop itself left out without ``endpoint``."""
+  d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+  if endpoint or num == 0: return Tensor.linspace(start, stop, num, dtype=d, device=device)
+  return Tensor.linspace(start, stop, num + 1, dtype=d, device=device)[:num]
+
+
+def _full(value: Any) -> Callable[..., Tensor]:
+  def function(shape: Shape, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full(shape, value, dtype=dtypes.default_float if dtype is None else dtype, device=device)
+  return function
+
+
+def _full_like(value: Any) -> Callable[..., Tensor]:
+  def function(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full(x.shape, value, dtype=dtype or x.dtype, device=device or x.device)
+  return function
+
+
+def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+  """A number everywhere."""
+  return Tensor.full((shape,) if isinstance(shape, int) else tuple(shape), fill_value, dtype=dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+  """A number everywhere, in x's shape and dtype."""
+  return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
+
+
+zeros, ones, empty = _full(0), _full(1), _full(0)
+zeros_like, ones_like, empty_like = _full_like(0), _full_like(1), _full_like(0)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
+  """Ones on the k-th diagonal."""
+  n, m = n_rows, n_rows if n_cols is None else n_cols
+  rows, columns = Tensor.arange(n, device=device).reshape(n, 1), Tensor.arange(m, device=device).reshape(1, m)
+  return (rows + k == columns).cast(dtype or dtypes.default_float)
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: Any = None) -> Tensor:
+  """See :meth:`Tensor.from_dlpack`."""
+  return Tensor.from_dlpack(x, device=device, copy=copy)
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+  """Coordinates for each point of a grid."""
+  return list(Tensor.meshgrid(*arrays, indexing=indexing)) if arrays else []
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor: return x.tril(k)
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor: return x.triu(k)
+
+
+# ---- dtypes
+
+class finfo_object(NamedTuple):
+  """What a float dtype holds."""
+  bits: int
+  eps: float
+  max: float
+  min: float
+  smallest_normal: float
+  dtype: DType
+
+
+class iinfo_object(NamedTuple):
+  """What an int dtype holds."""
+  bits: int
+  max: int
+  min: int
+  dtype: DType
+
+
+def finfo(type: Any, /) -> finfo_object:
+  """Limits of a float dtype, or of a tensor's. Raises DTypeError for others."""
+  d = type.dtype if isinstance(type, Tensor) else dtypes.of(type)
+  if d.kind != "f": raise DTypeError(f"finfo: {d.name}; it takes floats")
+  i = np.finfo(d.np)
+  return finfo_object(i.bits, float(i.eps), float(i.max), float(i.min), float(i.smallest_normal), d)
+
+
+def iinfo(type: Any, /) -> iinfo_object:
+  """Limits of an int dtype, or of a tensor's. Raises DTypeError for others."""
+  d = type.dtype if isinstance(type, Tensor) else dtypes.of(type)
+  if d.kind not in "iu": raise DTypeError(f"iinfo: {d.name}; it takes ints")
+  return iinfo_object(8 * d.itemsize, int(dtypes.max(d)), int(dtypes.min(d)), d)
+
+
+_KINDS: dict[str, str] = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
+                          "complex floating": "", "numeric": "iuf"}
+
+
+def isdtype(dtype: Any, kind: Any) -> Any:
+  """Whether a dtype is of a kind: a dtype, a word of the standard, or a tuple of these. Raises ArgumentError."""
+  if isinstance(kind, tuple): return any_of(isdtype(dtype, k) for k in kind)
+  if isinstance(kind, str):
+    if kind not in _KINDS: raise ArgumentError(f"isdtype: kind {kind!r}; kinds are {', '.join(_KINDS)}")
+    return dtypes.of(dtype).kind in _KINDS[kind] if _KINDS[kind] else False
+  return dtypes.of(dtype) is dtypes.of(kind)
+
+
+def any_of(values: Any) -> Any:
+  """Python's ``any``, whose name stands for another function here."""
+  for v in values:
+    if v: return True
+  return False
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+  """The dtype that tensors and dtypes have together; Python numbers count by their kind."""
+  known = [x.dtype if isinstance(x, Tensor) else dtypes.of(x) for x in arrays_and_dtypes if not isinstance(x, (int, float))]
+  if not known: raise ArgumentError("result_type: only Python numbers; it takes at least one tensor or dtype")
+  out = known[0]
+  for d in known[1:]: out = promote(out, d)
+  for x in arrays_and_dtypes:
+    if isinstance(x, float) and out.kind != "f": out = dtypes.default_float
+  return out
+
+
+def can_cast(from_: Any, to: Any, /) -> Any:
+  """Whether promotion leads from one dtype to the other."""
+  d = from_.dtype if isinstance(from_, Tensor) else dtypes.of(from_)
+  return promote(d, dtypes.of(to)) is dtypes.of(to)
+
+
+def astype(x: Tensor, dtype: Any, /, *, copy: Any = True, device: str | None = None) -> Tensor:
+  """x in another dtype; the same tensor where nothing changes and ``copy=False``."""
+  d = dtypes.of(dtype)
+  if d is x.dtype and not copy and device is None: return x
+  return x.to(device=device or x.device, dtype=d).clone()
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+  """The shape that all broadcast to. Raises ShapeError."""
+  return broadcast_shape("broadcast_shapes", *shapes) if shapes else ()
+
+
+def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor: return x.broadcast_to(shape)
+
+
+def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
+  """All in the shape that they broadcast to."""
+  shape = broadcast_shapes(*[a.shape for a in arrays])
+  return [a.broadcast_to(shape) for a in arrays]
+
+
+# ---- movement
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+  """Joined along an axis; None: all flattened."""
+  d = result_type(*arrays)
+  return Tensor.cat(*[(a.reshape(-1) if axis is None else a).cast(d) for a in arrays], dim=axis or 0)
+
+
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+  """Joined along a new axis."""
+  d = result_type(*arrays)
+  return Tensor.stack(*[a.cast(d) for a in arrays], dim=axis)
+
+
+def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor: return x.unsqueeze(axis)
+def flip(x: Tensor, /, *, axis: Any = None) -> Tensor: return x.flip(tuple(range(x.ndim)) if axis is None else axis)
+def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor: return x.movedim(source, destination)
+def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor: return x.permute(axes)
+def matrix_transpose(x: Tensor, /) -> Tensor: return x.mT
+def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor: return x.tile(repetitions)
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]: return tuple(x.unbind(axis))
+
+
+def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
+  """Each element so often, one after the other."""
+  if isinstance(repeats, Tensor) and repeats.numel() == 1: repeats = int(repeats.item())
+  return x.repeat_interleave(repeats, axis)
+
+
+def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: Any = None) -> Tensor:
+  """The same elements in another shape: a view, or with ``copy=True`` a tensor of its own."""
+  return x.reshape(shape).clone() if copy else x.reshape(shape)
+
+
+def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
+  """Moved along axes, what falls off coming in again; None: along the flattened tensor."""
+  return x.roll(shift, axis)
+
+
+def squeeze(x: Tensor, /, axis: Any) -> Tensor:
+  """Without axes of size 1. Raises ShapeError for another size."""
+  axes = [axis] if isinstance(axis, int) else list(axis)
+  wrong = [a for a in axes if -x.ndim <= a < x.ndim and x.shape[a] != 1]
+  if wrong: raise ShapeError(f"squeeze: axis {wrong[0]} of shape {x.shape}; its size must be 1")
+  return x.squeeze(tuple(axes))
+
+
+# ---- products
+
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor: return _same(x1, x2, x1.matmul(x2))
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor: return _same(x1, x2, x1.tensordot(x2, axes))
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor: return _same(x1, x2, (x1 * x2).sum(axis))
+
+
+def _same(x1: Tensor, x2: Tensor, out: Tensor) -> Tensor:
+  """A product in the dtype that its factors have together (small ints are summed in int32)."""
+  return out.cast(promote(x1.dtype, x2.dtype))
+
+
+# ---- reductions
+
+def _axes(axis: Any) -> Any: return tuple(axis) if isinstance(axis, (tuple, list)) else axis
+
+
+def _reduction(method: str) -> Callable[..., Tensor]:
+  def function(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
+    return getattr(x, method)(_axes(axis), keepdims)
+  return function
+
+
+def _sum(method: str) -> Callable[..., Tensor]:
+  def function(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tensor:
+    return getattr(x if dtype is None else x.cast(dtype), method)(_axes(axis), keepdims, dtype=dtype)
+  return function
+
+
+def _spread(method: str) -> Callable[..., Tensor]:
+  def function(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
+    return getattr(x, method)(_axes(axis), keepdims, correction)
+  return function
+
+
+all, any, max, mean, min = [_reduction(n) for n in ("all", "any", "max", "mean", "min")]
+argmax, argmin = _reduction("argmax"), _reduction("argmin")
+sum, prod = _sum("sum"), _sum("prod")
+std, var = _spread("std"), _spread("var")
+
+
+def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
+  """How many elements are not 0."""
+  return (x != 0).sum(_axes(axis), keepdims) if x.dtype.kind != "b" else x.cast(dtypes.default_int).sum(_axes(axis), keepdims)
+
+
+def _cumulative(method: str, first: int) -> Callable[..., Tensor]:
+  def function(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: Any = False) -> Tensor:
+    if axis is None and x.ndim > 1: raise ArgumentError(f"cumulative: a tensor of shape {x.shape} without axis; give one")
+    a = 0 if axis is None else axis
+    out: Tensor = getattr(x if dtype is None else x.cast(dtype), method)(a)
+    if dtype is not None: out = out.cast(dtype)
+    if not include_initial: return out
+    shape = list(out.shape)
+    shape[a] = 1
+    return Tensor.cat(Tensor.full(tuple(shape), first, dtype=out.dtype, device=out.device), out, dim=a)
+  return function
+
+
+cumulative_sum, cumulative_prod = _cumulative("cumsum", 0), _cumulative("cumprod", 1)
+
+
+def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+  """Differences of neighbours, n times."""
+  parts = [t for t in (prepend, x, append) if t is not None]
+  return (x if len(parts) == 1 else concat(parts, axis=axis)).diff(n, axis)
+
+
+# ---- searching, sets, sorting
+
+def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor: return condition.where(x1, x2)
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor: return x.index_select(axis or 0, indices)
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor: return x.take_along_dim(indices, axis)
+def isin(x1: Any, x2: Any, /, *, invert: Any = False) -> Tensor: return _tensor(x1).isin(_tensor(x2), invert=invert)
+def _tensor(x: Any) -> Tensor: return x if isinstance(x, Tensor) else Tensor(x)
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+  """The indices of elements that are not 0, one tensor an axis. Raises ShapeError for a tensor without axes."""
+  if not x.ndim: raise ShapeError("nonzero: a tensor of shape (); it needs at least one axis")
+  return tuple(x.nonzero(as_tuple=True))
+
+
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
+  """Where x2's elements go in x1, which is in rising order (or is with ``sorter``)."""
+  return (x1 if sorter is None else x1[sorter]).searchsorted(x2, side=side)
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+  """In rising or falling order along an axis."""
+  return x.sort(axis, descending)[0]
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+  """The indices of what stands along an axis in that order."""
+  return x.argsort(axis, descending)
+
+
+class unique_all_result(NamedTuple):
+  """Values, where each stands first, which one each element is, how often each is there."""
+  values: Tensor
+  indices: Tensor
+  inverse_indices: Tensor
+  counts: Tensor
+
+
+class unique_counts_result(NamedTuple):
+  """Values, and how often each is there."""
+  values: Tensor
+  counts: Tensor
+
+
+class unique_inverse_result(NamedTuple):
+  """Values, and which one each element is."""
+  values: Tensor
+  inverse_indices: Tensor
+
+
+def unique_values(x: Tensor, /) -> Tensor: return unique_all(x).values
+
+
+def unique_all(x: Tensor, /) -> unique_all_result:
+  """The different values, rising; NaNs are all different, 0 and -0 are one. Computes at once."""
+  flat = x.reshape(-1)
+  n = flat.shape[0]
+  if not n:
+    none = Tensor.zeros(0, dtype=dtypes.default_int, device=x.device)
+    return unique_all_result(flat.clone(), none, none.reshape(x.shape), none)
+  values, order = flat.sort()
+  new = Tensor.cat(Tensor.ones(1, dtype=dtypes.bool, device=x.device), values[1:] != values[:-1])
+  starts = new.nonzero().reshape(-1)
+  number = new.cast(dtypes.int32).cumsum(0) - 1
+  inverse = Tensor.zeros(n, dtype=dtypes.int32, device=x.device).scatter(0, order, number)
+  ends = Tensor.cat(starts[1:], Tensor.full((1,), n, dtype=starts.dtype, device=x.device))
+  counts = (ends - starts).cast(dtypes.default_int)
+  return unique_all_result(values[starts], order[starts].cast(dtypes.default_int), inverse.reshape(x.shape), counts)
+
+
+def unique_counts(x: Tensor, /) -> unique_counts_result:
+  """See :func:`unique_all`."""
+  found = unique_all(x)
+  return unique_counts_result(found.values, found.counts)
+
+
+def unique_inverse(x: Tensor, /) -> unique_inverse_result:
+  """See :func:`unique_all`."""
+  found = unique_all(x)
+  return unique_inverse_result(found.values, found.inverse_indices)
+
+
+# ---- what there is
+
+class _Info:
+  """What this namespace has, as the standard asks for it."""
+
+  def capabilities(self) -> dict[str, Any]:
+    return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+  def default_device(self) -> str: return Device.DEFAULT
+  def devices(self) -> list[str]: return list(KINDS)
+
+  def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
+    return {"real floating": dtypes.default_float, "integral": dtypes.default_int, "indexing": dtypes.int32}
+
+  def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, DType]:
+    return {d.name: d for d in _DTYPES if kind is None or isdtype(d, kind)}
+
+
+def __array_namespace_info__() -> _Info: return _Info()

@@ -1,0 +1,261 @@
+"""Attention, and the layers of a transformer (https://arxiv.org/abs/1706.03762), with PyTorch's names of weights."""
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.core import real_number
+from ntgrad.nn.activations import activation_of
+from ntgrad.nn.common import count, last, size
+from ntgrad.nn.containers import ModuleList
+from ntgrad.nn.dropout import Dropout
+from ntgrad.nn.linear import Linear
+from ntgrad.nn.module import Module
+from ntgrad.nn.norms import LayerNorm
+from ntgrad.tensor import Tensor
+
+
+def _xavier(rows: int, columns: int) -> Tensor:
+  bound = math.sqrt(6 / (rows + columns))
+  return Tensor.uniform(rows, columns, low=-bound, high=bound, requires_grad=True)
+
+
+def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
+  """True where a query may not look: (n, m) bool, row i looks at columns 0 to i."""
+  return Tensor.ones(n, m, dtype=dtypes.bool, device=device).triu(1)
+
+
+@checked
+class MultiheadAttention(Module):
+  """Attention in several heads at once: each compares queries with keys, and gives a mean of values.
+
+  Queries, keys and values are ``(steps, n, features)``, with ``batch_first`` ``(n, steps, features)``, or one sample without n.
+  ``in_proj_weight`` (3·embed_dim, embed_dim) makes all three of them; where keys or values have other features (``kdim``,
+  ``vdim``) there are ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight`` instead. ``add_bias_kv`` adds a learned step to
+  keys and values, ``add_zero_attn`` one of zeros. Also called MultiHeadAttention.
+  """
+  _said = ("embed_dim", "num_heads", "dropout", "batch_first")
+
+  def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
+               add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False):
+    name = "MultiheadAttention"
+    self.embed_dim, self.num_heads = size(name, "embed_dim", embed_dim), size(name, "num_heads", num_heads)
+    if embed_dim % num_heads: raise ArgumentError(f"nn.{name}: embed_dim {embed_dim} cannot be divided into {num_heads} heads")
+    if not 0 <= real_number(f"nn.{name}", "dropout", dropout) <= 1:
+      raise ArgumentError(f"nn.{name}: dropout is {dropout}, expected 0 to 1")
+    self.kdim = embed_dim if kdim is None else size(name, "kdim", kdim)
+    self.vdim = embed_dim if vdim is None else size(name, "vdim", vdim)
+    self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+    self.same = self.kdim == self.vdim == embed_dim
+    if self.same: self.in_proj_weight = _xavier(3 * embed_dim, embed_dim)
+    else:
+      self.q_proj_weight = _xavier(embed_dim, embed_dim)
+      self.k_proj_weight, self.v_proj_weight = _xavier(embed_dim, self.kdim), _xavier(embed_dim, self.vdim)
+    self.in_proj_bias: Tensor | None = Tensor.zeros(3 * embed_dim).clone().requires_grad_() if bias else None
+    self.out_proj = Linear(embed_dim, embed_dim, bias)
+    if self.out_proj.bias is not None: self.out_proj.bias = Tensor.zeros(embed_dim).clone().requires_grad_()
+    deviation = 1 / math.sqrt(embed_dim)
+    self.bias_k = Tensor.normal(1, 1, embed_dim, std=deviation, requires_grad=True) if add_bias_kv else None
+    self.bias_v = Tensor.normal(1, 1, embed_dim, std=deviation, requires_grad=True) if add_bias_kv else None
+
+  def __call__(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = True,
+               attn_mask: Tensor | None = None, average_attn_weights: bool = True,
+               is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+    """What each query finds, of the queries' shape, and (``need_weights``) how much of each key: (n, queries, keys), the mean
+    over heads, or (n, heads, queries, keys) without ``average_attn_weights``.
+
+    A bool mask is True where not to look, a float mask is added to the scores; ``key_padding_mask`` is (n, keys), ``attn_mask``
+    (queries, keys) or (n · heads, queries, keys). ``is_causal``: no query looks at later keys. Raises ShapeError, DTypeError.
+    """
+    one = query.ndim == 2
+    parts = [self._batched(what, x, features, one) for what, x, features in (
+      ("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim))]
+    if parts[0].shape[0] != parts[1].shape[0] or parts[1].shape[:2] != parts[2].shape[:2]:
+      raise ShapeError(f"nn.MultiheadAttention: query {query.shape}, key {key.shape} and value {value.shape}; all need the "
+                       "same n, key and value as many steps")
+    q, k, v = self._projected(parts, query is key and key is value)
+    n, steps, keys = q.shape[0], q.shape[1], k.shape[1]
+    mask = self._mask(n, steps, keys, attn_mask, key_padding_mask, is_causal, q)
+    if self.bias_k is not None and self.bias_v is not None:
+      k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
+    if self.add_zero_attn: k, v = [t.pad(((0, 0), (0, 1), (0, 0))) for t in (k, v)]
+    if mask is not None: mask = mask.pad(((0, 0), (0, 0), (0, 0), (0, k.shape[1] - keys)))   # what was added may be seen
+    q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
+    weights = None
+    with self._in_mode():
+      if need_weights:
+        scores = q.dot(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
+        scores = scores if mask is None else scores + mask
+        weights = scores.softmax(-1).dropout(self.dropout)
+        out = weights.dot(v)
+      else: out = q.scaled_dot_product_attention(k, v, mask, self.dropout)
+    out = self.out_proj(out.transpose(1, 2).flatten(2))
+    if weights is not None:
+      if average_attn_weights: weights = weights.mean(1)
+      if one: weights = weights.squeeze(0)
+    if one: return out.squeeze(0), weights
+    return (out if self.batch_first else out.transpose(0, 1)), weights
+
+  def _batched(self, what: str, x: Tensor, features: int, one: bool) -> Tensor:
+    """(n, steps, features)."""
+    if x.ndim != (2 if one else 3):
+      raise ShapeError(f"nn.MultiheadAttention: {what} of shape {x.shape}; query, key and value need 3 dimensions, or 2 each")
+    last("MultiheadAttention", x, features, f"what a {what} has")
+    x = x.named()
+    return x.unsqueeze(0) if one else x if self.batch_first else x.transpose(0, 1)
+
+  def _projected(self, parts: list[Tensor], same: bool) -> list[Tensor]:
+    e, bias = self.embed_dim, self.in_proj_bias
+    if same and self.same:   # one product
+      out = parts[0].linear(self.in_proj_weight.transpose(0, 1), bias)
+      return [out[:, :, i * e:(i + 1) * e] for i in range(3)]
+    weights = ([self.in_proj_weight[i * e:(i + 1) * e] for i in range(3)] if self.same
+               else [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight])
+    return [x.linear(w.transpose(0, 1), None if bias is None else bias[i * e:(i + 1) * e])
+            for i, (x, w) in enumerate(zip(parts, weights))]
+
+  def _mask(self, n: int, steps: int, keys: int, attn: Tensor | None, padding: Tensor | None, causal: bool,
+            like: Tensor) -> Tensor | None:
+    """What is added to the scores: 0 or -inf of a bool mask; (n or 1, heads or 1, steps, keys)."""
+    name, heads = "nn.MultiheadAttention", self.num_heads
+    masks: list[Tensor] = []
+    if attn is not None:
+      if attn.shape == (steps, keys): masks.append(attn.reshape(1, 1, steps, keys))
+      elif attn.shape == (n * heads, steps, keys): masks.append(attn.reshape(n, heads, steps, keys))
+      else: raise ShapeError(f"{name}: attn_mask of shape {attn.shape}, expected {(steps, keys)} or {(n * heads, steps, keys)}")
+    elif causal: masks.append(causal_mask(steps, keys, like.device).reshape(1, 1, steps, keys))
+    if padding is not None:
+      if padding.shape not in ((n, keys), (keys,)) or (padding.ndim == 1 and n != 1):
+        raise ShapeError(f"{name}: key_padding_mask of shape {padding.shape}, expected {(n, keys)}")
+      masks.append(padding.reshape(n, 1, 1, keys))
+    total: Tensor | None = None
+    for m in masks:
+      if m.dtype is dtypes.bool: m = m.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0)
+      elif m.dtype.kind != "f": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
+      total = m if total is None else total + m
+    if total is None: return None
+    return total.expand(total.shape[0], total.shape[1], steps, keys)
+
+
+MultiHeadAttention = MultiheadAttention
+
+
+class _Layer(Module):
+  """What encoder and decoder layers have in common."""
+  _said = ("d_model", "nhead", "dim_feedforward", "norm_first")
+  self_attn: MultiheadAttention
+  norm_first: bool
+
+  def _make(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str | Callable[..., Any],
+            batch_first: bool, norm_first: bool, bias: bool) -> None:
+    self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
+    self.batch_first, self.norm_first = batch_first, norm_first
+    self.activation = activation_of(f"nn.{type(self).__name__}", activation)
+    self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
+
+  def _rest(self, d_model: int, dim_feedforward: int, dropout: float, eps: float, bias: bool, norms: int) -> None:
+    self.linear1, self.dropout = Linear(d_model, dim_feedforward, bias), Dropout(dropout)
+    self.linear2 = Linear(dim_feedforward, d_model, bias)
+    for i in range(1, norms + 1):
+      setattr(self, f"norm{i}", LayerNorm(d_model, eps, bias=bias))
+      setattr(self, f"dropout{i}", Dropout(dropout))
+
+  def _sublayer(self, x: Tensor, number: int, fn: Callable[[Tensor], Tensor]) -> Tensor:
+    """x and what a function adds to it, normalised before or after."""
+    norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
+    return x + dropout(fn(norm(x))) if self.norm_first else norm(x + dropout(fn(x)))
+
+  def _feed(self, x: Tensor) -> Tensor: return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+@checked
+class TransformerEncoderLayer(_Layer):
+  """Self-attention, then two linear layers, each added to its input: ``(steps, n, d_model) -> same``, with ``batch_first``
+  ``(n, steps, d_model)``.
+
+  ``norm_first`` normalises what goes into each part, else what comes out. ``activation`` is a name (relu, gelu, ..) or a
+  function.
+  """
+
+  def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+               activation: str | Callable[..., Any] = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+               norm_first: bool = False, bias: bool = True):
+    self._make(d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias)
+    self._rest(d_model, dim_feedforward, dropout, layer_norm_eps, bias, 2)
+
+  def __call__(self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+               is_causal: bool = False) -> Tensor:
+    """The input's shape; masks as in :class:`MultiheadAttention`. Raises ShapeError."""
+    last("TransformerEncoderLayer", src, self.d_model, "d_model")
+    x = self._sublayer(src, 1, lambda y: self.self_attn(y, y, y, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0])
+    return self._sublayer(x, 2, self._feed)
+
+
+@checked
+class TransformerDecoderLayer(_Layer):
+  """Self-attention, attention to what an encoder gave (``memory``), then two linear layers, each added to its input:
+  ``(steps, n, d_model) -> same``. Arguments as in :class:`TransformerEncoderLayer`."""
+
+  def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+               activation: str | Callable[..., Any] = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+               norm_first: bool = False, bias: bool = True):
+    self._make(d_model, nhead, dim_feedforward, dropout, activation, batch_first, norm_first, bias)
+    self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
+    self._rest(d_model, dim_feedforward, dropout, layer_norm_eps, bias, 3)
+
+  def __call__(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+               tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+               tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor:
+    """The shape of ``tgt``; masks as in :class:`MultiheadAttention`. Raises ShapeError."""
+    last("TransformerDecoderLayer", tgt, self.d_model, "d_model")
+    x = self._sublayer(tgt, 1, lambda y: self.self_attn(y, y, y, tgt_key_padding_mask, False, tgt_mask,
+                                                        is_causal=tgt_is_causal)[0])
+    x = self._sublayer(x, 2, lambda y: self.multihead_attn(y, memory, memory, memory_key_padding_mask, False, memory_mask,
+                                                           is_causal=memory_is_causal)[0])
+    return self._sublayer(x, 3, self._feed)
+
+
+def copies(name: str, layer: Any, n: int) -> ModuleList:
+  """A layer n times, each with weights of its own, which begin with the same values."""
+  if not callable(layer): raise ArgumentError(f"nn.{name}: {shown(layer)} is no layer")
+  return ModuleList([copy.deepcopy(layer) for _ in range(count(name, "num_layers", n))])
+
+
+@checked
+class TransformerEncoder(Module):
+  """Copies of an encoder layer, one after the other, then ``norm``."""
+
+  def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None):
+    self.layers, self.num_layers, self.norm = copies("TransformerEncoder", encoder_layer, num_layers), num_layers, norm
+
+  def __call__(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+               is_causal: bool = False) -> Tensor:
+    """The input's shape. Raises ShapeError."""
+    for layer in self.layers: src = layer(src, mask, src_key_padding_mask, is_causal)
+    return src if self.norm is None else self.norm(src)
+
+
+@checked
+class TransformerDecoder(Module):
+  """Copies of a decoder layer, one after the other, then ``norm``."""
+
+  def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
+    self.layers, self.num_layers, self.norm = copies("TransformerDecoder", decoder_layer, num_layers), num_layers, norm
+
+  def __call__(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+               tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+               tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor:
+    """The shape of ``tgt``. Raises ShapeError."""
+    for layer in self.layers:
+      tgt = layer(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
+                  memory_is_causal)
+    return tgt if self.norm is None else self.norm(tgt)
+
+
+__all__ = ["MultiHeadAttention", "MultiheadAttention", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+           "TransformerEncoderLayer"]

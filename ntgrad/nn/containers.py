@@ -1,0 +1,142 @@
+"""Modules that hold others: one after the other, in a list, by name."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, AxisError, shown
+from ntgrad.nn.module import Module
+
+
+@checked
+class _Many(Module):
+  """Things under the numbers from 0, which are attributes: their tensors are called ``0.weight``."""
+
+  def _all(self) -> list[Any]: return [v for k, v in vars(self).items() if k.isdecimal()]
+  def _put(self, things: Iterable[Any]) -> None:
+    """Have these, and no others."""
+    for k in [k for k in vars(self) if k.isdecimal()]: delattr(self, k)
+    for i, x in enumerate(things): setattr(self, str(i), x)
+
+  def __len__(self) -> int: return len(self._all())
+  def __iter__(self) -> Iterator[Any]: return iter(self._all())
+  def __contains__(self, x: Any) -> bool: return any([x is y for y in self._all()])
+  def _at(self, index: Any) -> int:
+    n = len(self)
+    if not isinstance(index, int) or not -n <= index < n:
+      raise AxisError(f"nn.{type(self).__name__}: index {shown(index)}, it has {n} parts")
+    return index % n
+  def __getitem__(self, index: int | slice) -> Any:
+    if not isinstance(index, slice): return self._all()[self._at(index)]
+    try: found = self._all()[index]
+    except (TypeError, ValueError): raise ArgumentError(f"nn.{type(self).__name__}: {shown(index)} is no slice of ints") from None
+    out = type(self)()
+    out._put(found)
+    return out
+  def __setitem__(self, index: int, x: Any) -> None: setattr(self, str(self._at(index)), x)
+  def __delitem__(self, index: int) -> None:
+    things = self._all()
+    del things[self._at(index)]
+    self._put(things)
+
+  def append(self, module: Any) -> Any:
+    """Add one at the end. Gives the container."""
+    setattr(self, str(len(self)), module)
+    return self
+  def extend(self, modules: Iterable[Any]) -> Any:
+    """Add several at the end. Gives the container."""
+    for m in list(modules): self.append(m)
+    return self
+  def insert(self, index: int, module: Any) -> None:
+    """Put one before the one that is at ``index``."""
+    things = self._all()
+    things.insert(index, module)
+    self._put(things)
+
+
+@checked
+class Sequential(_Many):
+  """Layers (or any functions) applied one after the other: ``nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Tensor.exp)``.
+
+  One dict of them gives each a name, which its tensors then have in front. Raises ArgumentError for what cannot be called.
+  """
+
+  def __init__(self, *layers: Any):
+    if len(layers) == 1 and isinstance(layers[0], Mapping):
+      self._names: tuple[str, ...] = tuple(layers[0])
+      for k in layers[0]: _name_of(self, "Sequential", k)
+      for k, x in layers[0].items(): setattr(self, k, _function("Sequential", x))
+    else: self._put([_function("Sequential", x) for x in layers])
+
+  def _all(self) -> list[Any]:
+    names = vars(self).get("_names")
+    return super()._all() if names is None else [getattr(self, n) for n in names] + super()._all()
+
+  def __call__(self, input: Any) -> Any:
+    """The input through all layers."""
+    if self._mode is None: return self._run(input)
+    with self._in_mode(): return self._run(input)
+
+  def _run(self, x: Any) -> Any:
+    for layer in self._all(): x = layer(x)
+    return x
+
+
+@checked
+class ModuleList(_Many):
+  """A list of Modules, whose tensors are called by their numbers. A plain list in an attribute does as well."""
+
+  def __init__(self, modules: Iterable[Any] = ()): self._put(modules)
+
+
+@checked
+class ModuleDict(Module):
+  """Modules by name. A plain dict in an attribute does as well. Raises ArgumentError for a name that an attribute of it has."""
+
+  def __init__(self, modules: Mapping[str, Any] | None = None):
+    if modules is not None: self.update(modules)
+
+  def __getitem__(self, key: str) -> Any:
+    if key not in self: raise ArgumentError(f"nn.ModuleDict: no Module {shown(key)}; it has {', '.join(self.keys()) or 'none'}")
+    return vars(self)[key]
+  def __setitem__(self, key: str, module: Any) -> None: setattr(self, _name_of(self, "ModuleDict", key), module)
+  def __delitem__(self, key: str) -> None:
+    self[key]
+    delattr(self, key)
+  def __contains__(self, key: Any) -> bool: return key in self.keys()
+  def __len__(self) -> int: return len(self.keys())
+  def __iter__(self) -> Iterator[str]: return iter(self.keys())
+  def keys(self) -> list[str]:
+    """The names."""
+    return [k for k in vars(self) if k not in ("_mode", "_buffers", "_passing")]
+  def values(self) -> list[Any]:
+    """The Modules."""
+    return [vars(self)[k] for k in self.keys()]
+  def items(self) -> list[tuple[str, Any]]:
+    """The names with their Modules."""
+    return [(k, vars(self)[k]) for k in self.keys()]
+  def update(self, modules: Mapping[str, Any]) -> None:
+    """Add the Modules of a dict."""
+    for k in modules: _name_of(self, "ModuleDict", k)
+    for k, m in modules.items(): self[k] = m
+  def pop(self, key: str) -> Any:
+    """Take a Module out and give it."""
+    found = self[key]
+    del self[key]
+    return found
+
+
+def _name_of(x: Any, container: str, key: Any) -> str:
+  if not isinstance(key, str) or not key or "." in key or hasattr(type(x), key) or key == "_names":
+    raise ArgumentError(f"nn.{container}: {shown(key)} cannot be a Module's name; it takes text without dots that is none of its "
+                        "own attributes")
+  return key
+
+
+def _function(container: str, x: Any) -> Any:
+  if not callable(x): raise ArgumentError(f"nn.{container}: {shown(x)} cannot be called; it takes layers, or functions")
+  return x
+
+
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]

@@ -1,0 +1,145 @@
+"""Convolutions and their adjoints, over one, two and three dimensions."""
+from __future__ import annotations
+
+import math
+
+from ntgrad.checks import Ints, checked
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.nn.common import ints, size
+from ntgrad.nn.module import Module
+from ntgrad.tensor import Tensor
+
+_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _Convolution(Module):
+  _rank = 2
+
+  def _sizes(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints, dilation: Ints, groups: int) -> None:
+    name, rank = type(self).__name__, self._rank
+    for what, n in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)): size(name, what, n)
+    if in_channels % groups or out_channels % groups:
+      raise ArgumentError(f"nn.{name}: {in_channels} channels in and {out_channels} out cannot be divided into {groups} groups")
+    self.kernel_size = ints(name, "kernel_size", kernel_size, rank, 1)
+    self.stride, self.dilation = ints(name, "stride", stride, rank, 1), ints(name, "dilation", dilation, rank, 1)
+    self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+
+  def _make(self, first: int, second: int, bias: bool) -> None:
+    """The weight (first, second, *kernel_size) and the bias."""
+    bound = 1 / math.sqrt(second * math.prod(self.kernel_size))
+    self.weight = Tensor.uniform(first, second, *self.kernel_size, low=-bound, high=bound, requires_grad=True)
+    self.bias: Tensor | None = Tensor.uniform(self.out_channels, low=-bound, high=bound, requires_grad=True) if bias else None
+
+  def _fits(self, x: Tensor) -> None:
+    """Raises ShapeError for another rank or number of channels."""
+    if x.ndim != self._rank + 2 or x.shape[1] != self.in_channels:
+      spatial = ", ".join("dhw" if self._rank == 3 else "hw"[:self._rank])
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (n, {self.in_channels}, {spatial})")
+
+  def extra_repr(self) -> str:
+    """The arguments, without those that are as usual."""
+    usual = {"padding": (0,) * self._rank, "output_padding": (0,) * self._rank, "dilation": (1,) * self._rank, "groups": 1,
+             "padding_mode": "zeros"}
+    said = [f"{k}={v!r}" for k, least in usual.items() if (v := getattr(self, k, least)) != least]
+    if self.bias is None: said.append("bias=False")
+    return ", ".join([f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}", *said])
+
+
+@checked
+class Conv2d(_Convolution):
+  """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``.
+
+  ``weight`` is (out_channels, in_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
+  k = 1/√(in_channels / groups · kernel elements). ``padding`` takes a number, one a dimension, "same" (stride 1) or "valid"
+  (none), and ``padding_mode`` what is there: "zeros", "reflect", "replicate" or "circular".
+  """
+
+  def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints | str = 0,
+               dilation: Ints = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros"):
+    name, rank = type(self).__name__, self._rank
+    self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
+    self.padding: tuple[int, ...]
+    if padding == "valid": padding = 0
+    if isinstance(padding, str):
+      if padding != "same" or self.stride != (1,) * rank:
+        raise ArgumentError(f"nn.{name}: padding {padding!r} with stride {self.stride}; give numbers, or 'same' with stride 1")
+      # (left, right, top, bottom), the last dimension first; an even kernel pads one more after than before
+      total = [d * (k - 1) for d, k in zip(self.dilation[::-1], self.kernel_size[::-1])]
+      self.padding = tuple(p for t in total for p in (t // 2, t - t // 2))
+    else:
+      self.padding = ints(name, "padding", padding, rank, 0)
+    if padding_mode not in _MODES: raise ArgumentError(f"nn.{name}: padding_mode {padding_mode!r}; it takes {', '.join(_MODES)}")
+    self.padding_mode = padding_mode
+    self._make(out_channels, in_channels // groups, bias)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of
+    channels."""
+    self._fits(x)
+    padding = self.padding
+    if self.padding_mode != "zeros":
+      # a flat padding has the last dimension first
+      flat = padding if len(padding) > self._rank else tuple([p for n in padding[::-1] for p in (n, n)])
+      x, padding = x.pad(flat, mode=self.padding_mode), (0,) * self._rank
+    return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
+
+
+@checked
+class Conv1d(Conv2d):
+  """1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`Conv2d`."""
+  _rank = 1
+
+
+@checked
+class Conv3d(Conv2d):
+  """3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See :class:`Conv2d`."""
+  _rank = 3
+
+
+@checked
+class ConvTranspose2d(_Convolution):
+  """The adjoint of a 2-d convolution, which makes larger what that makes smaller:
+  ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, h' = (h - 1)·stride - 2·padding + dilation·(kernel - 1) +
+  output_padding + 1.
+
+  ``weight`` is (in_channels, out_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
+  k = 1/√(out_channels / groups · kernel elements). ``output_padding`` is less than the stride or the dilation.
+  """
+
+  def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints = 0,
+               output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1):
+    name, rank = type(self).__name__, self._rank
+    self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
+    self.padding = ints(name, "padding", padding, rank, 0)
+    self.output_padding = ints(name, "output_padding", output_padding, rank, 0)
+    for extra, s, d in zip(self.output_padding, self.stride, self.dilation):
+      if extra >= max(s, d):
+        raise ArgumentError(f"nn.{name}: output_padding is {self.output_padding}, it must be less than the stride {self.stride} "
+                            f"or the dilation {self.dilation}")
+    self._make(in_channels, out_channels // groups, bias)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of channels,
+    and where no output is left."""
+    self._fits(x)
+    out = tuple([(s - 1) * st - 2 * p + d * (k - 1) + e + 1 for s, st, p, d, k, e in zip(
+      x.shape[2:], self.stride, self.padding, self.dilation, self.kernel_size, self.output_padding)])
+    if min(out) < 1: raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)} leaves an output of {out}")
+    return x.conv_transpose2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation,
+                              padding=self.padding, output_padding=self.output_padding)
+
+
+@checked
+class ConvTranspose1d(ConvTranspose2d):
+  """The adjoint of a 1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`ConvTranspose2d`."""
+  _rank = 1
+
+
+@checked
+class ConvTranspose3d(ConvTranspose2d):
+  """The adjoint of a 3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See
+  :class:`ConvTranspose2d`."""
+  _rank = 3
+
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]

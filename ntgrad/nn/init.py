@@ -1,0 +1,204 @@
+"""Values for parameters to begin with: each function writes a tensor in place, leaves that require gradients too, and gives it.
+
+Values are drawn when they are needed, from ``Tensor.manual_seed``'s sequence. ``fan_in`` of a weight (out, in, *kernel) is how
+many inputs an output has, ``fan_out`` how many outputs an input has.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.core import no_grad, real_number
+from ntgrad.tensor import Tensor
+
+
+def _float(name: str, t: Tensor) -> Tensor:
+  if t.dtype.kind != "f": raise DTypeError(f"nn.init.{name}: a tensor of {t.dtype.name}; it takes floats")
+  return t
+
+
+def _write(t: Tensor, value: Any) -> Tensor:
+  with no_grad(): return t.assign(value)
+
+
+def _uniform(t: Tensor, low: float, high: float) -> Tensor:
+  return _write(t, Tensor.uniform(*t.shape, low=low, high=high, dtype=t.dtype, device=t.device))
+
+
+def _normal(t: Tensor, mean: float, std: float) -> Tensor:
+  return _write(t, Tensor.normal(*t.shape, mean=mean, std=std, dtype=t.dtype, device=t.device))
+
+
+@checked
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+  """Uniform in [a, b)."""
+  return _uniform(_float("uniform_", tensor), a, b)
+
+
+@checked
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+  """Normal with a mean and a standard deviation."""
+  return _normal(_float("normal_", tensor), mean, std)
+
+
+@checked
+def constant_(tensor: Tensor, val: float) -> Tensor:
+  """One number everywhere."""
+  return _write(tensor, Tensor.full(tensor.shape, val, dtype=tensor.dtype, device=tensor.device))
+
+
+@checked
+def ones_(tensor: Tensor) -> Tensor:
+  """1 everywhere."""
+  return constant_(tensor, 1)
+
+
+@checked
+def zeros_(tensor: Tensor) -> Tensor:
+  """0 everywhere."""
+  return constant_(tensor, 0)
+
+
+@checked
+def eye_(tensor: Tensor) -> Tensor:
+  """1 on the diagonal of a matrix, else 0. Raises ShapeError for other than two dimensions."""
+  if tensor.ndim != 2: raise ShapeError(f"nn.init.eye_: a tensor of shape {tensor.shape}; it takes two dimensions")
+  return _write(tensor, Tensor.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+@checked
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+  """The weight (out, in, *kernel) of a convolution that gives its input unchanged, in each of several groups. Raises
+  ShapeError."""
+  if tensor.ndim not in (3, 4, 5):
+    raise ShapeError(f"nn.init.dirac_: a tensor of shape {tensor.shape}; it takes 3, 4 or 5 dimensions")
+  out, into = tensor.shape[:2]
+  if groups < 1 or out % groups: raise ArgumentError(f"nn.init.dirac_: {out} channels cannot be divided into {groups} groups")
+  a = np.zeros(tensor.shape, np.float32)
+  centre = tuple([k // 2 for k in tensor.shape[2:]])
+  for g in range(groups):
+    for d in range(min(out // groups, into)): a[(g * (out // groups) + d, d, *centre)] = 1
+  return _write(tensor, Tensor(a, device=tensor.device).cast(tensor.dtype))
+
+
+@checked
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+  """By how much a function makes deviations smaller: what weights before it are multiplied with. ``param`` is the slope of
+  leaky_relu (0.01). Raises ArgumentError for an unknown name."""
+  known = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75, **dict.fromkeys(
+    "linear sigmoid conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split(), 1.0)}
+  if nonlinearity == "leaky_relu":
+    slope = real_number("nn.init.calculate_gain", "param", 0.01 if param is None else param)
+    return math.sqrt(2) / math.hypot(1, slope)
+  if nonlinearity not in known:
+    raise ArgumentError(f"nn.init.calculate_gain: {nonlinearity!r}; it takes leaky_relu, {', '.join(known)}")
+  return known[nonlinearity]
+
+
+def _fans(name: str, t: Tensor) -> tuple[int, int]:
+  """fan_in and fan_out."""
+  _float(name, t)
+  if t.ndim < 2: raise ShapeError(f"nn.init.{name}: a tensor of shape {t.shape}; it takes at least two dimensions")
+  kernel = math.prod(t.shape[2:])
+  return t.shape[1] * kernel, t.shape[0] * kernel
+
+
+def _xavier(name: str, t: Tensor, gain: float) -> float:
+  return real_number(f"nn.init.{name}", "gain", gain) * math.sqrt(2 / max(sum(_fans(name, t)), 1))
+
+
+@checked
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+  """Uniform in ±gain·√(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
+  bound = abs(math.sqrt(3) * _xavier("xavier_uniform_", tensor, gain))
+  return _uniform(tensor, -bound, bound)
+
+
+@checked
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+  """Normal with deviation gain·√(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
+  return _normal(tensor, 0.0, abs(_xavier("xavier_normal_", tensor, gain)))
+
+
+def _kaiming(name: str, t: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+  if mode not in ("fan_in", "fan_out"): raise ArgumentError(f"nn.init.{name}: mode {mode!r}; it takes 'fan_in' or 'fan_out'")
+  fan = _fans(name, t)[mode == "fan_out"]
+  return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+@checked
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+  """Uniform in ±gain·√(3 / fan) (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
+  bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
+  return _uniform(tensor, -bound, bound)
+
+
+@checked
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+  """Normal with deviation gain / √fan (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
+  return _normal(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity))
+
+
+@checked
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+  """A matrix with orthogonal rows or columns (https://arxiv.org/abs/1312.6120), of more dimensions all but the first as one;
+  found on the host. Raises ShapeError."""
+  _fans("orthogonal_", tensor)
+  rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+  if not rows * columns: return tensor
+  drawn = Tensor.randn(max(rows, columns), min(rows, columns), device=tensor.device).numpy().astype(np.float64)
+  q, r = np.linalg.qr(drawn)
+  q = q * np.where(np.diagonal(r) < 0, -1, 1)
+  a = (q if rows >= columns else q.T) * real_number("nn.init.orthogonal_", "gain", gain)
+  return _write(tensor, Tensor(a.reshape(tensor.shape), device=tensor.device).cast(tensor.dtype))
+
+
+@checked
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+  """Normal with a mean and a standard deviation, of which only values in [a, b] are drawn. Raises ArgumentError."""
+  name = "trunc_normal_"
+  _float(name, tensor)
+  mean, std, a, b = [real_number(f"nn.init.{name}", k, v) for k, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
+  if std <= 0 or a > b:
+    raise ArgumentError(f"nn.init.{name}: std {std} from {a} to {b}; std is more than 0, and a not more than b")
+  low, high = [math.erf((x - mean) / std / math.sqrt(2)) for x in (a, b)]
+  work = graph.acc_dtype(tensor.dtype)
+  x = Tensor.uniform(*tensor.shape, low=low, high=high, dtype=work, device=tensor.device)
+  return _write(tensor, (_inverse_erf(x) * (std * math.sqrt(2)) + mean).clamp(a, b).cast(tensor.dtype))
+
+
+def _inverse_erf(x: Tensor) -> Tensor:
+  """The function that undoes erf, to some 7 digits (Giles, Approximating the erfinv function, 2010)."""
+  w = -((1 - x) * (1 + x)).maximum(1e-38).log()
+  def polynomial(t: Tensor, numbers: list[float]) -> Tensor:
+    p: Any = numbers[0]
+    for n in numbers[1:]: p = p * t + n
+    return p
+  near = polynomial(w - 2.5, [2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+                              -0.00417768164, 0.246640727, 1.50140941])
+  far = polynomial(w.maximum(5).sqrt() - 3, [-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+                                             -0.0076224613, 0.00943887047, 1.00167406, 2.83297682])
+  return (w < 5).where(near, far) * x
+
+
+@checked
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+  """Normal with a standard deviation, and in each column a part ``sparsity`` of the elements, chosen at random on the host,
+  0 (Martens, 2010). Raises ShapeError for other than two dimensions."""
+  _float("sparse_", tensor)
+  if tensor.ndim != 2: raise ShapeError(f"nn.init.sparse_: a tensor of shape {tensor.shape}; it takes two dimensions")
+  if not 0 <= real_number("nn.init.sparse_", "sparsity", sparsity) <= 1:
+    raise ArgumentError(f"nn.init.sparse_: sparsity {sparsity}; it must be from 0 to 1")
+  drawn = Tensor.normal(*tensor.shape, std=std, dtype=tensor.dtype, device=tensor.device)
+  place = Tensor.rand(*tensor.shape, device=tensor.device).numpy().argsort(0).argsort(0)
+  kept = Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device)
+  return _write(tensor, kept.where(drawn, 0))
+
+
+__all__ = ["calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
+           "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]

@@ -1,0 +1,217 @@
+"""``Module``: what a model may inherit from, and all layers do. Nothing asks for it: any object that holds layers is a model.
+
+A Module keeps no lists. Its parameters and Modules are found in its attributes, in lists and dicts among them, and in objects
+that are no Modules, as ``nn.state.get_state_dict`` finds tensors. So attributes may be set at any time, in any way, and
+``super().__init__()`` need not be called.
+
+**Training.** ``Tensor.training`` (``with Tensor.train():``) says how layers behave, unless a Module has a mode of its own, which
+``train`` and ``eval`` give it and all Modules in it: then that counts for this Module, and, in the ``forward`` of a model, for
+whatever it calls that has no mode of its own (``x.dropout()``, plain objects). ``train(None)`` takes it away again.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Callable, ClassVar, Self
+
+from ntgrad import graph
+from ntgrad.alias import Alias
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
+from ntgrad.core import mode as current
+from ntgrad.device import Device
+from ntgrad.tensor import Tensor
+
+
+@checked
+class Module:
+  """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
+
+  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients.
+  """
+  _room: ClassVar[str] = "nn."                    # for messages
+  _said: ClassVar[tuple[str, ...]] = ()           # attributes that ``repr`` shows; with * in front without their names
+  _mode: bool | None = None
+  _buffers: frozenset[str] = frozenset()          # names of tensors that are not trained
+  _passing: frozenset[str] = frozenset()          # of those, the ones that are not saved
+
+  def __init_subclass__(cls, **kwargs: Any) -> None:
+    """``forward`` and ``__call__`` are one: a class that defines one of them has the other as well."""
+    super().__init_subclass__(**kwargs)
+    own = vars(cls)
+    if "forward" in own and "__call__" not in own: cls.__call__ = Module.__call__   # type: ignore[method-assign]
+    elif "__call__" in own and "forward" not in own: cls.forward = forward_of(cls)   # type: ignore[attr-defined]
+
+  def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    """What ``forward`` gives, in this Module's mode. Raises ArgumentError for a class that has neither."""
+    forward = getattr(self, "forward", None)
+    if forward is None: raise ArgumentError(f"{type(self).__name__}: cannot be called; define forward(self, ..)")
+    if self._mode is None or self._mode is current.training: return forward(*args, **kwargs)
+    with Tensor.train(self._mode): return forward(*args, **kwargs)
+
+  # ---- training or not
+  @property
+  def training(self) -> bool:
+    """Whether it behaves as in training: its own mode where it has one, else ``Tensor.training``. What is assigned is the mode of
+    this Module alone."""
+    return current.training if self._mode is None else self._mode
+  @training.setter
+  def training(self, value: bool | None) -> None:
+    if value is not None and value is not True and value is not False:
+      raise ArgumentError(f"training is {shown(value)}; it takes True, False or None")
+    self._mode = value
+
+  def train(self, mode: bool | None = True) -> Self:
+    """Give this Module and all in it a mode of their own; None: they follow ``Tensor.training`` again. Gives the Module."""
+    for m in self.modules(): m._mode = mode
+    return self
+  def eval(self) -> Self:
+    """``train(False)``."""
+    return self.train(False)
+  def _in_mode(self) -> AbstractContextManager[Any]: return Tensor.train(self.training)
+
+  # ---- what is in it
+  def named_modules(self) -> Iterator[tuple[str, Module]]:
+    """This Module (its path is "") and all in it, each once, with their paths."""
+    from ntgrad.nn.tree import walk
+    yield "", self
+    seen = {id(self)}
+    for p in walk(self):
+      if isinstance(p.value, Module) and id(p.value) not in seen:
+        seen.add(id(p.value))
+        yield p.path, p.value
+  def modules(self) -> Iterator[Module]:
+    """This Module and all in it, each once."""
+    return (m for _, m in self.named_modules())
+  def named_children(self) -> Iterator[tuple[str, Module]]:
+    """The Modules that are in it but in no other one, with their paths: ``layers.0`` for one in a list."""
+    from ntgrad.nn.tree import walk
+    seen = set()
+    for p in walk(self, False):
+      if isinstance(p.value, Module) and id(p.value) not in seen:
+        seen.add(id(p.value))
+        yield p.path, p.value
+  def children(self) -> Iterator[Module]:
+    """The Modules that are in it but in no other one."""
+    return (m for _, m in self.named_children())
+
+  def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that can be trained with its path, each once; those with ``requires_grad=False`` too."""
+    from ntgrad.nn.tree import is_buffer, tensors
+    return ((path, p.value) for path, p in tensors(self).items() if not is_buffer(p))
+  def parameters(self) -> Iterator[Tensor]:
+    """Every tensor that can be trained, each once."""
+    return (t for _, t in self.named_parameters())
+  def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that is state but never trained (running statistics), with its path, each once."""
+    from ntgrad.nn.tree import is_buffer, tensors
+    return ((path, p.value) for path, p in tensors(self).items() if is_buffer(p))
+  def buffers(self) -> Iterator[Tensor]:
+    """Every tensor that is state but never trained."""
+    return (t for _, t in self.named_buffers())
+
+  def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+    """Set an attribute to a tensor that is never trained; without ``persistent`` ``state_dict`` leaves it out. Raises
+    ArgumentError for a name that no attribute can have."""
+    if not name.isidentifier() or hasattr(type(self), name):
+      raise ArgumentError(f"register_buffer: {name!r} cannot be a buffer's name; give the name of a new attribute")
+    if tensor is not None and tensor.requires_grad: tensor = tensor.detach()
+    setattr(self, name, tensor)
+    self._buffers = self._buffers | {name}
+    self._passing = self._passing - {name} if persistent else self._passing | {name}
+
+  # ---- state
+  def state_dict(self) -> dict[str, Tensor]:
+    """Every tensor under its path, as ``nn.state.get_state_dict`` has them, but for buffers that are not persistent."""
+    from ntgrad.nn.state import get_state_dict
+    from ntgrad.nn.tree import walk
+    gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
+    return {k: t for k, t in get_state_dict(self).items() if k not in gone}
+  def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> None:
+    """Assign tensors by name; see ``nn.state.load_state_dict``. Raises StateError, then nothing has been assigned."""
+    from ntgrad.nn.state import load_state_dict
+    return load_state_dict(self.state_dict(), state_dict, strict)
+
+  # ---- changing all of it
+  def to(self, *args: Any, device: str | None = None, dtype: DType | str | None = None) -> Self:
+    """Move every tensor to a device, cast the floats to a dtype, or both: ``to("CPU")``, ``to(dtypes.half)``,
+    ``to("NUMPY", "float16")``. The tensors stay the same objects. Raises DeviceError, DTypeError, ArgumentError."""
+    from ntgrad.nn.tree import tensors
+    for a in args:
+      if isinstance(a, DType) or (isinstance(a, str) and _is_dtype(a)): dtype = a
+      elif isinstance(a, str): device = a
+      else: raise ArgumentError(f"nn.{type(self).__name__}.to: {shown(a)} is neither a device nor a dtype")
+    where = None if device is None else Device.canonicalize(device)
+    kind = None if dtype is None else dtypes.of(dtype)
+    if kind is not None and kind.kind != "f": raise DTypeError(f"nn.{type(self).__name__}.to: {kind.name} is no float dtype")
+    for p in tensors(self).values():
+      t: Tensor = p.value
+      if kind is not None and t.is_floating_point(): _become(t, t.detach().cast(kind))
+      if where is not None: _become(t, t.detach().to(where))
+    return self
+  def half(self) -> Self:
+    """``to("float16")``."""
+    return self.to(dtypes.float16)
+  def bfloat16(self) -> Self:
+    """``to("bfloat16")``."""
+    return self.to(dtypes.bfloat16)
+  def double(self) -> Self:
+    """``to("float64")``."""
+    return self.to(dtypes.float64)
+  def float(self) -> Self:
+    """``to("float32")``."""
+    return self.to(dtypes.float32)
+
+  def zero_grad(self) -> None:
+    """Forget the gradients of all parameters: ``grad`` is None."""
+    for t in self.parameters(): t.grad = None
+  def requires_grad_(self, requires_grad: bool = True) -> Self:
+    """Set ``requires_grad`` of all parameters."""
+    for t in self.parameters(): t.requires_grad = requires_grad
+    return self
+  def apply(self, fn: Callable[..., Any]) -> Self:
+    """Call ``fn`` with every Module in it, inner ones first, and with itself last."""
+    for m in list(self.modules())[::-1]: fn(m)
+    return self
+
+  # ---- in words
+  def extra_repr(self) -> str:
+    """What ``repr`` shows in brackets."""
+    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said])
+  def __repr__(self) -> str:
+    from ntgrad.nn.tree import module_text
+    return module_text(self)
+
+
+def forward_of(cls: type) -> Callable[..., Any]:
+  """The method that does what a call of this class does, whatever a class beneath it makes of calls."""
+  def forward(self: Any, *args: Any, **kwargs: Any) -> Any: return vars(cls)["__call__"](self, *args, **kwargs)
+  forward.__doc__ = "What a call does."
+  return forward
+
+
+@checked
+def Parameter(data: Operand, requires_grad: bool = True) -> Tensor:
+  """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``. Raises GradientError
+  for a dtype that has no gradients."""
+  return data.detach().clone().requires_grad_(requires_grad)
+
+
+def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
+
+
+def _is_dtype(name: str) -> bool:
+  try: dtypes.of(name)
+  except DTypeError: return False
+  return True
+
+
+def _become(t: Tensor, value: Tensor) -> None:
+  """Have a tensor hold another value, of another dtype or elsewhere; its views stay as they are."""
+  if value.dtype is t.dtype and value.device == t.device: return
+  t._rehome(Alias(graph.detach(value.lazydata)), ())
+  if t.grad is not None: t.grad = t.grad.cast(value.dtype).to(value.device)
+
+
+__all__ = ["Module", "Parameter"]

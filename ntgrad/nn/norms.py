@@ -1,0 +1,222 @@
+"""Layers that normalise."""
+from __future__ import annotations
+
+import math
+
+from ntgrad.checks import checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.nn.common import last, size, untrained
+from ntgrad.nn.module import Module
+from ntgrad.tensor import Tensor
+
+
+def _factor(name: str, momentum: float | None) -> float | None:
+  if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
+  return momentum
+
+
+class _Tracking(Module):
+  """A norm that keeps running statistics: ``running_mean``, ``running_var`` and how many batches they are of."""
+  _buffers = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+  eps: float
+  momentum: float | None
+  affine: bool
+  track_running_stats: bool
+
+  def _make(self, n: int) -> None:
+    self.weight: Tensor | None = Tensor.ones(n, requires_grad=True) if self.affine else None
+    self.bias: Tensor | None = Tensor.zeros(n, requires_grad=True) if self.affine else None
+    if self.track_running_stats:
+      self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
+      self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
+
+  def _track(self, mean: Tensor, var: Tensor) -> None:
+    """Move the running statistics towards a batch's; with ``momentum`` None they are the mean over all batches."""
+    self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+    if self.momentum is not None: old, new = 1 - self.momentum, self.momentum
+    else:
+      new = self.num_batches_tracked.cast(self.running_mean.dtype).reciprocal()   # type: ignore[assignment]
+      old = 1 - new
+    for running, now in ((self.running_mean, mean), (self.running_var, var)):
+      running.assign(old * running + new * now.detach().cast(running.dtype))
+
+
+@checked
+class BatchNorm(_Tracking):
+  """Batch normalisation over every axis but the second (https://arxiv.org/abs/1502.03167): ``(n, sz, ..) -> (n, sz, ..)``.
+
+  In training, by the batch's own mean and (biased) variance, and the running ones move towards it by ``momentum`` (the variance
+  unbiased, as in PyTorch; None: they are the mean over all batches so far); else by the running ones. ``affine`` adds ``weight``
+  and ``bias`` of shape (sz,). Under this name and as BatchNorm1d, 2d and 3d.
+  """
+  _said = ("*sz", "eps", "momentum", "affine", "track_running_stats")
+
+  def __init__(self, sz: int, eps: float = 1e-5, affine: bool = True, track_running_stats: bool = True,
+               momentum: float | None = 0.1):
+    self.sz, self.eps, self.track_running_stats = size("BatchNorm", "sz", sz), eps, track_running_stats
+    self.momentum, self.affine = _factor("BatchNorm", momentum), affine
+    self._make(sz)
+
+  def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
+    if self.track_running_stats and not self.training: return self.running_mean, self.running_var
+    axes = tuple(i for i in range(x.ndim) if i != 1)
+    mean = x.mean(axis=axes)
+    # Σ(x - mean) is 0, so the variance has no gradient through the mean: no reduction needed to find that out
+    centred = x - mean.detach().reshape(1, -1, *[1] * (x.ndim - 2))
+    return mean, (centred * centred).mean(axis=axes)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz, in training ArgumentError for one value a channel."""
+    if x.ndim < 2 or x.shape[1] != self.sz:
+      raise ShapeError(f"nn.BatchNorm: input of shape {tuple(x.shape)}, expected (n, {self.sz}, ..)")
+    mean, var = self.calc_stats(x)
+    if self.track_running_stats and self.training:
+      n = x.numel() // self.sz
+      if n < 2:
+        raise ArgumentError(f"nn.BatchNorm: input of shape {tuple(x.shape)} has {n} value a channel, training needs at least 2")
+      self._track(mean, var * (n / (n - 1)))
+    return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
+
+
+BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
+
+
+@checked
+class InstanceNorm2d(_Tracking):
+  """Each channel of each sample by its own mean and variance (https://arxiv.org/abs/1607.08022): ``(n, num_features, h, w)`` or
+  ``(num_features, h, w)`` ``-> same``.
+
+  ``affine`` adds ``weight`` and ``bias`` of (num_features,). With ``track_running_stats`` running statistics are kept in training
+  and used outside of it, as BatchNorm does.
+  """
+  _said = ("*num_features", "eps", "momentum", "affine", "track_running_stats")
+  _rank = 2
+
+  def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+               track_running_stats: bool = False):
+    name = type(self).__name__
+    self.num_features, self.eps, self.momentum = size(name, "num_features", num_features), eps, _factor(name, momentum)
+    self.affine, self.track_running_stats = affine, track_running_stats
+    self._make(num_features)
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for another number of channels or dimensions, in training ArgumentError for one value
+    a channel."""
+    name, n = type(self).__name__, self._rank
+    if x.ndim not in (n + 1, n + 2) or x.shape[-1 - n] != self.num_features:
+      dims = ", ".join("dhw"[3 - n:])
+      raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {dims})")
+    axes, wide = tuple(range(-n, 0)), (self.num_features, *[1] * n)
+    if self.track_running_stats and not self.training:
+      x = (x - self.running_mean.reshape(wide)) * (self.running_var.reshape(wide) + self.eps).rsqrt()
+    else:
+      count = math.prod(x.shape[-n:])
+      if self.training and count < 2:
+        raise ArgumentError(f"nn.{name}: input of shape {tuple(x.shape)} has {count} value a channel, training needs at least 2")
+      if self.track_running_stats:
+        over = axes if x.ndim == n + 1 else (0, *axes)   # the mean over samples of what each has
+        mean, var = x.mean(over), x.detach().var(axes)
+        self._track(mean, var if x.ndim == n + 1 else var.mean(0))
+      x = x.layernorm(axis=axes, eps=self.eps)
+    if self.weight is None or self.bias is None: return x
+    return x * self.weight.reshape(wide) + self.bias.reshape(wide)
+
+
+@checked
+class InstanceNorm1d(InstanceNorm2d):
+  """The same for ``(n, num_features, w)`` or ``(num_features, w)``. See :class:`InstanceNorm2d`."""
+  _rank = 1
+
+
+@checked
+class InstanceNorm3d(InstanceNorm2d):
+  """The same for ``(n, num_features, d, h, w)`` or ``(num_features, d, h, w)``. See :class:`InstanceNorm2d`."""
+  _rank = 3
+
+
+@checked
+class LayerNorm(Module):
+  """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
+
+  ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``.
+  """
+  _said = ("*normalized_shape", "eps")
+
+  def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
+               bias: bool = True):
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape: raise ArgumentError("nn.LayerNorm: normalized_shape is empty, expected the sizes of the last dimensions")
+    for n in shape: size("LayerNorm", "normalized_shape", n)
+    self.normalized_shape, self.axis, self.eps = shape, tuple(range(-len(shape), 0)), eps
+    self.weight: Tensor | None = Tensor.ones(*shape, requires_grad=True) if elementwise_affine else None
+    self.bias: Tensor | None = Tensor.zeros(*shape, requires_grad=True) if elementwise_affine and bias else None
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(.., *normalized_shape) -> same``. Raises ShapeError for other last dimensions."""
+    if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
+      want = ", ".join(map(str, self.normalized_shape))
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
+    x = x.layernorm(axis=self.axis, eps=self.eps)
+    if self.weight is not None: x = x * self.weight
+    return x if self.bias is None else x + self.bias
+
+
+@checked
+class LayerNorm2d(LayerNorm):
+  """Layer normalisation over the channels of ``(n, c, h, w)``."""
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(n, c, h, w) -> same``. Raises ShapeError for another number of channels."""
+    return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@checked
+class GroupNorm(Module):
+  """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
+
+  Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and ``bias`` of
+  (num_channels,).
+  """
+  _said = ("*num_groups", "*num_channels", "eps", "affine")
+
+  def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
+    self.num_groups, self.num_channels, self.eps = size("GroupNorm", "num_groups", num_groups), num_channels, eps
+    self.affine = affine
+    if size("GroupNorm", "num_channels", num_channels) % num_groups:
+      raise ArgumentError(f"nn.GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
+    self.weight: Tensor | None = Tensor.ones(num_channels, requires_grad=True) if affine else None
+    self.bias: Tensor | None = Tensor.zeros(num_channels, requires_grad=True) if affine else None
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(n, num_channels, ..) -> same``. Raises ShapeError for another number of channels."""
+    if x.ndim < 2 or x.shape[1] != self.num_channels:
+      raise ShapeError(f"nn.GroupNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_channels}, ..)")
+    shape, rank = x.shape, x.ndim
+    names = x._names
+    x = x.reshape(shape[0], self.num_groups, -1).layernorm(axis=-1, eps=self.eps).reshape(shape)
+    x._names = names
+    if self.weight is None or self.bias is None: return x
+    return x * self.weight.reshape(1, -1, *[1] * (rank - 2)) + self.bias.reshape(1, -1, *[1] * (rank - 2))
+
+
+@checked
+class RMSNorm(Module):
+  """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside."""
+  _said = ("*dim", "eps")
+
+  def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True):
+    self.dim, self.eps = size("RMSNorm", "dim", dim), eps
+    self.weight: Tensor | None = Tensor.ones(dim, requires_grad=True) if elementwise_affine else None
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """``(.., dim) -> (.., dim)``, in the dtype of ``x``. Raises ShapeError for another last dimension."""
+    last("RMSNorm", x, self.dim, "dim")
+    wide = x if x.dtype.itemsize >= 4 else x.float()
+    x = (wide * ((wide * wide).mean(-1, keepdim=True) + self.eps).rsqrt()).cast(x.dtype)
+    return x if self.weight is None else x * self.weight
+
+
+__all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
+           "InstanceNorm3d", "LayerNorm", "LayerNorm2d", "RMSNorm"]

@@ -1,0 +1,151 @@
+"""What a model is made of: tensors in objects, lists and dicts, found by going through them; and how that prints."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ntgrad.checks import checked
+from ntgrad.nn.module import Module
+from ntgrad.tensor import Tensor
+
+
+class Part(NamedTuple):
+  """Something in a model: its dotted path, itself, what holds it, and under which name."""
+  path: str
+  value: Any
+  holder: Any
+  key: str
+
+
+def parts_of(x: Any) -> list[tuple[str, Any]]:
+  """What lies directly in an object, as ``nn.state.get_state_dict`` goes through it: attributes, values of a dict, items."""
+  if isinstance(x, Tensor) or isinstance(x, type): return []
+  if isinstance(x, Mapping): return [(str(k), v) for k, v in x.items()]
+  if isinstance(x, tuple) and hasattr(x, "_fields"): return list(zip(x._fields, x))
+  if isinstance(x, (list, tuple)): return [(str(i), v) for i, v in enumerate(x)]
+  return list(vars(x).items()) if hasattr(x, "__dict__") else []
+
+
+def is_part(x: Any) -> bool:
+  """Whether something is a tensor or may hold some."""
+  return not isinstance(x, type) and (isinstance(x, (Tensor, Mapping, list, tuple)) or hasattr(x, "__dict__"))
+
+
+def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
+  """Everything in a model, in the order of definition; what is held twice comes twice. Without ``into_modules`` nothing that
+  lies in a Module beneath the root."""
+  # a stack, not recursion; ``above`` is the chain of holders, so that a model that refers back to itself ends
+  stack: list[tuple[Part, tuple[int, ...]]] = [(Part("", root, None, ""), ())]
+  while stack:
+    part, above = stack.pop()
+    if id(part.value) in above: continue
+    if part.holder is not None: yield part
+    if not into_modules and part.holder is not None and isinstance(part.value, Module): continue
+    inner = [Part(f"{part.path}.{k}" if part.path else k, v, part.value, k) for k, v in parts_of(part.value) if is_part(v)]
+    stack.extend((p, (*above, id(part.value))) for p in reversed(inner))
+
+
+def tensors(root: Any) -> dict[str, Part]:
+  """Every tensor of a model under its path, each once."""
+  seen: set[int] = set()
+  out: dict[str, Part] = {}
+  for p in walk(root):
+    if not isinstance(p.value, Tensor) or id(p.value) in seen: continue
+    seen.add(id(p.value))
+    out[p.path] = p
+  return out
+
+
+def is_buffer(p: Part) -> bool:
+  """Whether a tensor is no parameter: its Module has registered it as a buffer, or it is of a dtype without gradients. In objects
+  that are no Modules: ``requires_grad=False`` was set on it."""
+  if p.value.dtype.kind != "f": return True
+  if isinstance(p.holder, Module): return p.key in p.holder._buffers
+  return p.value.requires_grad is False
+
+
+# ---- in words
+class Summary(str):
+  """A text that prints as it is."""
+  def __repr__(self) -> str: return str(self)
+
+
+class _Line(NamedTuple):
+  what: str
+  shapes: str
+  counted: str
+
+
+@checked
+def summary(model: Any) -> Summary:
+  """A model as a tree: every layer with the shapes of its tensors and the number of its parameters, the whole first.
+
+  ``model`` is a Module or any object that holds layers and tensors; nothing is computed. What is held twice counts once.
+  """
+  found = tensors(model).values()
+  parameters = [p.value for p in found if not is_buffer(p)]
+  buffers = [p.value for p in found if is_buffer(p)]
+  numbers = sum([t.numel() for t in parameters])
+  total = f"{numbers:,} parameter{'s' * (numbers != 1)} ({size_text(sum([t.nbytes() for t in parameters]))})"
+  still = sum([t.numel() for t in parameters if t.requires_grad is False])
+  if still: total += f", {still:,} of them not trained"
+  if buffers: total += f", {sum([t.numel() for t in buffers]):,} numbers in buffers"
+  lines = _lines(model)
+  name = min(max([len(x.what) for x in lines], default=0), 60)
+  number = max([len(x.counted) for x in lines], default=0)
+  head = f"{_name(model)}: {total}"
+  text = [f"{x.what:{name}}  {x.counted:>{number}}  {x.shapes}".rstrip() for x in lines]
+  return Summary("\n".join([head, *text]))
+
+
+def _lines(root: Any) -> list[_Line]:
+  """A line for each object beneath a model that is a Module or holds tensors. Lists and dicts are part of the path."""
+  out: list[_Line] = []
+  seen: set[int] = {id(root)}
+
+  def add(x: Any, prefix: str, depth: int) -> None:
+    for key, v in parts_of(x):
+      if isinstance(v, Tensor) or not is_part(v): continue
+      path = f"{prefix}{key}"
+      if isinstance(v, (Mapping, list, tuple)):
+        add(v, f"{path}.", depth)
+        continue
+      again = id(v) in seen
+      inside = {} if again else tensors(v)
+      if not inside and not again and not isinstance(v, Module): continue
+      own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(v) if isinstance(t, Tensor)]
+      count = sum([p.value.numel() for p in inside.values() if not is_buffer(p)])
+      what = f"{'  ' * depth}{path}: {_name(v)}"
+      seen.add(id(v))
+      out.append(_Line(what, "" if again else ", ".join(own), "as above" if again else f"{count:,}" if count else ""))
+      if not again: add(v, "", depth + 1)
+
+  own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(root) if isinstance(t, Tensor)]
+  if own: out.append(_Line("  (itself)", ", ".join(own), ""))
+  add(root, "", 1)
+  return out
+
+
+def _name(x: Any) -> str:
+  """An object in one line, without what it holds."""
+  if not isinstance(x, Module): return type(x).__name__
+  said = x.extra_repr()
+  return f"{type(x).__name__}({said})" if said or not _has_parts(x) else type(x).__name__
+
+
+def _has_parts(x: Any) -> bool: return any([isinstance(p.value, Module) for p in walk(x, False)])
+
+
+def module_text(x: Any) -> str:
+  """What a Module prints as: in one line, or as a tree where it has Modules."""
+  return summary(x) if _has_parts(x) else f"{type(x).__name__}({x.extra_repr()})"
+
+
+def size_text(n: int) -> str:
+  """A number of bytes in words."""
+  size, units = float(n), ["bytes", "KiB", "MiB", "GiB"]
+  while size >= 1024 and len(units) > 1: size, units = size / 1024, units[1:]
+  return f"{n} bytes" if units[0] == "bytes" else f"{size:.1f} {units[0]}"
+
+
+__all__ = ["summary"]

@@ -1,0 +1,1 @@
+"""What belongs to layers but is none, where PyTorch has it: ``nn.utils.checkpoint``."""
