@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.core import no_grad
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
@@ -14,7 +14,8 @@ from_dlpack = Tensor.from_dlpack
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "profile": ("ntgrad.profiling", "profile"),
-         "errors": ("ntgrad.errors", None)}
+         "errors": ("ntgrad.errors", None), "Generator": ("ntgrad.random", "Generator"),
+         "default_generator": ("ntgrad.random", "default_generator")}
 
 
 def __getattr__(name: str) -> Any:
@@ -27,5 +28,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile"
+  "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
+  "Generator", "default_generator", "get_default_dtype", "set_default_dtype"
 ]
