@@ -51,8 +51,22 @@ def _rebuild(name: str, count: int) -> DType:
   return _by_name[name].vec(count)
 
 
-class dtypes:
-  """The dtypes by name, and questions about them. ``kind`` is b, i, u or f as in numpy."""
+class _Defaults(type):
+  """Checks what is assigned to ``dtypes.default_float`` and ``dtypes.default_int``."""
+  def __setattr__(cls, name: str, value: Any) -> None:
+    if name in ("default_float", "default_int"):
+      value = dtypes.of(value)
+      if value not in (dtypes.floats if name == "default_float" else dtypes.ints):
+        raise DTypeError(f"dtypes.{name}: {value.name}; it takes dtypes of {'floats' if name == 'default_float' else 'ints'}")
+    super().__setattr__(name, value)
+
+
+class dtypes(metaclass=_Defaults):
+  """The dtypes by name, and questions about them. ``kind`` is b, i, u or f as in numpy.
+
+  ``default_float`` (float32) is what lists of floats, random numbers and functions of ints give, ``default_int`` (int32) what
+  lists of ints do. Both can be assigned: ``dtypes.default_float = "float64"``. Raises DTypeError for what is no float, or no int.
+  """
   bool = DType("bool", "bool", "b", 1, 0, np.bool_)
   int8 = DType("int8", "char", "i", 1, 1, np.int8)
   uint8 = DType("uint8", "uchar", "u", 1, 2, np.uint8)
@@ -72,6 +86,7 @@ class dtypes:
   index = DType("index", "index", "i", 8, 15, np.int64)
   char, uchar, short, ushort, int, uint, long, ulong = int8, uint8, int16, uint16, int32, uint32, int64, uint64
   half, float, double = float16, float32, float64
+  float8_e4m3fn = float8_e4m3   # the one without infinities, by the name that PyTorch and numpy's have for it
   default_float, default_int = float32, int32
 
   all: tuple[DType, ...]
@@ -135,6 +150,17 @@ dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {"float8_e4m3fn": dtypes.float8_e4m3}
 _by_short = {d.short: d for d in dtypes.all}
 _by_np = {d.np: d for d in dtypes.all}
+
+
+def set_default_dtype(d: Any) -> None:
+  """Make a float dtype ``dtypes.default_float``: what lists of floats, random numbers and functions of ints give. Raises
+  DTypeError."""
+  dtypes.default_float = d
+
+
+def get_default_dtype() -> DType:
+  """``dtypes.default_float``."""
+  return dtypes.default_float
 
 
 def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.core import no_grad
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
@@ -16,6 +16,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
   from ntgrad.profiling import profile as profile
+  from ntgrad.random import Generator as Generator, default_generator as default_generator
 
 from_dlpack = Tensor.from_dlpack
 
@@ -25,7 +26,8 @@ _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
-         "getenv": ("ntgrad.helpers", "getenv")}
+         "getenv": ("ntgrad.helpers", "getenv"),
+         "Generator": ("ntgrad.random", "Generator"), "default_generator": ("ntgrad.random", "default_generator")}
 
 
 def __getattr__(name: str) -> Any:
@@ -39,5 +41,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
   "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
-  "Context", "GlobalCounters", "getenv", "helpers", "Function"
+  "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
+  "set_default_dtype"
 ]

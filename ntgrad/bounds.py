@@ -209,3 +209,15 @@ _RULES: dict[Any, Callable[[int, int, int, int], Interval | None]] = {   # of a.
   BinaryOps.AND: lambda a, b, c, d: (0, min(b, d)) if a >= 0 and c >= 0 else None,
   BinaryOps.SHR: lambda a, b, c, d: (a >> d, b >> c) if a >= 0 and 0 <= c and d < 64 else None,
 }
+
+
+# ---- classes
+def known_class(name: str, u: UOp, n: int, ignore: int | None = None) -> None:
+  """Raises IndexOutOfRangeError if class indices are a constant that is no class (others are known when they are computed)."""
+  v = graph.const_value(u)
+  if v is not None and 0 not in u.shape and v != ignore and not 0 <= v < n: raise no_class(name, v, n)
+
+
+def no_class(name: str, v: Any, n: int) -> IndexOutOfRangeError:
+  """The error for a number that is none of n classes."""
+  return IndexOutOfRangeError(f"{name}: class {v} of {n}; classes go from 0 to {n - 1}")

@@ -7,7 +7,7 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.bounds import within
+from ntgrad.bounds import known_class, within
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
@@ -15,11 +15,11 @@ from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.device import Device
 from ntgrad.elementwise import cut_to_int, scalar_node
-from ntgrad.functional import Functional, known_class
+from ntgrad.functional import Functional
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-  """Nested lists as an array: bools give bool, ints int32 (int64 where they need it), floats float32.
+  """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float.
 
   Raises ShapeError, DTypeError, ArgumentError.
   """
@@ -46,9 +46,14 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     raise DTypeError(f"Tensor: lists of {a.dtype.name}; they may hold bools, ints and floats")
   if dtype is not None: return host_cast(a, dtype)
   if isinstance(first, (np.ndarray, np.generic)): return a
-  if a.dtype.kind == "f": return a.astype(np.float32)
-  if a.dtype == np.int64 and (not a.size or (a.min() >= -2 ** 31 and a.max() < 2 ** 31)): return a.astype(np.int32)
+  if a.dtype.kind == "f": return host_cast(a, dtypes.default_float)
+  if a.dtype == np.int64 and (not a.size or fits_default(int(a.min()), int(a.max()))): return a.astype(dtypes.default_int.np)
   return a
+
+
+def fits_default(low: int, high: int) -> bool:
+  """Whether the default int dtype holds ints from low to high."""
+  return dtypes.min(dtypes.default_int) <= low and high <= dtypes.max(dtypes.default_int)
 
 
 _KNOWN = frozenset(d.np for d in dtypes.all)
@@ -83,7 +88,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   from ntgrad.engine.buffer import Buffer
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
-    if dtype is None and isinstance(data, int) and not -2 ** 31 <= data < 2 ** 31: d = dtypes.int64
+    if dtype is None and d.kind in "iu" and not fits_default(int(data), int(data)): d = dtypes.int64
     node = scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ())
     return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
   if isinstance(data, Base): data = data.lazydata
@@ -93,7 +98,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   if isinstance(data, (bytes, bytearray, memoryview)): array = np.frombuffer(data, np.uint8)
   elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
-  elif data is None: array = np.zeros(0, np.float32)
+  elif data is None: array = np.zeros(0, dtypes.default_float.np)
   else:
     from ntgrad import interchange
     if not interchange.speaks(data) and hasattr(type(data), "__array__"):   # a pandas column, a picture
@@ -110,6 +115,13 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
   if dtype is not None: array = host_cast(array, dtype)
   return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
+
+
+def sizes_or(name: str, shape: Sequence[Any], size: Any) -> Sequence[Any]:
+  """The shape that was given, separately or by the keyword ``size``. Raises ArgumentError for both."""
+  if size is None: return shape
+  if shape: raise ArgumentError(f"{name}: a shape {shown(tuple(shape))} and size={shown(size)}; give one of them")
+  return (tuple(size) if isinstance(size, (tuple, list)) else size,)
 
 
 @checked
@@ -135,10 +147,10 @@ class Creation(Functional):
     return s
 
   @classmethod
-  def full(cls, shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None,
+  def full(cls, shape: Any = None, fill_value: Any = None, *, size: Any = None, dtype: Any = None, device: str | None = None,
            requires_grad: bool | None = None) -> Self:
     """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
-    s = cls._sizes("full", (shape,))
+    s = cls._sizes("full", sizes_or("full", () if shape is None else (shape,), size))
     if isinstance(fill_value, (Base, np.ndarray)):
       t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()  # type: ignore[call-arg]
       if requires_grad is not None: t.requires_grad = requires_grad
@@ -152,29 +164,33 @@ class Creation(Functional):
     return cls._made(node, device, requires_grad)
 
   @classmethod
-  def zeros(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
-    """Zeros of a shape, float32 unless told otherwise. Raises ArgumentError."""
-    return cls.full(
-      shape_of("zeros", shape), 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad
-    )
+  def zeros(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+            requires_grad: bool | None = None) -> Self:
+    """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
+    s = cls._sizes("zeros", sizes_or("zeros", shape, size))
+    return cls.full(s, 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
   @classmethod
-  def ones(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
-    """Ones of a shape, float32 unless told otherwise. Raises ArgumentError."""
-    return cls.full(shape_of("ones", shape), 1.0 if dtype is None else 1, dtype=dtype, device=device, requires_grad=requires_grad)
+  def ones(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+           requires_grad: bool | None = None) -> Self:
+    """Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
+    s = cls._sizes("ones", sizes_or("ones", shape, size))
+    return cls.full(s, 1.0 if dtype is None else 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
   @classmethod
-  def empty(cls, *shape: Any, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
-    """Memory of a shape that is not initialised, float32 unless told otherwise. Raises ArgumentError."""
+  def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+            requires_grad: bool | None = None) -> Self:
+    """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
     from ntgrad.engine.buffer import Buffer
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    return cls._made(graph.buffer(Buffer(Device.canonicalize(device), cls._sizes("empty", shape), d)), None, requires_grad)
+    s = cls._sizes("empty", sizes_or("empty", shape, size))
+    return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)
 
   @classmethod
   def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,
              requires_grad: bool | None = None) -> Self:
-    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints int32 (int64 where they need it), for floats
-    float32.
+    """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints the default int, int32 (int64 where they need it),
+    for floats the default float.
 
     Raises ArgumentError.
     """
@@ -187,7 +203,8 @@ class Creation(Functional):
     last = start + (n - 1) * step
     least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
     small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
-    d = dtypes.of(dtype) if dtype is not None else dtypes.default_float if not ints else dtypes.int32 if small else dtypes.int64
+    d = dtypes.of(dtype) if dtype is not None else dtypes.default_int if ints else dtypes.default_float
+    if dtype is None and ints and n and not fits_default(int(min(start, last)), int(max(start, last))): d = dtypes.int64
     if d.kind == "b": raise DTypeError("arange: bool; it gives numbers")
     if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
@@ -222,6 +239,19 @@ class Creation(Functional):
     return cls._made(graph.cast(graph.add(graph.scalar(BinaryOps.MUL, i, step), end), d), device, requires_grad)
 
   @classmethod
+  def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
+               requires_grad: bool | None = None) -> Self:
+    """``base`` to the powers of ``linspace(start, stop, steps)``. Raises ArgumentError for a base that is not above 0."""
+    base = real_number("logspace", "base", base)
+    if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
+    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    if d.kind == "b": raise DTypeError("logspace: bool; it gives numbers")
+    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    powers = cls.linspace(start, stop, steps, dtype=work).lazydata
+    return cls._made(graph.cast(graph.binary(BinaryOps.POW, graph.const(base, work, powers.shape), powers), d), device,
+                     requires_grad)
+
+  @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
@@ -237,28 +267,68 @@ class Creation(Functional):
     ones[axis] = shape[axis]
     return graph.expand(graph.reshape(graph.iota(shape[axis]), tuple(ones)), shape)
 
-  def _like(self, value: Any, kwargs: dict[str, Any]) -> Self:
-    kwargs.setdefault("dtype", self.dtype)
-    kwargs.setdefault("device", self.lazydata.device)
-    return self._called_alike(type(self).full(self.shape, value, **kwargs))
+  def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
+    """This tensor's dtype and device where none is given."""
+    return {"dtype": self.dtype if dtype is None else dtype, "device": self.lazydata.device if device is None else device}
   def _called_alike(self, t: Any) -> Any:
     """A new tensor of this shape, with the names of this one."""
     t._names = self._names
     return t
-  def full_like(self, fill_value: Any, **kwargs: Any) -> Self:
+  def full_like(self, fill_value: Any, *, dtype: Any = None, device: str | None = None,
+                requires_grad: bool | None = None) -> Self:
     """A number everywhere, of this shape, dtype and device."""
-    return self._like(fill_value, kwargs)
-  def zeros_like(self, **kwargs: Any) -> Self:
+    return self._called_alike(
+      type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
+    )
+  def zeros_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Zeros of this shape, dtype and device."""
-    return self._like(0, kwargs)
-  def ones_like(self, **kwargs: Any) -> Self:
+    return self.full_like(0, dtype=dtype, device=device, requires_grad=requires_grad)
+  def ones_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Ones of this shape, dtype and device."""
-    return self._like(1, kwargs)
-  def empty_like(self, **kwargs: Any) -> Self:
+    return self.full_like(1, dtype=dtype, device=device, requires_grad=requires_grad)
+  def empty_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Memory of this shape, dtype and device that is not initialised."""
-    kwargs.setdefault("dtype", self.dtype)
-    kwargs.setdefault("device", self.lazydata.device)
-    return self._called_alike(type(self).empty(self.shape, **kwargs))
+    return self._called_alike(type(self).empty(self.shape, requires_grad=requires_grad, **self._alike_in(dtype, device)))
+
+  def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None,
+               requires_grad: bool | None = None) -> Self:
+    """A number everywhere, of a shape, in this dtype and on this device. Raises ArgumentError."""
+    return type(self).full(size, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
+  def new_zeros(self, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+                requires_grad: bool | None = None) -> Self:
+    """Zeros of a shape, in this dtype and on this device. Raises ArgumentError."""
+    return type(self).zeros(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
+  def new_ones(self, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+               requires_grad: bool | None = None) -> Self:
+    """Ones of a shape, in this dtype and on this device. Raises ArgumentError."""
+    return type(self).ones(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
+  def new_empty(self, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+                requires_grad: bool | None = None) -> Self:
+    """Memory of a shape that is not initialised, in this dtype and on this device. Raises ArgumentError."""
+    return type(self).empty(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
+  def new_tensor(self, data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """A tensor of its own from data, in the data's dtype unless told otherwise, on this device. See :class:`Tensor` for what it
+    takes and raises."""
+    if isinstance(data, Base): data = data.detach()
+    dev = self._alike_in(dtype, device)["device"]
+    return type(self)(data, dtype=dtype, device=dev, requires_grad=requires_grad)  # type: ignore[call-arg]
+
+  @classmethod
+  def from_numpy(cls, array: Any, *, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """A numpy array's values in its dtype: a copy, unlike PyTorch's. Raises DTypeError for anything that is no array."""
+    if not isinstance(array, (np.ndarray, np.generic)):
+      raise DTypeError(f"from_numpy: {shown(array)} is no numpy array; Tensor(..) takes other things")
+    return cls(array, device=device, requires_grad=requires_grad)  # type: ignore[call-arg]
+
+  @classmethod
+  def tri(cls, n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: str | None = None,
+          requires_grad: bool | None = None) -> Self:
+    """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
+    rows, columns = cls._sizes("tri", (n, n if m is None else m))
+    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    limit = graph.scalar(BinaryOps.ADD, cls._index(0, (rows, columns)), max(-rows, min(k, columns)))
+    below = graph.binary(BinaryOps.CMPLE, cls._index(1, (rows, columns)), limit)
+    return cls._made(graph.cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
     u = self.lazydata

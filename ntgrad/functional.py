@@ -1,4 +1,4 @@
-"""Matrix products, convolutions, pooling, normalisation and losses of ``Tensor``.
+"""Matrix products, convolutions, pooling and normalisation of ``Tensor``.
 
 Products of matrices and convolutions are written as an expanded product and one sum: the scheduler finds the tiles.
 """
@@ -7,33 +7,19 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Self, Sequence
 
-import numpy as np
-
 from ntgrad import graph
-from ntgrad.bounds import within
-from ntgrad.checks import Ints, Operand, checked, operand
+from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axes_of, mode, real_number
+from ntgrad.core import axes_of, real_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value, several
-from ntgrad.names import Names, Places, fit, fit_aligned, merged, text
+from ntgrad.names import Names, Places, fit, merged, text
 from ntgrad.reduction import Reduction
 
 Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]
-
-
-def known_class(name: str, u: UOp, n: int, ignore: int | None = None) -> None:
-  """Raises IndexOutOfRangeError if class indices are a constant that is no class (others are known when they are computed)."""
-  v = graph.const_value(u)
-  if v is not None and 0 not in u.shape and v != ignore and not 0 <= v < n:
-    raise _no_class(name, v, n)
-
-
-def _no_class(name: str, v: Any, n: int) -> IndexOutOfRangeError:
-  return IndexOutOfRangeError(f"{name}: class {v} of {n}; classes go from 0 to {n - 1}")
 
 
 def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
@@ -94,7 +80,7 @@ def _padding(name: str, padding: Any, n: int) -> list[Pair]:
 
 @checked
 class Functional(Reduction):
-  """Products, convolutions, pooling, normalisation, losses."""
+  """Products, convolutions, pooling, normalisation."""
   __slots__ = ()
 
   # ---- products
@@ -365,186 +351,3 @@ class Functional(Reduction):
       scale = scale * along("weight", weight)
     x = (self - along("mean", mean)) * scale
     return x if bias is None else x + along("bias", bias)
-
-  def dropout(self, p: float = 0.5) -> Self:
-    """While training: zero with probability p, else divided by 1 - p. Raises ArgumentError for a p outside [0, 1]."""
-    if not 0 <= real_number("dropout", "p", p) <= 1: raise ArgumentError(f"dropout: p = {p}; it must be from 0 to 1")
-    if not mode.training or p == 0: return self._own()
-    if p == 1: return self * 0
-    make: Any = type(self)
-    kept = make.rand(*self.shape, device=self.device, dtype=dtypes.float32) >= p
-    return kept.where(self * (1 / (1 - p)), 0)
-
-  def scaled_dot_product_attention(self, key: Operand, value: Operand, attn_mask: Operand | None = None, dropout_p: float = 0.0,
-                                   is_causal: bool = False) -> Self:
-    """softmax(q kᵀ / sqrt(d) + mask) v. A bool mask keeps where it is true. Raises ShapeError."""
-    if not self._names is key._names is value._names is None:
-      return self._attention_named(key, value, attn_mask, dropout_p, is_causal)
-    scores: Any = self.dot(key.transpose(-2, -1)) * (1 / math.sqrt(max(self.shape[-1], 1)))
-    if is_causal:
-      if attn_mask is not None: raise ArgumentError("scaled_dot_product_attention: is_causal with attn_mask; give one of them")
-      make: Any = type(self)
-      attn_mask = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
-    if attn_mask is not None:
-      scores = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask
-    return scores.softmax(-1).dropout(dropout_p).dot(value)
-
-  def _attention_named(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool) -> Self:
-    """Attention of tensors of which some have names: the result has the queries' rows and the values' columns. Keys may have
-    the name of the queries: they are summed in the end."""
-    name, tensors = "scaled_dot_product_attention", (self, key, value)
-    n = max([t.ndim for t in tensors])
-    ends = (n - 2, n + 1), (n, n + 1), (n, n - 1)   # places n and n + 1 are summed: the keys, and what queries and keys have
-    places = [(*range(n - t.ndim, n - 2), *end) for t, end in zip(tensors, ends)]
-    called = None
-    if min([t.ndim for t in tensors]) > 1:
-      fit(name, tensors, places, n)
-      called = merged(name, tensors, places, n)
-    out = self.named().scaled_dot_product_attention(
-      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal
-    )
-    out._names = called
-    return out
-
-  # ---- losses
-  def _reduced(self, name: str, how: str) -> Self:
-    if how == "mean": return self.mean()
-    if how == "sum": return self.sum()
-    if how == "none": return self
-    raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
-
-  def _same_shape(self, name: str, target: Any) -> Any:
-    """A target as a tensor of this shape. Raises ShapeError."""
-    if not isinstance(target, Base): target = type(self)(target, device=self.lazydata.device)  # type: ignore[call-arg]
-    if target.shape != self.shape:
-      fit_aligned(name, (self, target))
-      raise ShapeError(f"{name}: a target of shape {target.shape} for predictions of {self.shape}; they must be equal")
-    return target
-
-  def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """(x - target)², reduced. Raises ShapeError."""
-    target = self._same_shape("mse_loss", target)
-    return (self - target).square()._reduced("mse_loss", reduction)
-
-  def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """-(y log x + (1 - y) log(1 - x)) for probabilities, reduced. A logarithm is at least -100, without slope there. Raises
-    ShapeError."""
-    Y = self._same_shape("binary_crossentropy", Y)
-    def log(x: Any) -> Any:
-      least = (x >= 0) & (x <= math.exp(-100))
-      return least.where(-100.0, least.where(1.0, x).log())
-    return (-Y * log(self) - (1 - Y) * log(1 - self))._reduced("binary_crossentropy", reduction)
-
-  def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
-    """Binary cross entropy of sigmoid(x), without overflow, reduced. Raises ShapeError."""
-    Y = self._same_shape("binary_crossentropy_logits", Y)
-    if pos_weight is None: loss = self.softplus() - self * Y
-    else: loss = self.neg().softplus() * Y * pos_weight + self.softplus() * (1 - Y)
-    return loss._reduced("binary_crossentropy_logits", reduction)
-
-  def _target(self, name: str, Y: Any, n: int, ignore: int | None = None) -> Any:
-    """What a loss compares with, as a tensor. Of lists and numpy arrays the classes are known: raises IndexOutOfRangeError for
-    one outside."""
-    if isinstance(Y, Base): return Y
-    t: Any = operand(name, Y, self)
-    if t.lazydata.dtype.kind in "iu":
-      a = np.asarray(Y)
-      outside = a[((a < 0) | (a >= n)) & (True if ignore is None else a != ignore)]
-      if outside.size: raise _no_class(name, outside[0], n)
-    return t
-
-  def _classes(self, name: str, Y: Any, rows: tuple[int, ...], n: int, ignore: int | None) -> UOp:
-    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored.
-
-    Raises ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class.
-    """
-    u: UOp = Y.lazydata
-    if u.shape != rows:
-      raise ShapeError(
-        f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}"
-      )
-    if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
-    common_device(name, self.lazydata, u)
-    known_class(name, u, n, ignore)
-    index = graph.index_of(u, max(n, abs(ignore or 0) + 1))
-    return within(index, 0, n, name, f"the {n} classes, which go from 0 to {n - 1}", self.lazydata.device, ignore)
-
-  def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
-                  logits: bool) -> Self:
-    """Loss of class indices Y, one a row (u with dim ``axis`` taken out): reduced over classes first, then over rows."""
-    s = u.shape
-    if not 0 <= smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {smoothing}; it must be from 0 to 1")
-    rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
-    index = graph.reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
-    classes = graph.reshape(graph.cast(graph.iota(s[axis]), index.dtype), (1,) * axis + (s[axis],) + (1,) * (len(s) - axis - 1))
-    chosen = graph.binary(BinaryOps.CMPEQ, graph.expand(classes, s), graph.expand(index, s))
-    zero = graph.const(0.0, u.dtype, s)
-    if logits: d, _, total = self._shifted(u, axis)
-    else: d = u
-    row = graph.reduce(BinaryOps.ADD, graph.where(chosen, d, zero), (axis,))
-    if smoothing:
-      mean = self._mean_node(d, (axis,))
-      row = graph.add(graph.scalar(BinaryOps.MUL, row, 1 - smoothing), graph.scalar(BinaryOps.MUL, mean, smoothing))
-    row = graph.sub(graph.unary(UnaryOps.LOG, total), row) if logits else graph.unary(UnaryOps.NEG, row)
-    row = graph.where(graph.inside(index, s[axis]), row, graph.const(math.nan, row.dtype, kept))
-    called = None
-    if self._names is not None or Y._names is not None:
-      n = len(rows)
-      called = merged(name, (self, Y), ([*range(axis), None, *range(axis, n)], range(n)), n)
-
-    def as_rows(node: UOp) -> Any:
-      t = self._wrap(graph.reshape(node, rows))
-      t._names = called
-      return t
-
-    if ignore_index is None: return as_rows(graph.cast(row, self._float()))._reduced(name, how)
-    used = graph.scalar(BinaryOps.CMPNE, index, ignore_index)
-    loss: Any = as_rows(graph.where(used, row, graph.const(0.0, row.dtype, kept)))
-    if how != "mean": return loss._reduced(name, how).cast(self._float())
-    counted = self._from_node(graph.reshape(used, rows)).sum().cast(loss.dtype)
-    return (loss.sum() / counted).cast(self._float())
-
-  def _float(self) -> Any: return self.dtype if self.dtype.kind == "f" else dtypes.default_float
-
-  def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
-                                      reduction: str = "mean") -> Self:
-    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
-
-    The loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
-    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
-    u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
-    Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
-    return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
-
-  def cross_entropy(self, Y: Any, reduction: str = "mean", label_smoothing: float = 0.0, ignore_index: int | None = None) -> Self:
-    """Cross entropy of logits (n, classes, ..) with class indices (n, ..) or probabilities of the logits' shape.
-
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
-    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
-    axis = 0 if self.ndim == 1 else 1
-    u, a, _ = self._rows("cross_entropy", axis)
-    Y = self._target("cross_entropy", Y, u.shape[a], ignore_index)
-    if Y.ndim == self.ndim - 1: return self._class_loss("cross_entropy", u, a, Y, ignore_index, label_smoothing, reduction, True)
-    Y = self._same_shape("cross_entropy", Y)
-    y = Y.cast(graph.acc_dtype(self._float()))
-    if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / self.shape[a]
-    rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
-    return rows._reduced("cross_entropy", reduction).cast(self._float())
-
-  def nll_loss(self, Y: Any, weight: Operand | None = None, ignore_index: int | None = None, reduction: str = "mean") -> Self:
-    """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class.
-
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
-    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
-    u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
-    Y = self._target("nll_loss", Y, u.shape[a], ignore_index)
-    if weight is None: return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False)
-    if weight.shape != (u.shape[a],):
-      raise ShapeError(f"nll_loss: a weight of shape {weight.shape} for {u.shape[a]} classes; it must be ({u.shape[a]},)")
-    rows = self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, "none", False)
-    index: Any = self._from_node(self._classes("nll_loss", Y, Y.shape, u.shape[a], ignore_index))
-    w = weight[index] if ignore_index is None else (index != ignore_index).where(weight[index.clamp(0, u.shape[a] - 1)], 0.0)
-    return (rows * w).sum() / w.sum() if reduction == "mean" else (rows * w)._reduced("nll_loss", reduction)

@@ -1,5 +1,5 @@
-"""Random numbers by counter (threefry): element i of a call is a function of the seed and of how many were drawn before,
-anywhere.
+"""Random numbers by counter (threefry): element i of a call is a function of the seed and of how many were drawn before with
+the same generator, anywhere.
 
 A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so
 that a replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
@@ -18,44 +18,97 @@ from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import real_number
-from ntgrad.creation import Creation
+from ntgrad.creation import Creation, sizes_or
 from ntgrad.device import Device
 from ntgrad.lock import alone
 
 
-class _Generator:
-  seed: int = int.from_bytes(os.urandom(8), "little")
-  counter: int = 0
+@checked
+class Generator:
+  """A sequence of random numbers of its own: ``Tensor.rand(3, generator=ntgrad.Generator(1))``.
+
+  Numbers are those that ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next
+  ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system. Raises ArgumentError;
+  CaptureError where a sequence begins while a jit records, here and in the methods that set it.
+  """
+  __slots__ = ("_seed", "_counter", "__weakref__")
+
+  def __init__(self, seed: int | None = None):
+    self._seed = self._counter = 0
+    self._begin("Generator", _entropy() if seed is None else seed)
+
+  def __repr__(self) -> str: return f"<Generator of seed {self._seed}, {self._counter} numbers drawn>"
+
+  def _begin(self, name: str, seed: int, counter: int = 0) -> None:
+    from ntgrad.engine.buffer import watchers
+    for n in (seed, counter):
+      if not 0 <= n < 2 ** 64: raise ArgumentError(f"{name}: {n!r}; a seed is an int from 0 to 2**64 - 1")
+    for w in watchers: w.seeded(name)
+    self._seed, self._counter = seed, counter
+
+  def manual_seed(self, seed: int) -> Generator:
+    """Start the sequence over with a seed (0 .. 2**64 - 1). Gives the generator itself. Raises ArgumentError."""
+    self._begin("manual_seed", seed)
+    return self
+
+  def seed(self) -> int:
+    """Start the sequence over with a seed from the operating system, and give that."""
+    seed = _entropy()
+    self._begin("seed", seed)
+    return seed
+
+  def initial_seed(self) -> int:
+    """The seed that the sequence began with."""
+    return self._seed
+
+  def get_state(self) -> Any:
+    """Where the sequence is, as a uint64 Tensor of shape (2,): how many numbers were drawn, and the seed."""
+    from ntgrad.tensor import Tensor
+    return Tensor(np.array([self._counter, self._seed], np.uint64))
+
+  def set_state(self, state: Any) -> Generator:
+    """Go on where ``get_state`` was called. Gives the generator itself. Raises ShapeError, DTypeError."""
+    from ntgrad.tensor import Tensor
+    t = state if isinstance(state, Tensor) else Tensor(state)
+    if t.shape != (2,): raise ShapeError(f"set_state: a state of shape {t.shape}; it is what get_state gave, of shape (2,)")
+    if t.dtype.kind not in "iu": raise DTypeError(f"set_state: a state of {t.dtype.name}; it is what get_state gave, of uint64")
+    counter, seed = t.tolist()
+    self._begin("set_state", seed, counter)
+    return self
+
+  @alone
+  def _next(self, n: int) -> np.ndarray[Any, Any]:
+    state = np.array([self._counter, self._seed], np.uint64)
+    self._counter = (self._counter + n) % 2 ** 64
+    return state
 
 
-_generator = _Generator()
+def _entropy() -> int: return int.from_bytes(os.urandom(8), "little")
+
+
+default_generator = Generator()
 
 
 def manual_seed(seed: int = 0) -> None:
   """Start the sequence of random numbers over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
-  if not isinstance(seed, int) or not 0 <= seed < 2 ** 64:
-    raise ArgumentError(f"manual_seed: {seed!r}; a seed is an int from 0 to 2**64 - 1")
-  _generator.seed, _generator.counter = seed, 0
+  default_generator._begin("manual_seed", seed)
 
 
 def place() -> tuple[int, int]:
-  """The seed and how many numbers have been drawn since it was set."""
-  return _generator.seed, _generator.counter
+  """The seed and how many numbers have been drawn since it was set, without a generator of their own."""
+  return default_generator._seed, default_generator._counter
 
 
-@alone
-def next_state(n: int) -> np.ndarray[Any, Any]:
+def next_state(n: int, generator: Generator | None = None) -> np.ndarray[Any, Any]:
   """The place of the next n numbers, uint64 ``(counter, seed)``; the counter moves on by n."""
-  state = np.array([_generator.counter, _generator.seed], np.uint64)
-  _generator.counter = (_generator.counter + n) % 2 ** 64
-  return state
+  return (generator or default_generator)._next(n)
 
 
-def rng_state(n: int, device: str | None = None) -> Any:
-  """A uint64 Buffer of shape (2,) with the place of the next n numbers, marked with ``rng_count``."""
+def rng_state(n: int, device: str | None = None, generator: Generator | None = None) -> Any:
+  """A uint64 Buffer of shape (2,) with the place of the next n numbers, marked with ``rng_count`` and ``rng_from``."""
   from ntgrad.engine.buffer import Buffer
-  b = Buffer.from_numpy(device or Device.DEFAULT, next_state(n))
-  b.rng_count = n
+  b = Buffer.from_numpy(device or Device.DEFAULT, next_state(n, generator))
+  b.rng_count, b.rng_from = n, None if generator is default_generator else generator
   return b
 
 
@@ -69,10 +122,10 @@ _FRACTION = {
 }
 
 
-def bits(shape: tuple[int, ...], device: str | None) -> UOp:
+def bits(shape: tuple[int, ...], device: str | None, generator: Generator | None = None) -> UOp:
   """64 random bits an element, uint64."""
   n = math.prod(shape)
-  state = graph.buffer(rng_state(n, device))
+  state = graph.buffer(rng_state(n, device, generator))
   counter = graph.add(graph.cast(graph.iota(n), dtypes.uint64), graph.expand(graph.shrink(state, ((0, 1),)), (n,)))
   # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
   key = graph.expand(graph.reshape(graph.shrink(state, ((1, 2),)), (1,) * len(shape)), shape)
@@ -113,7 +166,7 @@ class Random(Creation):
 
   @staticmethod
   def manual_seed(seed: int = 0) -> None:
-    """Start the sequence of random numbers over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
+    """Start the sequence of random numbers (of the default generator) over with a seed (0 .. 2**64 - 1). Raises ArgumentError."""
     manual_seed(seed)
 
   @classmethod
@@ -129,20 +182,21 @@ class Random(Creation):
     return t
 
   @classmethod
-  def rand(cls, *shape: Any, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
-    """Uniform in [0, 1), float32 unless told otherwise. Raises ArgumentError, DTypeError."""
-    s, dev, d = cls._random("rand", shape, device, dtype)
-    return cls._drawn(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev), d), d), requires_grad)
+  def rand(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
+           requires_grad: bool | None = None) -> Self:
+    """Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError."""
+    s, dev, d = cls._random("rand", sizes_or("rand", shape, size), device, dtype)
+    return cls._drawn(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev, generator), d), d), requires_grad)
 
   @classmethod
-  def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None, dtype: Any = None,
-              requires_grad: bool | None = None) -> Self:
+  def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
+              device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
     low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
     if dtype is not None and dtypes.of(dtype).kind in "iu":
       if not (math.isfinite(low) and math.isfinite(high)) or low != int(low) or high != int(high):
         raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
-      return cls.randint(*shape, low=int(low), high=int(high), device=device, dtype=dtype)
+      return cls.randint(*shape, low=int(low), high=int(high), generator=generator, device=device, dtype=dtype)
     s, dev, d = cls._random("uniform", shape, device, dtype)
     if not (
       low <= high
@@ -154,7 +208,7 @@ class Random(Creation):
         f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
       )
     if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
-    u = fraction(bits(s, dev), d)
+    u = fraction(bits(s, dev, generator), d)
     if high - low != 1:
       u = graph.scalar(BinaryOps.MUL, u, high - low)
       if low: u = _rounded(u)
@@ -165,11 +219,13 @@ class Random(Creation):
     return cls._drawn(u, requires_grad)
 
   @classmethod
-  def randn(cls, *shape: Any, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
-    """Normal with mean 0 and variance 1 (Box-Muller), float32 unless told otherwise. Raises ArgumentError, DTypeError."""
-    s, dev, d = cls._random("randn", shape, device, dtype)
+  def randn(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
+            requires_grad: bool | None = None) -> Self:
+    """Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
+    ArgumentError, DTypeError."""
+    s, dev, d = cls._random("randn", sizes_or("randn", shape, size), device, dtype)
     if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
-    r = bits(s, dev)
+    r = bits(s, dev, generator)
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = fraction(r, dtypes.float32)
@@ -181,22 +237,24 @@ class Random(Creation):
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
-    """Normal with a mean and a standard deviation. Raises ArgumentError, DTypeError."""
+    """Normal with a mean and a standard deviation; ``generator``, ``device`` and ``dtype`` as for ``randn``. Raises
+    ArgumentError, DTypeError."""
     mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
     u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
     return cls._drawn(graph.scalar(BinaryOps.ADD, u, mean), requires_grad)
 
   @classmethod
-  def randint(cls, *shape: Any, low: int = 0, high: int = 10, device: str | None = None, dtype: Any = None) -> Self:
-    """Ints from low to high - 1, int32 unless told otherwise. Raises ArgumentError, DTypeError."""
+  def randint(cls, *shape: Any, low: int = 0, high: int = 10, generator: Generator | None = None, device: str | None = None,
+              dtype: Any = None) -> Self:
+    """Ints from low to high - 1, of the default int (int32) unless told otherwise. Raises ArgumentError, DTypeError."""
     d = dtypes.default_int if dtype is None else dtypes.of(dtype)
     if d.kind not in "iu": raise DTypeError(f"randint: {d.name}; it gives ints (uniform gives floats)")
     if not isinstance(low, int) or not isinstance(high, int) or not low < high or low < dtypes.min(d) or high - 1 > dtypes.max(d):
       raise ArgumentError(f"randint: low {low}, high {high} for {d.name}; ints with low < high, within the dtype")
     s = cls._sizes("randint", shape)
     if 0 in s: return cls._from_node(graph.const(0, d, s))
-    r, span = bits(s, Device.canonicalize(device)), high - low
+    r, span = bits(s, Device.canonicalize(device), generator), high - low
     if span < 2 ** 32: r = graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.MUL, graph.scalar(BinaryOps.SHR, r, 32), span), 32)
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
     wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
@@ -237,31 +295,22 @@ class Random(Creation):
     if not s or 0 in s: raise ShapeError(f"{name}: shape {s}; it takes at least one dimension and no size of 0")
     return s
 
-  def rand_like(self, **kwargs: Any) -> Self:
-    """Uniform in [0, 1) of this shape, dtype and device."""
-    kwargs.setdefault("dtype", self.dtype)
-    return self._called_alike(type(self).rand(*self.shape, device=kwargs.pop("device", self.device), **kwargs))
-  def randn_like(self, **kwargs: Any) -> Self:
-    """Normal of this shape, dtype and device."""
-    kwargs.setdefault("dtype", self.dtype)
-    return self._called_alike(type(self).randn(*self.shape, device=kwargs.pop("device", self.device), **kwargs))
-
-  def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
-    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32. Without replacement only one.
-
-    Raises ShapeError, ArgumentError.
-    """
-    if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
-    if num_samples < 1 or (num_samples > 1 and not replacement):
-      raise ArgumentError(f"multinomial: {num_samples} samples with replacement={replacement}; "
-                          "several are drawn with replacement=True only")
-    w = self.unsqueeze(0) if self.ndim == 1 else self
-    running = w.cast(dtypes.float32).cumsum(1)
-    last = running.shrink(((0, w.shape[0]), (w.shape[1] - 1, w.shape[1])))
-    drawn: Any = type(self).rand(w.shape[0], num_samples, 1, device=self.device)
-    below = drawn >= (running / last).unsqueeze(1)
-    out = below.sum(2).minimum(w.shape[1] - 1)
-    return out.squeeze(0) if self.ndim == 1 else out
+  def rand_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
+                requires_grad: bool | None = None) -> Self:
+    """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
+    given = self._alike_in(dtype, device)
+    return self._called_alike(type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given))
+  def randn_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
+                 requires_grad: bool | None = None) -> Self:
+    """Normal of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
+    given = self._alike_in(dtype, device)
+    return self._called_alike(type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given))
+  def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,
+                   device: str | None = None) -> Self:
+    """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
+    ArgumentError, DTypeError."""
+    given = self._alike_in(dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device)
+    return self._called_alike(type(self).randint(*self.shape, low=low, high=high, generator=generator, **given))
 
 
-__all__ = ["Random", "manual_seed", "next_state", "rng_state"]
+__all__ = ["Generator", "Random", "default_generator", "manual_seed", "next_state", "rng_state"]

@@ -122,17 +122,17 @@ class Reduction(Movement):
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
-    acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else dtypes.default_float
+    acc = graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float)
     total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
     n = count(u, axes)
     return graph.div(total, graph.const(real(n), acc, total.shape)) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The mean along axes (None: all); of ints and bools float32. Raises AxisError."""
+    """The mean along axes (None: all); of ints and bools the default float. Raises AxisError."""
     u = self.lazydata
     axes = axes_of("mean", axis, len(u.shape), self._names)
     out = self._mean_node(u, axes)
-    return self._finish(graph.cast(out, u.dtype) if u.dtype.kind == "f" else out, axes, keepdim)
+    return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
 
   def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
     """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
@@ -147,7 +147,7 @@ class Reduction(Movement):
     u = self.lazydata
     axes = axes_of("var", axis, len(u.shape), self._names)
     out = self._var_node(u, axes, correction)[0]
-    return self._finish(graph.cast(out, u.dtype) if u.dtype.kind == "f" else out, axes, keepdim)
+    return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
 
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
     """``(var, mean)``. Raises AxisError."""
@@ -170,7 +170,7 @@ class Reduction(Movement):
     """
     if not isinstance(p, (int, float)) or p != p: raise ArgumentError(f"norm: p = {p!r}; it must be a number")
     u = self.lazydata
-    x = self.cast(graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else dtypes.default_float)
+    x = self.cast(graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float))
     if p == 0: out = x.ne(0).cast(x.dtype).sum(axis, keepdim)
     elif p == math.inf: out = x.abs().max(axis, keepdim)
     elif p == -math.inf: out = x.abs().min(axis, keepdim)
@@ -185,7 +185,7 @@ class Reduction(Movement):
     base = graph.where(zero, one, u)
     root = graph.unary(UnaryOps.SQRT, base) if power == 0.5 else graph.scalar(BinaryOps.POW, base, power)
     return self._wrap(graph.where(zero, graph.const(0.0 if power > 0 else math.inf, u.dtype, u.shape), root))
-  def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype) if dtype.kind == "f" else self
+  def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype if dtype.kind == "f" else dtypes.default_float)
 
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""

@@ -111,6 +111,7 @@ class Buffer:
     "storage",
     "version",
     "rng_count",
+    "rng_from",
     "node_ref",
     "known",
     "gone",
@@ -127,6 +128,7 @@ class Buffer:
     self.signature: tuple[Any, ...] = (shape, dtype, device)
     if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
+    self.rng_from: Any = None           # and whose; None: the default generator's
     self.version = self.storage.version
     self.node_ref: ref[UOp] | None = None
     self.known: list[ref[UOp]] = []     # the graph nodes whose value it is (their ``_realized``)
@@ -157,7 +159,7 @@ class Buffer:
   def again(self) -> Buffer:
     """The same memory as it is now, as another Buffer."""
     b = Buffer(self.device, self.shape, self.dtype, self.storage)
-    b.rng_count = self.rng_count
+    b.rng_count, b.rng_from = self.rng_count, self.rng_from
     return b
 
   @property

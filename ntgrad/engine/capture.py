@@ -90,6 +90,8 @@ class Watch:
       self.host.append((buffer, hashlib.blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).hexdigest()))
   def read(self, buffer: Buffer) -> None:
     """A buffer's value went to the host."""
+  def seeded(self, name: str) -> None:
+    """A function (``name``) is about to set where a sequence of random numbers is."""
 
   @property
   def data(self) -> list[tuple[Any, ...]]:
@@ -189,6 +191,12 @@ class Recorder(Watch):
       f"jit {self.name}: the value of a tensor of shape {buffer.shape} ({buffer.dtype}) is read on the host (numpy, item, "
       "tolist, bool, ..) while the function is captured; return the tensor and read it after the call"
     )
+
+  def seeded(self, name: str) -> None:
+    """Refused: a replay goes on in the sequence."""
+    if threading.get_ident() != self.thread: return
+    raise CaptureError(f"jit {self.name}: the function starts a sequence of random numbers ({name}) while it is captured, which "
+                       "a replay cannot repeat; do it before the call")
 
 
 base_of = engine.base_of

@@ -12,6 +12,7 @@ from weakref import ref
 from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
@@ -60,7 +61,7 @@ class Sizes(NamedTuple):
 
 
 @cache
-def _numbers() -> Callable[[int], Any]:
+def _numbers() -> Callable[[int, Any], Any]:
   from ntgrad.random import next_state
   return next_state
 
@@ -84,7 +85,8 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
   all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
-  return tuple(pieces.marks), tensors, others, mode.training, mode.grad, Device.assigned, config.dev
+  settings = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int
+  return tuple(pieces.marks), tensors, others, settings
 
 
 class Capture:
@@ -333,7 +335,7 @@ class Capture:
         f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes"
       )
     rng = [b for b, _ in recorder.host if b.rng_count]
-    if random.place() != (seed, (count + sum([b.rng_count for b in rng])) % 2 ** 64):
+    if random.place() != (seed, (count + sum([b.rng_count for b in rng if b.rng_from is None])) % 2 ** 64):
       raise CaptureError(
         f"jit {name}: the function sets the random seed (manual_seed), which a replay cannot repeat; do it before the call"
       )

@@ -269,7 +269,7 @@ class Replay:
       if all([r() is None for r in refs]): raise self._gone(s, "is gone")
     return True
 
-  def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int], np.ndarray]) -> list[Any]:
+  def run(self, inputs: Sequence[tuple[Buffer, Alias | None]], draw: Callable[[int, Any], np.ndarray]) -> list[Any]:
     """Launch everything on ``inputs`` (with an Alias: one that is written); gives a fresh tensor for each output."""
     theirs = [a for _, a in inputs if a is not None]
     mine = [a for r, s in self.owners if s in self.written and (a := r()) is not None]
@@ -300,9 +300,9 @@ class Replay:
       if (t := r()) is not None: t.grad = grad
     return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
-  def _launch(self, draw: Callable[[int], np.ndarray]) -> None:
+  def _launch(self, draw: Callable[[int, Any], np.ndarray]) -> None:
     counters.launched(self.steps)
-    for b, count in zip(self.rng, self._at.counts): b.put(draw(count))
+    for b, count in zip(self.rng, self._at.counts): b.put(draw(count, b.rng_from))
     for b, array in self.refill: b.put(array)
     if self.form.calls is None or report.timing(): self._launch_and_tell()
     else:

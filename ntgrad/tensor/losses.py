@@ -1,14 +1,236 @@
-"""Losses, attention, and what is random in layers."""
+"""Losses: what predictions cost against a target, element by element, reduced to one number.
+
+All take ``reduction``: "mean" (of all elements), "sum" or "none". Small floats are computed and reduced in float32, and the loss
+has the dtype that predictions and target promote to; ints are computed as floats.
+"""
 from __future__ import annotations
 
-from ntgrad.checks import checked
-from ntgrad.sorting import Sorting
+import math
+from typing import Any, Self
+
+from ntgrad import graph
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.dtype import DType, promote
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.core import real_number
+from ntgrad.elementwise import broadcast_shape
+from ntgrad.names import text
+from ntgrad.tensor.class_losses import ClassLosses
+
+
+def _positive(name: str, what: str, value: Any, zero: bool = False) -> Any:
+  """A number above 0 (or 0). Raises ArgumentError."""
+  value = real_number(name, what, value)
+  if value < 0 or (value == 0 and not zero):
+    raise ArgumentError(f"{name}: {what} = {value}; it must be {'at least' if zero else 'above'} 0")
+  return value
 
 
 @checked
-class Losses(Sorting):
+class Losses(ClassLosses):
   """Losses, attention, and what is random in layers."""
   __slots__ = ()
+
+  # ---- what they share
+  def _alike(self, *others: Any) -> Any:
+    """This tensor and others as floats of the dtype that the loss is computed in, then the dtype that it has."""
+    out: DType = promote(self._float(), *[t.dtype for t in others])
+    work = graph.acc_dtype(out)
+    return (*[t.cast(work) for t in (self, *others)], out)
+
+  def _weighted(self, name: str, weight: Any) -> Any:
+    """Elements of a loss, each times its weight (None: 1). Raises ShapeError for a weight that does not fit."""
+    if weight is None: return self
+    if broadcast_shape(name, self.shape, weight.shape) != self.shape:
+      raise ShapeError(f"{name}: a weight of shape {text(weight)} for a loss of shape {text(self)}; it must broadcast to that")
+    return self * weight.cast(self.dtype)
+
+  def _lost(self, name: str, loss: Any, reduction: str, out: DType) -> Self:
+    """The loss of elements, reduced, in its dtype."""
+    total: Self = loss._reduced(name, reduction)
+    return total.cast(out)
+
+  # ---- distances
+  def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
+    """(x - target)², reduced. Raises ShapeError."""
+    x, y, out = self._alike(self._same_shape("mse_loss", target))
+    return self._lost("mse_loss", (x - y).square(), reduction, out)
+
+  def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
+    """|x - target|, reduced. Raises ShapeError."""
+    x, y, out = self._alike(self._same_shape("l1_loss", target))
+    return self._lost("l1_loss", (x - y).abs(), reduction, out)
+
+  def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
+    """d² / (2 beta) where d = |x - target| is less than beta, d - beta / 2 elsewhere, reduced. Raises ShapeError,
+    ArgumentError for a negative beta."""
+    beta = _positive("smooth_l1_loss", "beta", beta, zero=True)
+    if beta == 0: return self.l1_loss(target, reduction)
+    x, y, out = self._alike(self._same_shape("smooth_l1_loss", target))
+    return self._lost("smooth_l1_loss", (x - y)._huber(beta) / beta, reduction, out)
+
+  def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
+    """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, reduced (Huber, Robust Estimation of a
+    Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
+    delta = _positive("huber_loss", "delta", delta)
+    x, y, out = self._alike(self._same_shape("huber_loss", target))
+    return self._lost("huber_loss", (x - y)._huber(delta), reduction, out)
+
+  def _huber(self, delta: float) -> Any:
+    """d²/2 for d = |x| up to delta, delta * (d - delta/2) from there: with m the lesser of d and delta, m * (d - m/2)."""
+    d = self.abs()
+    m = d.minimum(delta)
+    return m * (d - m * 0.5)
+
+  def pairwise_distance(self, x2: Operand, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Self:
+    """The p-norm of x1 - x2 + eps along the last dim; the two broadcast. Raises ShapeError, ArgumentError."""
+    x, y, out = self._alike(x2)
+    return (x - y + real_number("pairwise_distance", "eps", eps)).norm(p, -1, keepdim).cast(out)
+
+  def triplet_margin_loss(self, positive: Operand, negative: Operand, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
+                          swap: bool = False, reduction: str = "mean") -> Self:
+    """max(0, margin + distance to positive - distance to negative), reduced; (n, d) or (d,) each, distances as
+    ``pairwise_distance`` has them (Balntas et al., Learning shallow convolutional feature descriptors with triplet losses, 2016).
+
+    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError.
+    """
+    name = "triplet_margin_loss"
+    if not self.ndim == positive.ndim == negative.ndim:
+      raise ShapeError(f"{name}: shapes {text(self)}, {text(positive)} and {text(negative)}; they must have as many dimensions")
+    x, near, far, out = self._alike(positive, negative)
+    other = x.pairwise_distance(far, p, eps)
+    if swap: other = other.minimum(near.pairwise_distance(far, p, eps))
+    apart = x.pairwise_distance(near, p, eps) - other
+    return self._lost(name, (apart + _positive(name, "margin", margin)).relu(), reduction, out)
+
+  def cosine_similarity(self, x2: Operand, dim: int | str = 1, eps: float = 1e-8) -> Self:
+    """x1 · x2 / (|x1| |x2|) along a dim, each length at least eps; the two broadcast. Raises AxisError, ShapeError."""
+    x, y, out = self._alike(x2)
+    eps = real_number("cosine_similarity", "eps", eps)
+    if x.ndim < y.ndim and not isinstance(dim, str): x = x.reshape((1,) * (y.ndim - x.ndim) + x.shape)
+    if y.ndim < x.ndim and not isinstance(dim, str): y = y.reshape((1,) * (x.ndim - y.ndim) + y.shape)
+    x, y = x / x.norm(2, dim, True).maximum(eps), y / y.norm(2, dim, True).maximum(eps)
+    return (x * y).sum(dim).cast(out)
+
+  def cosine_embedding_loss(self, x2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
+    """1 - cosine for a target of 1, max(0, cosine - margin) for one of -1, reduced: (n, d) twice and target (n,), or (d,) and
+    (). Raises ShapeError."""
+    name = "cosine_embedding_loss"
+    if self.ndim not in (1, 2) or x2.shape != self.shape or target.shape != self.shape[:-1]:
+      raise ShapeError(f"{name}: shapes {text(self)}, {text(x2)} and a target of {text(target)}; give (n, d), (n, d) and (n,), "
+                       "or (d,), (d,) and ()")
+    x, y, out = self._alike(x2)
+    product = ((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12)
+    cosine = (x * y).sum(-1) / product.sqrt()
+    far = (target == -1).where((cosine - real_number(name, "margin", margin)).relu(), 0.0)
+    return self._lost(name, (target == 1).where(1 - cosine, far), reduction, out)
+
+  # ---- margins
+  def hinge_embedding_loss(self, target: Operand, margin: float = 1.0, reduction: str = "mean") -> Self:
+    """x where the target is 1, max(0, margin - x) where it is -1, reduced. Raises ShapeError."""
+    name = "hinge_embedding_loss"
+    x, y, out = self._alike(self._same_shape(name, target))
+    apart = (real_number(name, "margin", margin) - x).relu()
+    return self._lost(name, (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
+
+  def margin_ranking_loss(self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
+    """max(0, -target * (x1 - x2) + margin), reduced: a target of 1 wants x1 above x2, one of -1 below; they broadcast. Raises
+    ShapeError."""
+    name = "margin_ranking_loss"
+    x, y, t, out = self._alike(input2, target)
+    return self._lost(name, ((y - x) * t + real_number(name, "margin", margin)).relu(), reduction, out)
+
+  def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
+    """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
+    x, y, out = self._alike(self._same_shape("soft_margin_loss", target))
+    return self._lost("soft_margin_loss", (-y * x).softplus(), reduction, out)
+
+  # ---- of probabilities
+  def binary_cross_entropy(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
+    """-(y log x + (1 - y) log(1 - x)) for probabilities, times a weight that broadcasts, reduced. A logarithm is at least -100,
+    without slope there. Raises ShapeError."""
+    return self._bce("binary_cross_entropy", target, weight, reduction)
+
+  def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
+    """``binary_cross_entropy`` by tinygrad's name. Raises ShapeError."""
+    return self._bce("binary_crossentropy", Y, None, reduction)
+
+  def _bce(self, name: str, target: Any, weight: Any, reduction: str) -> Self:
+    x, y, out = self._alike(self._same_shape(name, target))
+    def log(x: Any) -> Any:
+      least = (x >= 0) & (x <= math.exp(-100))
+      return least.where(-100.0, least.where(1.0, x).log())
+    return self._lost(name, (-y * log(x) - (1 - y) * log(1 - x))._weighted(name, weight), reduction, out)
+
+  def binary_cross_entropy_with_logits(self, target: Operand, weight: Operand | None = None, reduction: str = "mean",
+                                       pos_weight: Operand | None = None) -> Self:
+    """Binary cross entropy of sigmoid(x), without overflow, times a weight, reduced; ``pos_weight`` is a factor of the part for
+    the target. Both weights broadcast to the loss. Raises ShapeError."""
+    return self._bce_logits("binary_cross_entropy_with_logits", target, weight, reduction, pos_weight)
+
+  def binary_crossentropy_logits(self, Y: Operand, reduction: str = "mean", pos_weight: Operand | None = None) -> Self:
+    """``binary_cross_entropy_with_logits`` by tinygrad's name. Raises ShapeError."""
+    return self._bce_logits("binary_crossentropy_logits", Y, None, reduction, pos_weight)
+
+  def _bce_logits(self, name: str, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Self:
+    x, y, out = self._alike(self._same_shape(name, target))
+    if pos_weight is None: loss = x.softplus() - x * y
+    else: loss = (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y)
+    return self._lost(name, loss._weighted(name, weight), reduction, out)
+
+  def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
+    """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
+    name = "multilabel_soft_margin_loss"
+    x, y, out = self._alike(self._same_shape(name, target))
+    return self._lost(name, (x.softplus() - x * y)._weighted(name, weight).mean(-1), reduction, out)
+
+  def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
+    """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too.
+
+    The reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
+    ArgumentError.
+    """
+    x, y, out = self._alike(self._same_shape("kl_div", target))
+    if log_target: loss = y.exp() * (y - x)
+    else:
+      zero = y == 0
+      loss = y * zero.where(1.0, y).log() - y * x
+    if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
+    total = loss.sum()
+    return (total / self.shape[0] if self.ndim else total).cast(out)
+
+  def gaussian_nll_loss(self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
+                        reduction: str = "mean") -> Self:
+    """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2.
+
+    ``var`` has the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients
+    passing as if it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994).
+    Raises ShapeError, ArgumentError for an eps that is not above 0.
+    """
+    name = "gaussian_nll_loss"
+    x, y, v, out = self._alike(self._same_shape(name, target), var)
+    eps = _positive(name, "eps", eps)
+    if v.ndim and v.shape != x.shape:
+      if v.shape == x.shape[:-1]: v = v.unsqueeze(-1)
+      if v.shape != (*x.shape[:-1], 1):
+        raise ShapeError(f"{name}: variances of shape {text(var)} for predictions of {text(self)}; give that shape, or without "
+                         "or with 1 as the last size")
+    v = v + (v < eps).where(eps - v, 0.0).detach()
+    loss = (v.log() + (x - y).square() / v) * 0.5
+    return self._lost(name, loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction, out)
+
+  def poisson_nll_loss(self, target: Operand, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+                       reduction: str = "mean") -> Self:
+    """exp(x) - target * x for the logarithm x of a rate, or x - target * log(x + eps) for a rate, reduced; ``full`` adds
+    Stirling's approximation of log(target!) where the target is above 1. Raises ShapeError."""
+    name = "poisson_nll_loss"
+    x, y, out = self._alike(self._same_shape(name, target))
+    loss = x.exp() - y * x if log_input else x - y * (x + real_number(name, "eps", eps)).log()
+    if full:
+      many = y > 1
+      t = many.where(y, 2.0)
+      loss = loss + many.where(t * t.log() - t + 0.5 * (2 * math.pi * t).log(), 0.0)
+    return self._lost(name, loss, reduction, out)
 
 
 __all__ = ["Losses"]

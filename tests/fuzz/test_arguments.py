@@ -258,6 +258,78 @@ TENSOR: dict[str, Callable[[], Call]] = {
 }
 PLAIN = """abs cpu bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim
 double element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
+# losses, attention, dropout, random numbers, making
+def g() -> Any: return ntgrad.Generator(1)
+
+
+TENSOR |= {
+  "scaled_dot_product_attention": lambda: call(f(2, 3).scaled_dot_product_attention, f(2, 3), f(2, 3), f(2, 2), 0.0, False, 0.5,
+                                               False),
+  "cross_entropy": lambda: call(f(2, 3).cross_entropy, i(2), "mean", 0.1, -1, f(3)),
+  "multi_margin_loss": lambda: call(f(2, 3).multi_margin_loss, i(2), 1, 1.0, f(3), "mean"),
+  "l1_loss": lambda: call(f(2).l1_loss, f(2), "mean"),
+  "smooth_l1_loss": lambda: call(f(2).smooth_l1_loss, f(2), "mean", 1.0),
+  "huber_loss": lambda: call(f(2).huber_loss, f(2), "mean", 1.0),
+  "pairwise_distance": lambda: call(f(2, 3).pairwise_distance, f(2, 3), 2.0, 1e-6, True),
+  "triplet_margin_loss": lambda: call(f(2, 3).triplet_margin_loss, f(2, 3), f(2, 3), 1.0, 2.0, 1e-6, True, "mean"),
+  "cosine_similarity": lambda: call(f(2, 3).cosine_similarity, f(2, 3), 1, 1e-8),
+  "cosine_embedding_loss": lambda: call(f(2, 3).cosine_embedding_loss, f(2, 3), f(2), 0.0, "mean"),
+  "hinge_embedding_loss": lambda: call(f(2).hinge_embedding_loss, f(2), 1.0, "mean"),
+  "margin_ranking_loss": lambda: call(f(2).margin_ranking_loss, f(2), f(2), 0.0, "mean"),
+  "soft_margin_loss": lambda: call(f(2).soft_margin_loss, f(2), "mean"),
+  "multilabel_soft_margin_loss": lambda: call(f(2, 3).multilabel_soft_margin_loss, f(2, 3), f(3), "mean"),
+  "binary_cross_entropy": lambda: call(f(2).binary_cross_entropy, f(2), f(2), "mean"),
+  "binary_cross_entropy_with_logits": lambda: call(f(2).binary_cross_entropy_with_logits, f(2), f(2), "mean", f(2)),
+  "kl_div": lambda: call(f(2).kl_div, f(2), "batchmean", True),
+  "gaussian_nll_loss": lambda: call(f(2).gaussian_nll_loss, f(2), f(2), True, 1e-6, "mean"),
+  "poisson_nll_loss": lambda: call(f(2).poisson_nll_loss, f(2), False, True, 1e-8, "mean"),
+  "dropout": lambda: call(f(2).dropout, 0.5, True, generator=g()),
+  "dropout1d": lambda: call(f(2, 3).dropout1d, 0.5, True, generator=g()),
+  "dropout2d": lambda: call(f(2, 3, 4).dropout2d, 0.5, True, generator=g()),
+  "dropout3d": lambda: call(f(2, 3, 4, 5).dropout3d, 0.5, True, generator=g()),
+  "alpha_dropout": lambda: call(f(2).alpha_dropout, 0.5, True, generator=g()),
+  "feature_alpha_dropout": lambda: call(f(2, 3).feature_alpha_dropout, 0.5, True, generator=g()),
+  "rand": lambda: call(Tensor.rand, 2, 3, size=None, generator=g(), dtype="float32", device="NUMPY", requires_grad=True),
+  "randn": lambda: call(Tensor.randn, 2, 3, size=None, generator=g(), dtype="float32", device="NUMPY", requires_grad=True),
+  "uniform": lambda: call(Tensor.uniform, 2, low=0.0, high=1.0, generator=g(), dtype="float32", device="NUMPY",
+                          requires_grad=True),
+  "normal": lambda: call(Tensor.normal, 2, mean=0.0, std=1.0, generator=g(), dtype="float32", device="NUMPY", requires_grad=True),
+  "trunc_normal": lambda: call(Tensor.trunc_normal, 2, mean=0.0, std=1.0, a=-1.0, b=2.0, generator=g(), dtype="float32",
+                               device="NUMPY", requires_grad=True),
+  "exponential": lambda: call(Tensor.exponential, 2, lambd=2.0, generator=g(), dtype="float32", device="NUMPY",
+                              requires_grad=True),
+  "log_normal": lambda: call(Tensor.log_normal, 2, mean=0.0, std=1.0, generator=g(), dtype="float32", device="NUMPY",
+                             requires_grad=True),
+  "geometric": lambda: call(Tensor.geometric, 2, p=0.5, generator=g(), dtype="int32", device="NUMPY"),
+  "randint": lambda: call(Tensor.randint, 2, low=0, high=5, generator=g(), dtype="int32", device="NUMPY"),
+  "randperm": lambda: call(Tensor.randperm, 3, generator=g(), dtype="int32", device="NUMPY"),
+  "rand_like": lambda: call(f(2).rand_like, generator=g(), dtype="float32", device="NUMPY", requires_grad=True),
+  "randn_like": lambda: call(f(2).randn_like, generator=g(), dtype="float32", device="NUMPY", requires_grad=True),
+  "randint_like": lambda: call(f(2).randint_like, 0, 5, generator=g(), dtype="int32", device="NUMPY"),
+  "bernoulli": lambda: call(f(2).bernoulli, 0.5, generator=g()),
+  "poisson": lambda: call(f(2).poisson, generator=g()),
+  "uniform_": lambda: call(f(2).uniform_, 0.0, 2.0, generator=g()),
+  "normal_": lambda: call(f(2).normal_, 0.0, 2.0, generator=g()),
+  "bernoulli_": lambda: call(f(2).bernoulli_, 0.5, generator=g()),
+  "exponential_": lambda: call(f(2).exponential_, 2.0, generator=g()),
+  "geometric_": lambda: call(f(2).geometric_, 0.5, generator=g()),
+  "log_normal_": lambda: call(f(2).log_normal_, 0.0, 1.0, generator=g()),
+  "multinomial": lambda: call(f(3).multinomial, 2, False, generator=g()),
+  "full": lambda: call(Tensor.full, (2, 3), 1.0, size=None, dtype="float32", device="NUMPY", requires_grad=True),
+  "zeros": lambda: call(Tensor.zeros, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True),
+  "ones": lambda: call(Tensor.ones, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True),
+  "empty": lambda: call(Tensor.empty, size=(2, 3), dtype="float32", device="NUMPY", requires_grad=True),
+  "logspace": lambda: call(Tensor.logspace, 0, 1, 3, 10.0, dtype="float32", device="NUMPY", requires_grad=True),
+  "tri": lambda: call(Tensor.tri, 2, 3, 1, dtype="float32", device="NUMPY", requires_grad=True),
+  "new_full": lambda: call(f(2).new_full, (2, 3), 1.0, dtype="float32", device="NUMPY", requires_grad=True),
+  "new_zeros": lambda: call(f(2).new_zeros, 2, 3, size=None, dtype="float32", device="NUMPY", requires_grad=True),
+  "new_ones": lambda: call(f(2).new_ones, 2, 3, size=None, dtype="float32", device="NUMPY", requires_grad=True),
+  "new_empty": lambda: call(f(2).new_empty, 2, 3, size=None, dtype="float32", device="NUMPY", requires_grad=True),
+  "new_tensor": lambda: call(f(2).new_tensor, [1.0, 2.0], dtype="float32", device="NUMPY", requires_grad=True),
+  "from_numpy": lambda: call(Tensor.from_numpy, np.ones(2), device="NUMPY", requires_grad=True),
+}
+PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim double
+element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
@@ -274,6 +346,16 @@ def _gradient(*targets: Any, gradient: Any) -> Any:
   return (w * 2).gradient(
     w if isinstance(targets[0], Tensor) and targets[0].shape == (2,) else targets[0], *targets[1:], gradient=gradient
   )
+
+
+def _default_dtype(d: Any) -> None:
+  try: ntgrad.set_default_dtype(d)
+  finally: ntgrad.dtypes.default_float = ntgrad.dtypes.float32
+
+
+def _default_int(d: Any) -> None:
+  try: ntgrad.dtypes.default_int = d
+  finally: ntgrad.dtypes.default_int = ntgrad.dtypes.int32
 
 
 def index(t: Any, item: Any) -> Any: return t()[item]
@@ -338,6 +420,11 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "ntgrad.jit()": lambda: call(ntgrad.jit(lambda x: x + 1 if isinstance(x, Tensor) else x), f(2).realize()),
   "ntgrad.from_dlpack": lambda: call(ntgrad.from_dlpack, np.ones(2)),
   "ntgrad.no_grad": lambda: call(no_grad, len),
+  "ntgrad.Generator": lambda: call(ntgrad.Generator, 1),
+  "Generator.manual_seed": lambda: call(g().manual_seed, 1),
+  "Generator.set_state": lambda: call(g().set_state, g().get_state()),
+  "ntgrad.set_default_dtype": lambda: call(_default_dtype, "float64"),
+  "dtypes.default_int=": lambda: call(_default_int, "int64"),
   "dtypes.of": lambda: call(ntgrad.dtypes.of, "float32"),
   "Device.canonicalize": lambda: call(Device.canonicalize, "NUMPY"),
   "Device.memory": lambda: call(Device.memory, "NUMPY"),

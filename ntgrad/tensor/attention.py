@@ -1,0 +1,96 @@
+"""Scaled dot product attention."""
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from ntgrad import graph
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.core import real_number
+from ntgrad.names import fit, merged, text
+from ntgrad.tensor.drawing import Drawing
+
+_NAME = "scaled_dot_product_attention"
+
+
+@checked
+class Attention(Drawing):
+  """Attention."""
+  __slots__ = ()
+
+  def scaled_dot_product_attention(self, key: Operand, value: Operand, attn_mask: Operand | None = None, dropout_p: float = 0.0,
+                                   is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False) -> Self:
+    """softmax(q kᵀ * scale + mask) v, with a scale of 1 / sqrt(d) unless given, for queries (.., l, d), keys (.., s, d) and
+    values (.., s, e): (.., l, e).
+
+    A bool mask keeps where it is true; one of floats is added. A query that no key is left for gives zeros, as in PyTorch from
+    2.5 on. ``is_causal`` lets query i see the keys 0 to i, also where l and s differ. ``enable_gqa``: queries (.., h, l, d) with
+    keys and values of fewer heads, each of which serves h / heads queries that follow each other, without being copied.
+    ``dropout_p`` drops weights in training only (``Tensor.train``). Raises ShapeError, ArgumentError.
+    """
+    if not self._names is key._names is value._names is None:
+      return self._attention_named(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if is_causal and attn_mask is not None: raise ArgumentError(f"{_NAME}: is_causal with attn_mask; give one of them")
+    if enable_gqa: return self._attention_grouped(key, value, attn_mask, dropout_p, is_causal, scale)
+    if scale is None: scale = 1 / math.sqrt(self.shape[-1] or 1) if self.ndim else 1.0
+    scores: Any = self.dot(key.transpose(-2, -1)) * real_number(_NAME, "scale", scale)
+    if is_causal:
+      make: Any = type(self)
+      seen = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
+      weights = seen.where(scores, -math.inf).softmax(-1)   # every query sees key 0
+    elif attn_mask is not None:
+      masked = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask.cast(scores.dtype)
+      weights = masked._softmax_or_zeros()
+    else: weights = scores.softmax(-1)
+    return weights.dropout(dropout_p).dot(value)
+
+  def _softmax_or_zeros(self) -> Self:
+    """The softmax of the last dim, zeros where a row has only -inf."""
+    u, a, out = self._rows(_NAME, -1)
+    top = graph.detach(graph.reduce(BinaryOps.MAX, u, (a,)))
+    none = graph.scalar(BinaryOps.CMPEQ, top, -math.inf)
+    top = graph.where(none, graph.const(0.0, u.dtype, top.shape), top)
+    e = graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape)))
+    total = graph.reduce(BinaryOps.ADD, e, (a,))
+    total = graph.where(none, graph.const(1.0, u.dtype, top.shape), total)
+    return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))
+
+  def _attention_grouped(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Self:
+    """Attention in which each head of the keys and values serves several heads of queries: these become a dim of their own."""
+    if min(self.ndim, key.ndim, value.ndim) < 3:
+      raise ShapeError(f"{_NAME}: enable_gqa with shapes {text(self)}, {text(key)} and {text(value)}; "
+                       "give (.., heads, length, d)")
+    h, n = self.shape[-3], key.shape[-3]
+    if value.shape[-3] != n or not n or h % n:
+      raise ShapeError(f"{_NAME}: {h} heads of queries with {n} of keys and {value.shape[-3]} of values; "
+                       "keys and values must have as many, and queries a multiple of them")
+    if mask is not None and mask.ndim > 2:
+      if mask.shape[-3] not in (1, h): raise ShapeError(f"{_NAME}: a mask of shape {text(mask)} for {h} heads of queries")
+      mask = mask.reshape(*mask.shape[:-3], *((1, 1) if mask.shape[-3] == 1 else (n, h // n)), *mask.shape[-2:])
+    q = self.reshape(*self.shape[:-3], n, h // n, *self.shape[-2:])
+    out = q.scaled_dot_product_attention(key.unsqueeze(-3), value.unsqueeze(-3), mask, dropout_p, is_causal, scale)
+    return out.reshape(*out.shape[:-4], h, *out.shape[-2:])
+
+  def _attention_named(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None,
+                       grouped: bool) -> Self:
+    """Attention of tensors of which some have names: the result has the queries' rows and the values' columns. Keys may have
+    the name of the queries: they are summed in the end."""
+    tensors = (self, key, value)
+    n = max([t.ndim for t in tensors])
+    ends = (n - 2, n + 1), (n, n + 1), (n, n - 1)   # places n and n + 1 are summed: the keys, and what queries and keys have
+    places = [(*range(n - t.ndim, n - 2), *end) for t, end in zip(tensors, ends)]
+    called = None
+    if min([t.ndim for t in tensors]) > 1:
+      if not grouped: fit(_NAME, tensors, places, n)
+      called = merged(_NAME, tensors, places, n)
+    out = self.named().scaled_dot_product_attention(
+      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped
+    )
+    out._names = called
+    return out
+
+
+__all__ = ["Attention"]
