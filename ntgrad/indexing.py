@@ -325,14 +325,14 @@ class Indexing(Random):
     """What is to be written here as a tensor of this dtype. Raises DTypeError, DeviceError."""
     make: Any = type(self)
     dtype = None if isinstance(value, np.ndarray) else self.dtype
-    v = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
+    v: Any = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
     if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
       raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device(name, self.lazydata, v.lazydata)
     out: Self = v if v.dtype is self.dtype else v.cast(self.dtype)
     return out
 
-  def _set_masked(self, index: Sequence[Any], k: int, mask: Any, v: Self) -> None:
+  def _set_masked(self, index: Sequence[Any], k: int, mask: Any, value: Self) -> None:
     """Replace what a mask of one dimension, item ``k`` of an index without index tensors, chooses."""
     whole = tuple([slice(None) if i == k else item for i, item in enumerate(index)])
     items, ints = self._parse("setitem", whole)
@@ -341,8 +341,10 @@ class Indexing(Random):
     at = len([i for i in range(k) if i not in ints])   # the mask's dimension, and where the result has it
     if at != front: part = part.permute(at, *[d for d in range(part.ndim) if d != at])
     behind = len(rest) - front   # dimensions after the mask's
+    v: Any = value
     while v.ndim > part.ndim and v.shape[0] == 1: v = v.squeeze(0)
-    m: Any = type(self)(mask, device=self.lazydata.device)  # type: ignore[call-arg]
+    make: Any = type(self)
+    m = make(mask, device=self.lazydata.device)
     of_rows = v.ndim - behind - 1
     if of_rows >= 0 and v.shape[of_rows] != 1: v = v._at_true("setitem", of_rows, mask, m)
     if broadcast_shape("setitem", v.shape, part.shape) != part.shape:
@@ -429,22 +431,3 @@ class Indexing(Random):
       n = self.ndim   # along the axis stands what the index has
       out._names = merged("gather", (self, index), ([*range(d), None, *range(d + 1, n)], range(n)), n)
     return out
-
-  def scatter(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
-    """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; reduce="add" adds.
-
-    Raises ShapeError, DTypeError, AxisError, ArgumentError.
-    """
-    if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
-    indices, d = self._indices("scatter", dim, index)
-    v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
-    if v.dtype is not self.dtype:
-      raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
-    if v.ndim != index.ndim or any([a < b for a, b in zip(v.shape, index.shape)]):
-      raise ShapeError(f"scatter: a source of shape {v.shape} for an index of {index.shape}; it must not be smaller")
-    vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])
-    called = None
-    if not self._names is index._names is v._names is None:
-      others = [*range(d), None, *range(d + 1, self.ndim)]
-      called = merged("scatter", (self, index, v), (range(self.ndim), others, others), self.ndim)
-    return self._wrap_many(graph.scatter(self.lazydata, indices, vu, reduce or "set"), (v,), called)
