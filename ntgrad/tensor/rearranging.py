@@ -113,7 +113,7 @@ class Rearranging(Sorting):
     if isinstance(where, int):
       whole_number(name, "sections", where, 1)
       if where > max(n, _MOST_PIECES):
-        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; more than {_MOST_PIECES} are no use")
+        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; it makes up to {_MOST_PIECES} empty")
       if even and n % where:
         raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; they must be equal")
       cuts = [i * (n // where) + min(i, n % where) for i in range(1, where)]

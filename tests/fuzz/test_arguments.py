@@ -312,8 +312,8 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "train": lambda: call(Tensor.train, True),
   "no_grad": lambda: call(no_grad, len),
 }
-PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data
-detach diag diagonal dim double
+PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous
+contiguous_backward cos cosh data detach diag diagonal dim double
 element_size erf exp exp2 fliplr flipud float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
