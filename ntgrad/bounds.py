@@ -27,10 +27,12 @@ PARTS = 64
 
 
 class Site(NamedTuple):
-  """What an index is for: the name of the operation, what the index is outside of, and the user's line."""
+  """What an index is for: the name of the operation, what the index is outside of, the user's line, and, where that is not what
+  has to be said, the sentence with ``{value}`` for the index."""
   name: str
   of: str
   place: str
+  said: str = ""
 
 
 # ---- the mark
@@ -40,19 +42,21 @@ def checks_indices(device: str | None) -> bool:
   return bool(on) if on != "auto" else (device or default_device()).partition(":")[0] in ("CPU", "NUMPY")
 
 
-def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, ignore: int | None = None) -> UOp:
+def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, ignore: int | None = None,
+           said: str = "") -> UOp:
   """An index that must be from ``low`` to ``end - 1`` or ``ignore``, marked if that has to be checked when it is computed.
 
-  ``of`` says what it is outside of otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements". Raises
-  IndexOutOfRangeError for a number that is outside.
+  ``of`` says what it is outside of otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements"; ``said`` is a
+  whole sentence instead, with ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside.
   """
   if not prod(u.shape) or not checks_indices(u.device or device): return u
   lo, hi = bounds(u)
   if low <= lo and hi < end or lo == hi == ignore: return u
-  if graph.const_value(u) is not None: raise IndexOutOfRangeError(f"{name}: index {lo} is outside {of}")
+  if graph.const_value(u) is not None:
+    raise IndexOutOfRangeError(f"{name}: {said.format(value=lo) if said else f'index {lo} is outside {of}'}")
   mark = ("index", low, end, ignore, None if u.device else device)
   out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
-  out.__dict__.setdefault("site", Site(name, of, caller()))
+  out.__dict__.setdefault("site", Site(name, of, caller(), said))
   return out
 
 
@@ -100,6 +104,7 @@ def checks_of(u: UOp) -> Checks:
     from ntgrad.tensor import Tensor
     text = f"index {{value}} is outside {site.of}".replace(site.of, site.of.replace("{", "{{").replace("}", "}}"))
     text += f" ({site.place}); last at {{element}} of the index, of shape {u.shape}"
+    if site.said: text = f"{site.said} ({site.place})"
     each = 1 if prod(u.shape) <= _ONE else PARTS
     found, memory = make_checks(site.name, device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
     found.owner = Tensor._from_node(memory.node)

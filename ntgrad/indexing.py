@@ -1,6 +1,8 @@
-"""Indexing of ``Tensor``: ints, slices, None, Ellipsis and integer tensors; gather and scatter; assignment to parts.
+"""Indexing of ``Tensor``: ints, slices, None, Ellipsis, integer tensors and bool masks; gather and scatter; assignment to parts.
 
 Integer tensors are GATHERs of rows: the indexed dims are brought to the front and joined, so any number of them is one GATHER.
+A mask is brought to one dim first. To read with one, its True elements are found on the host, since the result's shape depends on
+them; a write takes a WHERE over the whole part, and needs no value of the mask.
 """
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ntgrad.alias import Move
 from ntgrad.bounds import within
 from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.elementwise import broadcast_shape, common_device
@@ -30,9 +32,6 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   try: a = np.asarray(index)
   except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
   if a.size == 0: a = a.astype(np.int32)
-  if a.dtype.kind == "b":
-    raise DTypeError(f"{name}: a bool mask of shape {a.shape}; the result's shape would depend on the values: "
-                     "use where() or masked_fill(), or give integer indices")
   if a.dtype.kind not in "iu": raise DTypeError(f"{name}: an index of {a.dtype.name}; indices are ints")
   if a.size and (a.min() < -size or a.max() >= size):
     bad = int(a.min()) if a.min() < -size else int(a.max())
@@ -48,6 +47,44 @@ def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: s
   if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
   u = within(graph.index_of(u, size), -size, size, name, of, device)
   return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
+
+
+def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
+  """The values of a tensor (or an array as it is) that the shape of a result depends on. Raises CaptureError while a jit
+  records."""
+  if isinstance(t, np.ndarray): return t
+  try: values: np.ndarray[Any, Any] = t.numpy()
+  except CaptureError as e:
+    raise CaptureError(f"{name}: the shape of the result depends on values, which have to be known; {advice} ({e})") from None
+  return values
+
+
+def _mask(item: Any) -> Any:
+  """The bool mask, a tensor or an array, that an item of an index is; None for another item."""
+  if isinstance(item, Base): return item if item.dtype.kind == "b" else None
+  if isinstance(item, np.ndarray): return item if item.dtype.kind == "b" else None
+  if isinstance(item, (bool, np.bool_)): return np.asarray(item)
+  first = item
+  while isinstance(first, (list, tuple)) and first: first = first[0]
+  if first is item or not isinstance(first, (bool, np.bool_)): return None
+  try: a = np.asarray(item)
+  except ValueError: return None   # rows of different lengths, which is said elsewhere
+  return a if a.dtype.kind == "b" else None
+
+
+def _spread(name: str, index: Any, s: tuple[int, ...], dims: Sequence[int] | None = None) -> list[Any]:
+  """The items of an index with slices in place of the Ellipsis, or at the end, for a shape; ``dims`` says of how many dimensions
+  each is. Raises ArgumentError, IndexOutOfRangeError."""
+  items = list(index) if isinstance(index, tuple) else [index]
+  used = sum([1 for i in items if i is not None and i is not Ellipsis]) if dims is None else sum(dims)
+  dots = [k for k, i in enumerate(items) if i is Ellipsis]
+  if len(dots) > 1: raise ArgumentError(f"{name}: {len(dots)} Ellipsis for shape {s}; at most one")
+  if used > len(s): raise IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
+  at = dots[0] if dots else len(items)
+  items[at:at + 1] = [slice(None)] * (len(s) - used)
+  if len(items) > MAX_DIMS:
+    raise IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
+  return items
 
 
 def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
@@ -91,6 +128,12 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
   return rest, len([k for k in rest if k < chosen[0]]) if together else 0
 
 
+def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
+  """Base with rows added to; small floats are added up in float32."""
+  acc = graph.acc_dtype(base.dtype) if base.dtype.kind == "f" else base.dtype
+  return graph.cast(graph.scatter(graph.cast(base, acc), index, graph.cast(value, acc), "add"), base.dtype)
+
+
 @checked
 class Indexing(Random):
   """Indexing, gather, scatter, assignment to parts."""
@@ -103,15 +146,7 @@ class Indexing(Random):
     Raises IndexOutOfRangeError, ArgumentError, DTypeError.
     """
     s = self.shape
-    items = list(index) if isinstance(index, tuple) else [index]
-    used = sum([1 for i in items if i is not None and i is not Ellipsis])
-    dots = [k for k, i in enumerate(items) if i is Ellipsis]
-    if len(dots) > 1: raise ArgumentError(f"{name}: {len(dots)} Ellipsis for shape {s}; at most one")
-    if used > len(s): raise IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
-    at = dots[0] if dots else len(items)
-    items[at:at + 1] = [slice(None)] * (len(s) - used)
-    if len(items) > MAX_DIMS:
-      raise IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
+    items = _spread(name, index, s)
     out: list[Any] = []
     ints: list[int] = []
     axis = 0
@@ -120,8 +155,6 @@ class Indexing(Random):
         out.append(None)
         continue
       size = s[axis]
-      if isinstance(item, (bool, np.bool_)):
-        raise DTypeError(f"{name}: the bool {item} as an index; indices are ints, slices, None, ... and int tensors")
       if isinstance(item, (int, np.integer)):
         if not -size <= item < size:
           raise IndexOutOfRangeError(
@@ -134,9 +167,6 @@ class Indexing(Random):
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
       elif isinstance(item, Base):
-        if item.dtype.kind == "b":
-          raise DTypeError(f"{name}: a bool mask of shape {item.shape}; the result's shape would depend on the values: "
-                           "use where() or masked_fill(), or give integer indices")
         if item.dtype.kind not in "iu": raise DTypeError(f"{name}: an index tensor of {item.dtype.name}; indices are ints")
         common_device(name, self.lazydata, item.lazydata)
         out.append(normal_index(name, item.lazydata, axis, s, self.lazydata.device))
@@ -146,18 +176,54 @@ class Indexing(Random):
         out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
       else:
         raise DTypeError(f"{name}: an index of {type(item).__name__}; "
-                         "indices are ints, slices, None, ... and int tensors or lists")
+                         "indices are ints, slices, None, ..., and tensors, arrays or lists of ints or bools")
       axis += 1
     return out, ints
 
-  def __getitem__(self, index: Any) -> Self:
-    """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together).
+  def _with_masks(self, name: str, index: Any) -> tuple[Self, Any, dict[int, Any]]:
+    """This tensor seen so that each bool mask of an index has one dimension of it: a mask of several takes them joined, one of
+    none a new one of 1. Then the index of that, and the masks, of one dimension each, by where they stand in it.
 
-    Without integer tensors and lists a view, else a tensor of its own.
-    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
-    on CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. Bool masks are refused
-    (DTypeError).
+    Raises ShapeError for a mask that has another shape than what it stands at.
     """
+    items = index if isinstance(index, tuple) else (index,)
+    masks = [_mask(i) for i in items]
+    if all([m is None for m in masks]): return self, index, {}
+    dims = [0 if i is None or i is Ellipsis else 1 if m is None else m.ndim for i, m in zip(items, masks)]
+    given = _spread(name, items, self.shape, dims)
+    x, axis, found = self, 0, dict[int, Any]()
+    for k, item in enumerate(given):
+      m = _mask(item)
+      if m is None:
+        axis += item is not None
+        continue
+      n = m.ndim
+      if m.shape != x.shape[axis:axis + n]:
+        raise ShapeError(f"{name}: a bool mask of shape {m.shape} for dimensions {x.shape[axis:axis + n]} of shape {self.shape}; "
+                         "it must have their sizes")
+      if isinstance(m, Base): common_device(name, self.lazydata, m.lazydata)
+      if n != 1: x = x.flatten(axis, axis + n - 1) if n else x.unsqueeze(axis)
+      found[k] = m.reshape(m.numel() if isinstance(m, Base) else m.size)
+      axis += 1
+    return x, tuple(given), found
+
+  def _with_places(self, name: str, index: Sequence[Any], masks: dict[int, Any]) -> tuple[Any, ...]:
+    """An index with the places of their True elements instead of masks. Raises CaptureError while a jit records."""
+    advice = "use where() or masked_fill(), or find the places outside of what is recorded and give these"
+    return tuple([np.flatnonzero(host_values(name, masks[k], advice)) if k in masks else i for k, i in enumerate(index)])
+
+  def __getitem__(self, index: Any) -> Self:
+    """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and bool
+    masks of as many dims as they have.
+
+    Without tensors and lists a view, else a tensor of its own.
+    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
+    on CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. What a mask chooses depends on
+    its values: it is computed at once, and raises CaptureError while a jit records (use ``where`` or ``masked_fill`` there);
+    ShapeError for one that has another shape than its dims.
+    """
+    x, index, masks = self._with_masks("getitem", index)
+    if masks: return x[self._with_places("getitem", index, masks)]
     items, ints = self._parse("getitem", index)
     seen = self._seen(*self._boxed(items), dims=None if self._names is None else range(self.ndim))
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
@@ -226,36 +292,90 @@ class Indexing(Random):
 
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
-    """Replace a part (ints, slices, None, Ellipsis, or integer tensors, of which the last of equal ones counts), for all that
-    share the memory.
+    """Replace a part (ints, slices, None, Ellipsis, integer tensors, of which the last of equal ones counts, or bool masks), for
+    all that share the memory.
+
+    One mask without index tensors stays lazy: a value of shape (n, ..) for its n True elements goes to them in order (another
+    number of them is an error where the index checks of ``__getitem__`` are on). Several, or one beside index tensors, are
+    computed at once, and raise CaptureError while a jit records.
 
     Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that
     requires a gradient.
     """
     self._check_writable("setitem")
+    x, index, masks = self._with_masks("setitem", index)
+    v = self._value("setitem", value)
+    if masks:
+      alone = len(masks) == 1 and not any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in
+                                           [i for k, i in enumerate(index) if k not in masks]])
+      if alone: x._set_masked(index, *masks.popitem(), v)
+      else: x[self._with_places("setitem", index, masks)] = v
+      return
     items, ints = self._parse("setitem", index)
-    make: Any = type(self)
-    dtype = None if isinstance(value, np.ndarray) else self.dtype
-    v = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
-    if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
-      raise DTypeError(f"setitem: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
-    common_device("setitem", self.lazydata, v.lazydata)
-    vu = graph.cast(v.lazydata, self.dtype)
-    arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
-    if arrays:
-      if None in [i if i is None else 0 for i in items]:
-        raise ArgumentError(
-          f"setitem: None together with integer tensors in the index of shape {self.shape}; reshape the value instead"
-        )
+    if any([isinstance(i, UOp) for i in items]):
       if self._names is not None and v._names is not None: self[index]._check_names("setitem", v)
-      self._check_leaf("setitem")
-      self._seen(*self._boxed(items))._set_rows(items, ints, arrays, vu, v._state > 0)
+      self._set_rows("setitem", items, ints, v)
       return
     part = self[index]
     part._check_names("setitem", v)
-    vu = self._fit(vu, part.shape)
+    vu = self._fit(v.lazydata, part.shape)
     self._check_leaf("setitem")
     part._write("setitem", vu, v._state > 0)
+
+  def _value(self, name: str, value: Any) -> Self:
+    """What is to be written here as a tensor of this dtype. Raises DTypeError, DeviceError."""
+    make: Any = type(self)
+    dtype = None if isinstance(value, np.ndarray) else self.dtype
+    v: Any = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
+    if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
+      raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
+    common_device(name, self.lazydata, v.lazydata)
+    out: Self = v if v.dtype is self.dtype else v.cast(self.dtype)
+    return out
+
+  def _set_masked(self, index: Sequence[Any], k: int, mask: Any, value: Self) -> None:
+    """Replace what a mask of one dimension, item ``k`` of an index without index tensors, chooses."""
+    whole = tuple([slice(None) if i == k else item for i, item in enumerate(index)])
+    items, ints = self._parse("setitem", whole)
+    rest, front = _order(items, [k], ints)
+    part = self[whole]
+    at = len([i for i in range(k) if i not in ints])   # the mask's dimension, and where the result has it
+    if at != front: part = part.permute(at, *[d for d in range(part.ndim) if d != at])
+    behind = len(rest) - front   # dimensions after the mask's
+    v: Any = value
+    while v.ndim > part.ndim and v.shape[0] == 1: v = v.squeeze(0)
+    make: Any = type(self)
+    m = make(mask, device=self.lazydata.device)
+    of_rows = v.ndim - behind - 1
+    if of_rows >= 0 and v.shape[of_rows] != 1: v = v._at_true("setitem", of_rows, mask, m)
+    if broadcast_shape("setitem", v.shape, part.shape) != part.shape:
+      raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {part.shape}, of which a mask has a dimension")
+    if v._names is not None and v.ndim <= part.ndim: part._check_names("setitem", v)
+    self._check_leaf("setitem")
+    out = m.named().reshape((-1,) + (1,) * behind if m.numel() else (0,) + (1,) * behind).where(v.named(), part.named())
+    part._write("setitem", out.lazydata, out._state > 0)
+
+  def _at_true(self, name: str, dim: int, given: Any, mask: Any, exact: bool = True) -> Self:
+    """Along a dim, for each True element of a mask of shape (size,) its part of this tensor in order: part 0 at the first one.
+    Any part where the mask is False. Raises ShapeError where ``given``, the mask, is an array that has another number of True
+    elements (or, not ``exact``, more) than this tensor has parts."""
+    n = self.shape[dim]
+    said = f"{{value}} True in a mask of shape {given.shape} for a value of shape {text(self)}, which has {n} of them"
+    if isinstance(given, np.ndarray):
+      count = int(given.sum())
+      if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
+    ones = graph.cast(mask.lazydata, dtypes.int32)
+    device = self.lazydata.device
+    total = within(graph.reduce(_ADD, ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
+    # how many there are, less those from an element on: as many as are before it
+    place = graph.sub(graph.expand(total, ones.shape), graph.scan(_ADD, ones, 0, True))
+    order = (dim, *[d for d in range(self.ndim) if d != dim])
+    parts = graph.permute(self.lazydata, order)
+    if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
+    node = graph.gather(parts, place)
+    back = self._wrap(graph.permute(node, tuple([order.index(d) for d in range(self.ndim)])))
+    back._names = None
+    return back
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
@@ -263,8 +383,16 @@ class Indexing(Random):
       raise ShapeError(f"setitem: a value of shape {v.shape} into a part of shape {shape}")
     return graph.broadcast(v, shape)
 
-  def _set_rows(self, items: Sequence[Any], ints: Sequence[int], arrays: list[int], v: UOp, attached: bool) -> None:
-    """Replace what integer tensors choose; the slices have been taken already, ints are dims of 1."""
+  def _set_rows(self, name: str, items: Sequence[Any], ints: Sequence[int], value: Base, add: bool = False) -> None:
+    """Replace what integer tensors among items choose, or add to it."""
+    self._check_leaf(name)
+    x = self._seen(*self._boxed(items), dims=None if self._names is None else range(self.ndim))
+    sizes = iter(x.shape)
+    x = x._seen((Ops.RESHAPE, tuple([1 if i is None else next(sizes) for i in items])))   # ints are dims of 1, as None is
+    x._set_chosen(name, [k for k, i in enumerate(items) if isinstance(i, UOp)], items, ints, value, add)
+
+  def _set_chosen(self, name: str, arrays: list[int], items: Sequence[Any], ints: Sequence[int], value: Base, add: bool) -> None:
+    """The same, where each item has a dimension and slices have been taken."""
     s = self.shape
     indices = [i if isinstance(i, UOp) else graph.const(0, dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
     axes = sorted([*arrays, *ints])
@@ -272,10 +400,12 @@ class Indexing(Random):
     rest, front = _order(s, arrays, ints)
     sizes = [s[k] for k in axes]
     n = len(common)
-    v = self._fit(v, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
+    v = self._fit(value.lazydata, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))
     v = graph.permute(v, (*range(front, front + n), *range(front), *range(front + n, len(v.shape))))
     rows = self._seen((Ops.PERMUTE, (*axes, *rest)), (Ops.RESHAPE, (math.prod(sizes), *[s[k] for k in rest])))
-    rows._write("setitem", v, attached, joined_index([graph.broadcast(i, common) for i in indices], sizes))
+    at = joined_index([graph.broadcast(i, common) for i in indices], sizes)
+    if not add: rows._write(name, v, value._state > 0, at)
+    elif 0 not in v.shape: rows._write(name, added(rows.lazydata, (at,), v), value._state > 0 or rows._state > 0)
 
   # ---- gather and scatter along one dim
   def _indices(self, name: str, dim: int | str, index: Any) -> tuple[list[UOp], int]:
@@ -303,23 +433,3 @@ class Indexing(Random):
       n = self.ndim   # along the axis stands what the index has
       out._names = merged("gather", (self, index), ([*range(d), None, *range(d + 1, n)], range(n)), n)
     return out
-
-  def scatter(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
-    """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; reduce="add" adds.
-
-    Raises ShapeError, DTypeError, AxisError, ArgumentError.
-    """
-    if reduce not in (None, "add"): raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None or 'add'")
-    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)  # type: ignore[call-arg]
-    indices, d = self._indices("scatter", dim, index)
-    v = src if isinstance(src, Indexing) else type(self)(src, dtype=self.dtype).expand(index.shape)  # type: ignore[call-arg]
-    if v.dtype is not self.dtype:
-      raise DTypeError(f"scatter: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
-    if v.ndim != index.ndim or any([a < b for a, b in zip(v.shape, index.shape)]):
-      raise ShapeError(f"scatter: a source of shape {v.shape} for an index of {index.shape}; it must not be smaller")
-    vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])
-    called = None
-    if not self._names is index._names is v._names is None:
-      others = [*range(d), None, *range(d + 1, self.ndim)]
-      called = merged("scatter", (self, index, v), (range(self.ndim), others, others), self.ndim)
-    return self._wrap_many(graph.scatter(self.lazydata, indices, vu, reduce or "set"), (v,), called)

@@ -22,7 +22,7 @@ _PLACES = 32      # bits of a key's place in its row, where fewer do not make bo
 _FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
 
 
-def _bits(u: UOp) -> tuple[UOp, int]:
+def bits_of(u: UOp) -> tuple[UOp, int]:
   """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
   d = u.dtype
   if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
@@ -48,13 +48,13 @@ def _bits(u: UOp) -> tuple[UOp, int]:
 def _seen_as(u: UOp, dtype: object) -> UOp: return graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)  # type: ignore[arg-type]
 
 
-def _places(u: UOp, axis: int, bits: int, keep: int) -> UOp:
+def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   """Where what is sorted along an axis stands, of unsigned ints of so many bits; the first ``keep`` of them."""
   n, s = u.shape[axis], u.shape
   if bits > _PLACES:   # by the lower half first, then what that gives by the upper one
-    low = _places(graph.cast(graph.scalar(_AND, u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
+    low = places_of(graph.cast(graph.scalar(_AND, u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
     high = graph.cast(graph.scalar(BinaryOps.SHR, u, _PLACES), dtypes.uint32)
-    return _at(low, _places(_at(high, low, axis), axis, bits - _PLACES, keep), axis)
+    return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
   place = graph.reshape(graph.iota(n), tuple([n if a == axis else 1 for a in range(len(s))]))
@@ -64,7 +64,7 @@ def _places(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   return graph.cast(graph.scalar(_AND, out, (1 << min(shift, 31)) - 1), dtypes.int32)
 
 
-def _at(u: UOp, places: UOp, axis: int) -> UOp:
+def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   """out[i][j] = u[i][places[i][j]] for axis 1; all places are there."""
   s, step = u.shape, 1
   work = dtypes.int64 if math.prod(s) >= 2 ** 31 else dtypes.int32
@@ -90,33 +90,34 @@ class Sorting(Indexing):
     if u.shape and keep < u.shape[dim] and not math.prod(u.shape):
       u = graph.shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
     if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
-    key, bits = _bits(graph.detach(u))
+    key, bits = bits_of(graph.detach(u))
     if descending: key = graph.scalar(_XOR, key, (1 << bits) - 1)
-    places = _places(key, dim, bits, keep)
-    return _at(u, places, dim), places
+    places = places_of(key, dim, bits, keep)
+    return at_places(u, places, dim), places
 
   def _index_tensor(self, node: UOp) -> Self:
     t = self._from_node(node)
     t._names = self._names
     return t
 
-  def sort(self, dim: int | str = -1, descending: bool = False) -> tuple[Self, Self]:
+  def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> tuple[Self, Self]:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
 
-    Equal ones, as 0 and -0 are, keep their order; NaN is greater than everything. Raises AxisError.
+    Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError.
     """
     d = axis_of("sort", dim, self.ndim, self._names)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
     return self._wrap(values), self._index_tensor(places)
 
-  def argsort(self, dim: int | str = -1, descending: bool = False) -> Self:
+  def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
     d = axis_of("argsort", dim, self.ndim, self._names)
     return self._index_tensor(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
-  def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True) -> tuple[Self, Self]:
+  def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *,
+           sorted: bool = True) -> tuple[Self, Self]:
     """``(values, indices)`` of the k greatest along a dim (``largest=False``: the least), the greatest (least) first; of equal
-    ones those that stand first. They are in order whatever ``sorted_`` says.
+    ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says.
 
     Raises AxisError, ArgumentError for a k that is not from 0 to the size of the dim.
     """
@@ -124,7 +125,6 @@ class Sorting(Indexing):
     n = self.shape[d] if self.ndim else 1
     k = whole_number("topk", "k", k, 0)
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
-    flag("sorted_", sorted_)
     if not k and self.ndim:
       none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
       return self._wrap(none), self._index_tensor(graph.const(0, dtypes.int32, none.shape))
@@ -132,4 +132,4 @@ class Sorting(Indexing):
     return self._wrap(values), self._index_tensor(places)
 
 
-__all__ = ["Sorting"]
+__all__ = ["Sorting", "at_places", "bits_of", "places_of"]

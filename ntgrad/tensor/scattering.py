@@ -1,0 +1,322 @@
+"""Writing elements to places that indices say: scatters, and reads and writes of rows.
+
+Of equal indices the last counts where something is set; where something is added or combined all count, in order. Nothing here
+depends on the order in which a device does its work: results are the same each time.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any, Self, Sequence
+
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.core import Base, axis_of, mode
+from ntgrad.elementwise import broadcast_shape, common_device
+from ntgrad.indexing import added, joined_index
+from ntgrad.names import Names, merged
+from ntgrad.sorting import Sorting, at_places, bits_of, places_of
+
+_REDUCE = ("sum", "prod", "mean", "amax", "amin")
+
+
+def _products(value: UOp, row: UOp) -> UOp:
+  """Running products of values that stand row by row, anew at each row: each pass joins twice as many."""
+  n, k = value.shape[0], 1
+  value, row = graph.contiguous(value), graph.contiguous(graph.scalar(BinaryOps.ADD, row, 1))   # 0 is no row
+  one = graph.const(1, value.dtype, value.shape)
+  while k < n:
+    row_before, before = [graph.pad(graph.shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
+    same = graph.binary(BinaryOps.CMPEQ, row, row_before)
+    value = graph.contiguous(graph.mul(value, graph.where(same, before, one)))
+    k *= 2
+  return value
+
+
+@checked
+class Scattering(Sorting):
+  """Writing elements to places that indices say."""
+  __slots__ = ()
+
+  # ---- an index for each element
+  def _scattered(self, name: str, dim: int | str, index: Any, src: Any) -> tuple[list[UOp], Self, Names | None]:
+    """An index for each dim, what goes there (as many elements), and the names of the result."""
+    indices, d = self._indices(name, dim, index)
+    make: Any = type(self)
+    v: Any = src if isinstance(src, Base) else make(src, dtype=self.dtype)
+    if not isinstance(src, Base) and not v.ndim: v = v.expand(index.shape)
+    if v.dtype is not self.dtype:
+      raise DTypeError(f"{name}: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
+    if v.ndim != index.ndim or any([a < b for a, b in zip(v.shape, index.shape)]):
+      raise ShapeError(f"{name}: a source of shape {v.shape} for an index of {index.shape}; it must not be smaller")
+    common_device(name, self.lazydata, v.lazydata)
+    called = None
+    if not self._names is index._names is v._names is None:
+      others = [*range(d), None, *range(d + 1, self.ndim)]
+      called = merged(name, (self, index, v), (range(self.ndim), others, others), self.ndim)
+    return indices, v, called
+
+  def scatter(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
+    """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; ``src`` is a tensor or a number. ``reduce="add"`` adds,
+    "multiply" multiplies (see ``scatter_reduce`` for what that takes).
+
+    Raises ShapeError, DTypeError, AxisError, ArgumentError.
+    """
+    if reduce not in (None, "add", "multiply"):
+      raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None, 'add' or 'multiply' (scatter_reduce has more)")
+    indices, v, called = self._scattered("scatter", dim, index, src)
+    if reduce == "multiply": return self._scatter_reduced("prod", indices, v, index.shape, True, called)
+    vu = graph.shrink(v.lazydata, [(0, n) for n in index.shape])
+    u = self.lazydata
+    node = u if 0 in index.shape else added(u, indices, vu) if reduce else graph.scatter(u, indices, vu, "set")
+    return self._wrap_many(node, (v,), called)
+
+  def scatter_add(self, dim: int | str, index: Any, src: Any) -> Self:
+    """self with self[index[i][j]][j] += src[i][j] for dim 0, and so on. Raises as ``scatter``."""
+    return self.scatter(dim, index, src, "add")
+
+  def scatter_reduce(self, dim: int | str, index: Any, src: Any, reduce: str, include_self: bool = True) -> Self:
+    """self with what goes to one element combined: "sum", "prod", "mean", "amax" or "amin", with the element that was there or
+    (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down.
+
+    Sum and mean are one or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n)
+    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``.
+    """
+    if reduce not in _REDUCE:
+      raise ArgumentError(f"scatter_reduce: reduce {shown(reduce)}; it takes {', '.join(map(repr, _REDUCE))}")
+    indices, v, called = self._scattered("scatter_reduce", dim, index, src)
+    return self._scatter_reduced(reduce, indices, v, index.shape, include_self, called)
+
+  def _scatter_reduced(self, how: str, indices: list[UOp], v: Self, shape: tuple[int, ...], with_self: bool,
+                       called: Names | None) -> Self:
+    """``scatter_reduce`` of arguments that fit, at elements of this tensor in one dim."""
+    if 0 in shape or not self.numel():
+      out = self._own()
+      out._names = called
+      return out
+    s = self.shape
+    n, size = math.prod(shape), math.prod(s)
+    at = graph.reshape(joined_index(indices, s), (n,)) if s else graph.const(0, dtypes.int32, (n,))
+    base = self.named().reshape(size)
+    vs = v.named()._shrink([(0, k) for k in shape]).reshape(n)
+    if how in ("sum", "mean"): flat = base._scatter_sum(at, vs, with_self, how == "mean")
+    elif how == "prod": flat = base._scatter_product(at, vs, with_self)
+    else: flat = base._scatter_extreme(at, vs, with_self, how == "amax")
+    out = flat.reshape(s)._own()
+    out._names = called
+    return out
+
+  def _hit_by(self, at: UOp) -> UOp:
+    """Which elements are named by an index."""
+    return graph.scatter(graph.const(False, dtypes.bool, self.shape), (at,), graph.const(True, dtypes.bool, at.shape), "set")
+
+  def _scatter_sum(self, at: UOp, v: Self, with_self: bool, mean: bool) -> Self:
+    u = self.lazydata
+    acc = graph.acc_dtype(u.dtype) if u.dtype.kind != "u" or u.dtype.itemsize < 4 else u.dtype
+    base = graph.cast(u, acc)
+    if not with_self: base = graph.where(self._hit_by(at), graph.const(0, acc, u.shape), base)
+    total = graph.scatter(base, (at,), graph.cast(v.lazydata, acc), "add")
+    if mean:
+      ones = graph.const(1, dtypes.int32, at.shape)
+      count = graph.scatter(graph.const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
+      count = graph.cast(graph.scalar(BinaryOps.MAX, count, 1), acc)
+      total = graph.div(total, count) if acc.kind == "f" else graph.binary(BinaryOps.IDIV, total, count)
+    return self._wrap_many(graph.cast(total, u.dtype), (v,))
+
+  def _scatter_product(self, at: UOp, v: Self, with_self: bool) -> Self:
+    u = self.lazydata
+    acc = graph.acc_dtype(u.dtype) if u.dtype.kind in "fb" else u.dtype
+    size = u.shape[0]
+    outside = graph.const(size, at.dtype, at.shape)   # behind all others
+    row = graph.where(graph.inside(at, size), at, outside)
+    wide = size.bit_length() > 32
+    places = places_of(graph.cast(row, dtypes.uint64 if wide else dtypes.uint32), 0, size.bit_length(), at.shape[0])
+    row = graph.contiguous(at_places(row, places, 0))
+    products = _products(at_places(graph.cast(v.lazydata, acc), places, 0), row)
+    base = graph.cast(u, acc)
+    start = graph.const(1, acc, u.shape) if with_self else base
+    out = graph.scatter(start, (row,), products, "set")   # the last of a row has all of it
+    return self._wrap_many(graph.cast(graph.mul(base, out) if with_self else out, u.dtype), (v,))
+
+  def _scatter_extreme(self, at: UOp, v: Self, with_self: bool, greatest: bool) -> Self:
+    """The source in order, so that the last that goes to an element is its extreme."""
+    u, n = self.lazydata, at.shape[0]
+    x = graph.detach(v.lazydata)
+    key, bits = bits_of(x)
+    if not greatest:
+      ones = (1 << bits) - 1
+      key = graph.scalar(BinaryOps.XOR, key, ones)
+      if x.dtype.kind == "f": key = graph.where(graph.unary(UnaryOps.ISNAN, x), graph.const(ones, key.dtype, key.shape), key)
+    places = places_of(key, 0, bits, n)
+    own = graph.detach(u)
+    best = graph.scatter(own, (at_places(at, places, 0),), at_places(x, places, 0), "set")
+    if with_self:
+      fn = BinaryOps.MAX if greatest else BinaryOps.MIN
+      if u.dtype.kind == "b": fn = BinaryOps.OR if greatest else BinaryOps.AND
+      best = graph.binary(fn, own, best)
+    out = self._from_node(best)
+    return out._sharing_gradient(self, at, v, with_self) if mode.grad and (self._state > 0 or v._state > 0) else out
+
+  def _sharing_gradient(self, base: Self, at: UOp, v: Self, with_self: bool) -> Self:
+    """This result with the gradients of an extreme: each of the elements equal to it has the same share."""
+    best, dtype = self.lazydata, self.dtype
+    won = graph.binary(BinaryOps.CMPEQ, v.detach().lazydata, graph.gather(best, at))
+    acc = graph.acc_dtype(dtype)
+    if with_self: stays = graph.binary(BinaryOps.CMPEQ, base.detach().lazydata, best)
+    else: stays = graph.unary(UnaryOps.NOT, base._hit_by(at))
+    ties = graph.scatter(graph.cast(stays, acc), (at,), graph.cast(won, acc), "add")
+    ties = graph.scalar(BinaryOps.MAX, ties, 1.0)
+    def share(x: Any, where: UOp, by: UOp) -> UOp:
+      """Zeros that change with x."""
+      u = graph.cast(x.lazydata, acc)
+      finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, graph.detach(u)), math.inf)
+      change = graph.div(graph.sub(u, graph.detach(u)), by)
+      return graph.where(graph.binary(BinaryOps.AND, where, finite), change, graph.const(0.0, acc, u.shape))
+    own = graph.add(graph.cast(best, acc), share(base, stays, ties))
+    out = graph.scatter(own, (at,), share(v, won, graph.gather(ties, at)), "add")
+    return base._wrap_many(graph.cast(out, dtype), (v,))
+
+  def scatter_(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
+    """``scatter``, written in place; see ``add_``."""
+    return self._in_place("scatter_", lambda: self.scatter(dim, index, src, reduce))
+  def scatter_add_(self, dim: int | str, index: Any, src: Any) -> Self:
+    """``scatter_add``, written in place; see ``add_``."""
+    return self._in_place("scatter_add_", lambda: self.scatter(dim, index, src, "add"))
+  def scatter_reduce_(self, dim: int | str, index: Any, src: Any, reduce: str, include_self: bool = True) -> Self:
+    """``scatter_reduce``, written in place; see ``add_``."""
+    return self._in_place("scatter_reduce_", lambda: self.scatter_reduce(dim, index, src, reduce, include_self))
+
+  # ---- an index for each row
+  def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:
+    """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
+    d = axis_of(name, dim, self.ndim, self._names)
+    if not self.ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to choose from")
+    if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
+    if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"{name}: an index of {index.dtype.name}; it takes ints")
+    index = index.named().reshape(index.numel())
+    return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
+
+  def _put_rows(self, name: str, index: tuple[Any, ...], value: Any, add: bool = False) -> Self:
+    """Write to what index tensors choose, or add to it."""
+    v = self._value(name, value)
+    items, ints = self._parse(name, index)
+    self._check_writable(name)
+    self._set_rows(name, items, ints, v, add)
+    return self
+
+  def index_select(self, dim: int | str, index: Operand) -> Self:
+    """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
+    IndexOutOfRangeError."""
+    return self[self._rows_of("index_select", dim, index)]
+
+  def index_add(self, dim: int | str, index: Operand, source: Operand, *, alpha: float = 1) -> Self:
+    """self with ``alpha * source`` added to the rows of a dim that a 1-d index names; for equal indices all are added. ``source``
+    has one row for each index, or broadcasts to that. Raises as ``index_select``."""
+    return self._own().index_add_(dim, index, source, alpha=alpha)
+  def index_add_(self, dim: int | str, index: Operand, source: Operand, *, alpha: float = 1) -> Self:
+    """``index_add``, written in place; see ``add_``."""
+    return self._put_rows("index_add", self._rows_of("index_add", dim, index), source if alpha == 1 else source * alpha, True)
+
+  def index_copy(self, dim: int | str, index: Operand, source: Operand) -> Self:
+    """self with the rows of a dim that a 1-d index names replaced by those of ``source``; of equal indices the last counts.
+    Raises as ``index_select``."""
+    return self._own().index_copy_(dim, index, source)
+  def index_copy_(self, dim: int | str, index: Operand, source: Operand) -> Self:
+    """``index_copy``, written in place; see ``add_``."""
+    return self._put_rows("index_copy", self._rows_of("index_copy", dim, index), source)
+
+  def index_fill(self, dim: int | str, index: Operand, value: Any) -> Self:
+    """self with the rows of a dim that a 1-d index names filled with a number (or a tensor of shape ()). Raises as
+    ``index_select``, ShapeError."""
+    return self._own().index_fill_(dim, index, value)
+  def index_fill_(self, dim: int | str, index: Operand, value: Any) -> Self:
+    """``index_fill``, written in place; see ``add_``."""
+    v = self._value("index_fill", value)
+    if v.ndim: raise ShapeError(f"index_fill: a value of shape {v.shape}; it takes a number")
+    return self._put_rows("index_fill", self._rows_of("index_fill", dim, index), v)
+
+  def index_put(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
+    """self with ``self[indices] = values`` (None in ``indices`` takes all of a dim), or ``accumulate``: with values added, for
+    equal indices all of them. Raises as an assignment to parts; with masks that are to be added to CaptureError while a jit
+    records."""
+    return self._own().index_put_(indices, values, accumulate)
+  def index_put_(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
+    """``index_put``, written in place; see ``add_``."""
+    index: Any = tuple([slice(None) if i is None else i for i in indices])
+    if not accumulate:
+      self[index] = values
+      return self
+    x, index, masks = self._with_masks("index_put", index)
+    index = x._with_places("index_put", index, masks) if masks else index
+    if any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in index]): x._put_rows("index_put", index, values, True)
+    else: x[index] = x[index] + values
+    return self
+
+  # ---- elements of the flattened tensor
+  def take(self, index: Operand) -> Self:
+    """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
+    if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"take: an index of {index.dtype.name}; it takes ints")
+    return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
+
+  def put(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:
+    """self with the elements at indices of the flattened tensor replaced (of equal indices by the last), or ``accumulate``: added
+    to, by those of ``source``. Raises DTypeError, ShapeError, IndexOutOfRangeError."""
+    return self._own().put_(index, source, accumulate)
+  def put_(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:
+    """``put``, written in place; see ``add_``."""
+    if index.numel() != source.numel() and source.numel() != 1:
+      raise ShapeError(f"put: an index of shape {index.shape} and a source of shape {source.shape}; they need as many elements")
+    self.named().flatten()._put_rows("put", self.named().flatten()._rows_of("put", 0, index.named().flatten()),
+                                     source.named().flatten(), accumulate)
+    return self
+
+  def take_along_dim(self, indices: Any, dim: int | str | None = None) -> Self:
+    """``gather`` with the other dims broadcast; dim None: of the flattened tensor, by flattened indices. Raises ShapeError,
+    DTypeError, AxisError."""
+    if dim is None: return self.take(indices).flatten()
+    d = axis_of("take_along_dim", dim, self.ndim, self._names)
+    if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
+    shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
+    def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
+    out: Self = along(self).gather(d, along(indices))
+    return out
+
+  # ---- masks
+  def _mask_for(self, name: str, mask: Any) -> Any:
+    if mask.dtype.kind == "b": return mask
+    raise DTypeError(f"{name}: a mask of {mask.dtype.name}; it takes bool (compare first, e.g. x != 0)")
+
+  def masked_select(self, mask: Operand) -> Self:
+    """(count,): the elements where a bool mask is true, both broadcast together. It is computed at once, and raises CaptureError
+    while a jit records. Raises DTypeError, ShapeError."""
+    shape = broadcast_shape("masked_select", self.shape, self._mask_for("masked_select", mask).shape)
+    return self.named().expand(shape)[mask.named().expand(shape)]
+
+  def masked_scatter(self, mask: Operand, source: Operand) -> Self:
+    """self with the elements where a bool mask (which broadcasts to this shape) is true replaced by those of ``source`` in order,
+    which has at least as many. Lazy: too few are an error where the index checks of ``__getitem__`` are on. Raises DTypeError,
+    ShapeError."""
+    m = self._mask_for("masked_scatter", mask).named()
+    if broadcast_shape("masked_scatter", m.shape, self.shape) != self.shape:
+      raise ShapeError(f"masked_scatter: a mask of shape {m.shape} for a tensor of shape {self.shape}; it must broadcast to that")
+    if source.dtype is not self.dtype:
+      raise DTypeError(f"masked_scatter: a source of {source.dtype.name} into a tensor of {self.dtype.name}; cast it first")
+    common_device("masked_scatter", self.lazydata, m.lazydata, source.lazydata)
+    m = m.expand(self.shape)
+    flat = m.reshape(self.numel())
+    placed = source.named().flatten()._at_true("masked_scatter", 0, flat, flat, False)
+    out: Self = m.where(placed.reshape(self.shape), self)
+    return out
+  def masked_scatter_(self, mask: Operand, source: Operand) -> Self:
+    """``masked_scatter``, written in place; see ``add_``."""
+    return self._in_place("masked_scatter_", lambda: self.masked_scatter(mask, source))
+  def masked_fill_(self, mask: Any, value: Any) -> Self:
+    """``masked_fill``, written in place; see ``add_``."""
+    return self._in_place("masked_fill_", lambda: self.masked_fill(mask, value))
+
+
+__all__ = ["Scattering"]
