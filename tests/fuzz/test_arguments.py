@@ -241,6 +241,22 @@ TENSOR: dict[str, Callable[[], Call]] = {
   # parts
   "gather": lambda: call(f(2, 3).gather, 1, i(2, 3)),
   "scatter": lambda: call(f(2, 3).scatter, 1, i(2, 3), f(2, 3), "add"),
+  # products by name, diagonals
+  "mm": lambda: call(f(2, 3).mm, f(3, 2)),
+  "bmm": lambda: call(f(1, 2, 3).bmm, f(1, 3, 2)),
+  "mv": lambda: call(f(2, 3).mv, f(3)),
+  "inner": lambda: call(f(2, 3).inner, f(4, 3)),
+  "vdot": lambda: call(f(3).vdot, f(3)),
+  "tensordot": lambda: call(f(2, 3).tensordot, f(3, 2), 1),
+  "matrix_power": lambda: call(f(2, 2).matrix_power, 2),
+  "multi_dot": lambda: call(f(2, 3).multi_dot, f(3, 2)),
+  "chain_matmul": lambda: call(f(2, 3).chain_matmul, f(3, 2)),
+  "kron": lambda: call(f(2, 3).kron, f(3, 2)),
+  "cross": lambda: call(f(2, 3).cross, f(2, 3), 1),
+  "cdist": lambda: call(f(2, 3).cdist, f(4, 3), 2.0),
+  "rearrange": lambda: call(f(2, 4).rearrange, "a (b c) -> c a b", b=2),
+  "diag": lambda: call(f(2, 3).diag, 1),
+  "diagonal": lambda: call(f(2, 3).diagonal, 1, 0, 1),
   # the rest
   "to": lambda: call(f(2).to, "NUMPY"),
   "to_": lambda: call(f(2).to_, "NUMPY"),
@@ -251,10 +267,10 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "train": lambda: call(Tensor.train, True),
   "no_grad": lambda: call(no_grad, len),
 }
-PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim double
+PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach dim double
 element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
-sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
+sigmoid sign silu sin sinh softsign sqrt square swish t tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
 VALUES = "T device dtype grad is_leaf lazydata mT names ndim requires_grad shape".split()
 
