@@ -378,7 +378,7 @@ class Movement(Activation):
     if self.ndim != 1: raise ShapeError(f"diag: shape {self.shape}; it takes one dimension or two (diagonal() takes more)")
     n, first = self.shape[0], max(diagonal, 0)
     size = n + abs(diagonal)
-    if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)  # type: ignore[attr-defined, no-any-return]
+    if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)  # type: ignore[attr-defined]
     first += max(-diagonal, 0) * size
     u = graph.reshape(graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
     last = (n - 1) * (size + 1) + 1   # the zeros behind the last element go

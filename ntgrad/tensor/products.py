@@ -117,7 +117,7 @@ class Products(Sorting):
       raise ShapeError(f"matrix_power: shape {text(self)}; it takes square matrices (.., m, m)")
     if n < 0:
       x: Any = self
-      return x.inverse().matrix_power(-n)  # type: ignore[no-any-return]
+      return x.inverse().matrix_power(-n)
     if n == 0:
       one = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
       return self._wrap(graph.broadcast(one.lazydata, self.shape))
@@ -202,7 +202,7 @@ class Products(Sorting):
     """
     words, given = contraction.written(formula, operands)
     xs = several("einsum", given)
-    return xs[0]._summed("einsum", xs, contraction.read(words, xs))  # type: ignore[no-any-return]
+    return xs[0]._summed("einsum", xs, contraction.read(words, xs))
 
   def _summed(self, name: str, xs: Sequence[Any], form: contraction.Sum) -> Self:
     """The sum of products that labels say."""
