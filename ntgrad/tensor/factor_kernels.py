@@ -154,7 +154,8 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
   values = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
   less = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & (at[None, :] < at[:, None]))
   rank = tl.sum(tl.where(less, 1, 0), axis=1)
-  order = tl.sum(tl.where(rank[None, :] == at[:, None], at[None, :], 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == tl.sum(tl.where(at == k, rank, 0)), k, order)
   wrong = beside - beside                              # NaN where there is a NaN or an infinity
   w = (tl.gather(values, order, 0) * scale + wrong)[None, None]  # noqa: F841
   v = (tl.gather(vectors, tl.broadcast_to(order[None, :], (n, n)), 1) + wrong)[None]  # noqa: F841
@@ -191,7 +192,8 @@ def _svd(a: Any, u: Any, v: Any) -> None:
   size = tl.sum(x * x, axis=0)
   more = (size[None, :] > size[:, None]) | ((size[None, :] == size[:, None]) & (at[None, :] < at[:, None]))
   rank = tl.sum(tl.where(more, 1, 0), axis=1)
-  order = tl.sum(tl.where(rank[None, :] == at[:, None], at[None, :], 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == tl.sum(tl.where(at == k, rank, 0)), k, order)
   wrong = worst - worst
   u = (tl.gather(x, tl.broadcast_to(order[None, :], (m, n)), 1) * scale + wrong)[None]  # noqa: F841
   v = (tl.gather(vectors, tl.broadcast_to(order[None, :], (n, n)), 1) + wrong)[None]  # noqa: F841

@@ -270,10 +270,6 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "matrix_rank": lambda: call(f(2, 2).matrix_rank, 0.1),
   "vector_norm": lambda: call(f(2, 2).vector_norm, 2, 1, True),
   "matrix_norm": lambda: call(f(2, 2).matrix_norm, "fro", (0, 1), True),
-  "inverse": lambda: call(Tensor.inverse, Tensor.eye(2)),
-  "inv": lambda: call(Tensor.inv, Tensor.eye(2)),
-  "det": lambda: call(Tensor.det, Tensor.eye(2)),
-  "slogdet": lambda: call(Tensor.slogdet, Tensor.eye(2)),
   # the rest
   "to": lambda: call(f(2).to, "NUMPY"),
   "to_": lambda: call(f(2).to_, "NUMPY"),
@@ -284,10 +280,10 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "train": lambda: call(Tensor.train, True),
   "no_grad": lambda: call(no_grad, len),
 }
-PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach dim double
-element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
+PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data det detach dim double
+element_size erf exp exp2 float floor half hardsigmoid hardswish int inv inverse is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
-sigmoid sign silu sin sinh softsign sqrt square swish t tan tanh tolist trunc""".split()  # no parameters
+sigmoid sign silu sin sinh slogdet softsign sqrt square swish t tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
 VALUES = "T device dtype grad is_leaf lazydata mT names ndim requires_grad shape".split()
 
