@@ -132,6 +132,7 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
   x = tl.where(at[:, None] >= at[None, :], x, tl.trans(x))   # the lower triangle says it all
   vectors = tl.where(diagonal, tl.zeros((n, n), a.dtype) + 1.0, 0.0)
   eps = 1.2e-7 if a.dtype.itemsize == 4 else 2.2e-16
+  wrong = tl.sum(x) * 0.0                              # NaN where there is a NaN or an infinity
   beside = tl.sum(tl.where(diagonal, 0.0, x * x))
   sweep = 0
   while (beside > eps * eps * tl.sum(x * x)) & (sweep < 30):
@@ -156,7 +157,6 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
   rank = tl.sum(tl.where(less, 1, 0), axis=1)
   order = at * 0
   for k in range(n): order = tl.where(at == tl.sum(tl.where(at == k, rank, 0)), k, order)
-  wrong = beside - beside                              # NaN where there is a NaN or an infinity
   w = (tl.gather(values, order, 0) * scale + wrong)[None, None]  # noqa: F841
   v = (tl.gather(vectors, tl.broadcast_to(order[None, :], (n, n)), 1) + wrong)[None]  # noqa: F841
 
@@ -170,7 +170,8 @@ def _svd(a: Any, u: Any, v: Any) -> None:
   x = a[0] / scale
   vectors = tl.where(at[:, None] == at[None, :], tl.zeros((n, n), a.dtype) + 1.0, 0.0)
   eps = 1.2e-7 if a.dtype.itemsize == 4 else 2.2e-16
-  worst = tl.sum(x) * 0.0 + 1.0
+  wrong = tl.sum(x) * 0.0                              # NaN where there is a NaN or an infinity
+  worst = wrong + 1.0
   sweep = 0
   while (worst > eps) & (sweep < 30):
     worst = worst * 0.0
@@ -194,7 +195,6 @@ def _svd(a: Any, u: Any, v: Any) -> None:
   rank = tl.sum(tl.where(more, 1, 0), axis=1)
   order = at * 0
   for k in range(n): order = tl.where(at == tl.sum(tl.where(at == k, rank, 0)), k, order)
-  wrong = worst - worst
   u = (tl.gather(x, tl.broadcast_to(order[None, :], (m, n)), 1) * scale + wrong)[None]  # noqa: F841
   v = (tl.gather(vectors, tl.broadcast_to(order[None, :], (n, n)), 1) + wrong)[None]  # noqa: F841
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 import ml_dtypes
+import numpy as np
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
@@ -95,6 +96,53 @@ def eps(dtype: DType) -> float:
   return float(ml_dtypes.finfo(dtype.np).eps)
 
 
+# ---- matrices too large for a program
+_MOST = 2 ** 19   # bytes of blocks that a program may keep: local memory of PoCL's device, and more than a GPU's registers
+# how many blocks of a matrix's size each kernel keeps
+_BLOCKS = {"cholesky": 3, "lu": 2, "qr": 5, "eigh": 9, "svd": 8}
+
+
+def _too_large(name: str, x: Any) -> bool: return max(x.shape[1:]) ** 2 * x.dtype.itemsize * _BLOCKS[name] > _MOST
+
+
+def _by_host(fn: Callable[[Any], Any], x: Any) -> list[Any]:
+  """What a function of numpy gives for a tensor's value. Raises CaptureError while a jit records."""
+  with np.errstate(all="ignore"): out = fn(x.numpy())
+  return [Tensor(np.ascontiguousarray(y), device=x.device).realize() for y in out]
+
+
+def _lu_by_host(x: Any) -> Any:
+  n = x.shape[1]
+  lu, order, sign = x.copy(), np.tile(np.arange(n, dtype=np.int32), (len(x), 1)), np.ones(len(x), x.dtype)
+  every = np.arange(len(x))
+  for j in range(n):
+    p = j + np.abs(lu[:, j:, j]).argmax(1)
+    for rows in (lu, order): rows[every, j], rows[every, p] = rows[every, p].copy(), rows[every, j].copy()
+    sign = np.where(p == j, sign, -sign)
+    pivot = lu[:, j, j, None]
+    lu[:, j + 1:, j] /= np.where(pivot == 0, 1, pivot)
+    lu[:, j + 1:, j + 1:] -= lu[:, j + 1:, j, None] * lu[:, j, None, j + 1:]
+  return lu, order[:, None], sign[:, None, None]
+
+
+def _cholesky_by_host(x: Any) -> Any:
+  """NaN for matrices that are not positive definite, which numpy refuses."""
+  out = np.full_like(x, np.nan)
+  for i, a in enumerate(x):
+    try: out[i] = np.linalg.cholesky(a)
+    except np.linalg.LinAlgError: pass
+  return out,
+
+
+def _finite(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+  """A function of numpy that refuses NaN and infinities, giving NaN for matrices with such."""
+  def call(x: Any) -> Any:
+    good = np.isfinite(x).all((1, 2), keepdims=True)
+    out = fn(np.where(good, x, 0))
+    return [np.where(good.reshape(-1, *[1] * (y.ndim - 1)), y, np.nan).astype(x.dtype) for y in out]
+  return call
+
+
 # ---- triangles
 def triangular(t: Any, b: Any, lower: bool) -> Any:
   """x with t x = b of a triangle t (b, n, n), whose other elements are not looked at, and b (b, n, k)."""
@@ -115,7 +163,9 @@ def cholesky(a: Any) -> Any:
   """The lower triangle l with l l' = a."""
   x = _value(a)
   l = _new(x, *x.shape[1:])
-  if 0 not in l.shape: kernels.cholesky(l.shape[1])(x, l)
+  if 0 in l.shape: pass
+  elif _too_large("cholesky", x): l, = _by_host(_cholesky_by_host, x)
+  else: kernels.cholesky(l.shape[1])(x, l)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     low = outs[0]
     inner = _half_diagonal(low.mT @ grads[0].tril())
@@ -131,8 +181,9 @@ def _lu(a: Any) -> tuple[Any, Any, Any]:
   x = _value(a)
   n = x.shape[1]
   lu, order, sign = _new(x, n, n), _new(x, 1, n, dtypes.int32), _new(x, 1, 1)
-  if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), sign.reshape(x.shape[0]) * 0 + 1
-  kernels.lu(n)(x, lu, order, sign)
+  if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), Tensor.ones(x.shape[0], dtype=x.dtype, device=x.device)
+  if _too_large("lu", x): lu, order, sign = _by_host(_lu_by_host, x)
+  else: kernels.lu(n)(x, lu, order, sign)
   return lu, order.reshape(x.shape[0], n), sign.reshape(x.shape[0])
 
 
@@ -204,8 +255,9 @@ def qr(a: Any, complete: bool = False) -> tuple[Any, Any]:
   m, n = x.shape[1:]
   k = m if complete else min(m, n)
   q, r = _new(x, m, k), _new(x, m, n)
-  if 0 not in r.shape: kernels.qr(m, n, k)(x, q, r)
-  elif 0 not in q.shape: q = eye(x, m, k).expand(q.shape)
+  if 0 in r.shape: q = eye(x, m, k).expand(q.shape) if 0 not in q.shape else q
+  elif _too_large("qr", x): q, r = _by_host(_finite(lambda y: np.linalg.qr(y, "complete" if complete else "reduced")), x)
+  else: kernels.qr(m, n, k)(x, q, r)
   return tuple(with_rule("qr", [q, r[:, :k].triu()], [a], _qr_rule))
 
 
@@ -232,7 +284,9 @@ def eigh(a: Any) -> tuple[Any, Any]:
   x = _value(a)
   n = x.shape[1]
   w, v = _new(x, 1, n), _new(x, n, n)
-  if 0 not in v.shape:
+  if 0 not in v.shape and _too_large("eigh", x):
+    w, v = _by_host(_finite(np.linalg.eigh), x)
+  elif 0 not in v.shape:
     kernels.eigh(n)(x, w, v)
     v = _orthonormal(v)
     low = x.tril()
@@ -262,6 +316,9 @@ def svd(a: Any) -> tuple[Any, Any, Any]:
     v, s, ut = svd(a.mT)
     return ut.mT, s, v.mT
   x = _value(a)
+  if 0 not in x.shape and _too_large("svd", x):
+    u, s, vt = _by_host(_finite(lambda y: np.linalg.svd(y, full_matrices=False)), x)
+    return tuple(with_rule("svd", [u, s, vt], [a], _svd_rule))
   outer = None
   if m > n > 0: outer, x = qr(x)
   made, v = _new(x, n, n), _new(x, n, n)

@@ -20,7 +20,7 @@ def well(a: Any) -> Any:
   return a + 4 * (Tensor.eye(n, dtype=a.dtype, device=a.device) if isinstance(a, Tensor) else np.eye(n))
 
 
-def positive(a: Any) -> Any: return a @ a.mT + (well(a) - a) / 4 if isinstance(a, Tensor) else a @ np.swapaxes(a, -1, -2) + np.eye(len(a[0]))
+def positive(a: Any) -> Any: return a @ a.mT + (well(a) - a) / 4 if isinstance(a, Tensor) else a @ turned(a) + np.eye(len(a[0]))
 def lower(a: Array) -> Array: return np.tril(well(a))
 def turned(a: Array) -> Array: return np.swapaxes(a, -1, -2)
 
@@ -66,7 +66,8 @@ rows("factors", SQUARE, *[
   ("qr", lambda a: well(a).qr(), lambda a: tuple(la.qr(well(a)))),
   ("qr tall", lambda a: a.qr(), lambda a: tuple(la.qr(a)), {"inputs": (((2, 6, 3), "any"),)}),
   ("qr wide", lambda a: a.qr(), lambda a: tuple(la.qr(a)), {"inputs": (((3, 5), "any"),)}),
-  ("qr complete", lambda a: a.qr("complete"), lambda a: tuple(la.qr(a, "complete")), {"inputs": (((5, 3), "any"),), "grad": False}),
+  ("qr complete", lambda a: a.qr("complete"), lambda a: tuple(la.qr(a, "complete")),
+   {"inputs": (((5, 3), "any"),), "grad": False}),
   ("eigh", eigh, eigh), ("svd", svd, svd), ("svd tall", svd, svd, {"inputs": (((6, 3), "any"),)}),
   ("svd wide", svd, svd, {"inputs": (((2, 3, 4), "any"),)}),
   ("det", lambda a: well(a).det(), lambda a: la.det(well(a))),
