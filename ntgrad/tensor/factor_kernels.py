@@ -207,7 +207,9 @@ Shape = tuple[int, int]
 def _made(application: Any, *shapes: Shape | None, arrangement: Any = _whole) -> TileKernel:
   """The kernel for matrices of these shapes (None: a number that is part of it)."""
   tensors = [Tensor(0, constexpr=True) if s is None else Tensor(shape=(None, *s)) for s in shapes]
-  return tile.make(arrangement, application, tensors, kernel_name=application.__name__[1:])
+  side = max([n for s in shapes if s is not None for n in s])
+  warps = 4 if side <= 32 else 8 if side <= 64 else 16     # a block lies in their registers
+  return tile.make(arrangement, application, tensors, kernel_name=application.__name__[1:], num_warps=warps)
 
 
 def cholesky(n: int) -> TileKernel: return _made(_cholesky, (n, n), (n, n))
