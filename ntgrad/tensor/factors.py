@@ -59,10 +59,11 @@ def _attached(node: UOp) -> Any:
 
 
 def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Rule) -> list[Any]:
-  """Computed values, which have gradients by a rule."""
-  values = [v if v._alias.memory is not None and not v._view else v.contiguous().realize() for v in values]
+  """Values without gradients, with those that a rule says."""
   if not mode.grad or all([s._state <= 0 for s in sources]): return list(values)
   if any([0 in v.shape for v in values]): return [v + sum([s.sum() * 0 for s in sources]) for v in values]
+  values = [v if v._alias.memory is not None and not v._view else v.contiguous() for v in values]
+  values[0].realize(*values[1:])
   nodes = [s.lazydata for s in sources]
   call = Call(name, [v._alias.memory for v in values], rule)
   for i, v in enumerate(values): v._state, v._node = 1, call.node(i, nodes)
@@ -70,8 +71,8 @@ def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Ru
 
 
 def _value(x: Any) -> Any:
-  """What a kernel reads."""
-  return x.detach().contiguous().realize()
+  """What a kernel reads. What is computed for it is kept where gradients may need it."""
+  return x.realize().detach().contiguous().realize()
 
 
 def _new(x: Any, m: int, n: int, dtype: DType | None = None) -> Any:
