@@ -15,7 +15,7 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, real_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.movement import pad_value, several
-from ntgrad.names import Names, Places, fit, merged, text
+from ntgrad.names import Names, Places, fit, fit_aligned, merged, text
 from ntgrad.reduction import Reduction
 
 Pair = tuple[int, int]
@@ -142,37 +142,6 @@ class Functional(Reduction):
     """(m,), (n,) -> (m, n). Raises ShapeError."""
     if self.ndim != 1 or x.ndim != 1: raise ShapeError(f"outer: shapes {self.shape} and {x.shape}; it takes two 1-d tensors")
     return self.unsqueeze(1) * x.unsqueeze(0)
-
-  @classmethod
-  def einsum(cls, formula: str, *operands: Any) -> Self:
-    """Einstein's sum of named dims: ``einsum("ij,jk->ik", a, b)``; without ``->`` the letters that occur once, sorted.
-
-    Raises ArgumentError for a formula that is none, ShapeError for tensors that do not fit it.
-    """
-    xs = several("einsum", operands)
-    inputs, arrow, output = formula.replace(" ", "").partition("->")
-    names = inputs.split(",")
-    if not arrow: output = "".join(sorted([c for c in set(inputs) if c != "," and inputs.count(c) == 1]))
-    known = inputs.replace(",", "").isalpha() and set(output) <= set(inputs) and len(set(output)) == len(output)
-    if len(names) != len(xs) or not known:
-      raise ArgumentError(f"einsum: {formula!r} for {len(xs)} tensors; name the dims of each, with commas between, "
-                          "and those of the result after -> (ij,jk->ik)")
-    sizes: dict[str, int] = {}
-    for name, x in zip(names, xs):
-      if len(name) != x.ndim or len(set(name)) != len(name) or any([sizes.setdefault(c, n) != n for c, n in zip(name, x.shape)]):
-        raise ShapeError(f"einsum: {formula!r} for shapes {', '.join(map(text, xs))}; each needs one letter a dim, "
-                         "none twice, and a letter has one size")
-    letters = output + "".join([c for c in sizes if c not in output])
-    called = _of_product("einsum", xs, [[letters.index(c) for c in name] for name in names], len(output))
-    if called is not None: xs = tuple([x.named() for x in xs])
-    out: Any = None
-    for name, x in zip(names, xs):
-      order = sorted(range(x.ndim), key=lambda i: letters.index(name[i]))  # noqa: B023 - used at once
-      x = x.permute(order).reshape(tuple([sizes[c] if c in name else 1 for c in letters]))
-      out = x if out is None else out * x
-    if len(letters) > len(output): out = out.sum(tuple(range(len(output), len(letters))))
-    if called is not None: out._names = called
-    return out
 
   # ---- convolution and pooling
   def conv2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,

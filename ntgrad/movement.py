@@ -371,20 +371,36 @@ class Movement(Activation):
       out.append(line.expand(shape)._own())
     return tuple(out)
 
-  def diag(self) -> Self:
-    """(n,) -> (n, n) with the elements on the diagonal. Raises ShapeError for another number of dims."""
-    if self.ndim != 1: raise ShapeError(f"diag: shape {self.shape}; it takes one dimension (diagonal() takes two)")
-    n = self.shape[0]
-    u = graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, n)))
-    return self._wrap(graph.reshape(graph.shrink(graph.reshape(u, (n * (n + 1),)), ((0, n * n),)), (n, n)))
+  def diag(self, diagonal: int = 0) -> Self:
+    """(n,) -> a square matrix with the elements on a diagonal, zeros elsewhere; (m, n) -> the elements of that diagonal, a tensor
+    of its own. ``diagonal`` is how far to the right of the main one it lies. Raises ShapeError for another number of dims."""
+    if self.ndim == 2: return self.diagonal(diagonal)._own()
+    if self.ndim != 1: raise ShapeError(f"diag: shape {self.shape}; it takes one dimension or two (diagonal() takes more)")
+    n, first = self.shape[0], max(diagonal, 0)
+    size = n + abs(diagonal)
+    if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)  # type: ignore[attr-defined]
+    first += max(-diagonal, 0) * size
+    u = graph.reshape(graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
+    last = (n - 1) * (size + 1) + 1   # the zeros behind the last element go
+    u = graph.pad(graph.shrink(u, ((0, last),)), ((first, size * size - first - last),))
+    return self._wrap(graph.reshape(u, (size, size)))
 
-  def diagonal(self) -> Self:
-    """(n, n) -> (n,), a view of its diagonal. Raises ShapeError unless square."""
-    if self.ndim != 2 or self.shape[0] != self.shape[1]:
-      raise ShapeError(f"diagonal: shape {self.shape}; it takes a square matrix")
-    n = self.shape[0]
-    if n == 0: return self.reshape(0)
-    return self._seen((Ops.RESHAPE, (n * n,)), (Ops.TILE, ((1, n + 1, 1),)), (Ops.RESHAPE, (n,)))
+  def diagonal(self, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
+    """The elements whose index along ``dim2`` is that along ``dim1`` plus ``offset``: (.., m, .., n, ..) -> (.., k), the others
+    first. A view: what is written to it is written to the tensor. Raises ShapeError, AxisError."""
+    if self.ndim < 2: raise ShapeError(f"diagonal: shape {self.shape}; it takes at least two dimensions")
+    a, b = [axis_of("diagonal", d, self.ndim, self._names) for d in (dim1, dim2)]
+    if a == b: raise AxisError(f"diagonal: dim1 {dim1!r} and dim2 {dim2!r} are the same dimension")
+    rest = tuple([d for d in range(self.ndim) if d not in (a, b)])
+    s, m, n = tuple([self.shape[d] for d in rest]), self.shape[a], self.shape[b]
+    first, size = max(-offset, 0) * n + max(offset, 0), max(min(m - max(-offset, 0), n - max(offset, 0)), 0)
+    whole = tuple([(0, k) for k in s])
+    moves: list[Any] = [(Ops.PERMUTE, (*rest, a, b)), (Ops.RESHAPE, (*s, m * n))]
+    if not size or 0 in s: moves += [(Ops.SHRINK, (*whole, (0, 0))), (Ops.RESHAPE, (*s, size))]
+    else:
+      moves += [(Ops.SHRINK, (*whole, (first, first + (size - 1) * (n + 1) + 1))),
+                (Ops.TILE, (*[(1, 1, 1)] * len(s), (1, n + 1, 1))), (Ops.RESHAPE, (*s, size))]
+    return self._seen(*moves, dims=(*rest, None))
 
   def unbind(self, dim: int | str = 0) -> tuple[Self, ...]:
     """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""

@@ -1,8 +1,39 @@
-"""Linear algebra: factorisations, solutions, determinants."""
+"""Linear algebra: factorisations, solutions, determinants.
+
+All take batches (.., m, n). Values are computed when a method is called, as tile kernels are (a whole matrix for each program),
+with gradients; small floats are computed in float32 and rounded, ints give float32. Results have no names of dimensions.
+A matrix that a program cannot keep (of float32 from some 120 rows on for ``eigh`` and ``svd``, 160 for ``qr``, 200 for
+``cholesky``, 256 for what takes LU) goes through numpy on the host, which under a jit is a CaptureError; triangles may be of any
+size. ``factors.py`` has the factorisations and their gradients, ``factor_kernels.py`` the kernels.
+"""
 from __future__ import annotations
 
-from ntgrad.checks import checked
+import math
+from typing import Any, NamedTuple, Self
+
+from ntgrad import graph
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.core import axes_of
+from ntgrad.elementwise import broadcast_shape, common_device
+from ntgrad.names import text
+from ntgrad.reduction import Axis
 from ntgrad.sorting import Sorting
+
+
+class LeastSquares(NamedTuple):
+  """What ``lstsq`` gives."""
+  solution: Any
+  residuals: Any
+  rank: Any
+  singular_values: Any
+
+
+def _dtype(*tensors: Any) -> DType:
+  """What results have: the dtype of the floats, float32 for ints."""
+  d = promote(*[t.dtype for t in tensors])
+  return d if d.kind == "f" else dtypes.default_float
 
 
 @checked
@@ -10,5 +41,243 @@ class Linalg(Sorting):
   """Linear algebra: factorisations, solutions, determinants."""
   __slots__ = ()
 
+  def _batch(self, name: str, square: bool = False) -> tuple[Any, tuple[int, ...], DType]:
+    """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
+    s = self.shape
+    if len(s) < 2 or square and s[-1] != s[-2]:
+      raise ShapeError(f"{name}: shape {text(self)}; it takes {'square ' * square}matrices (.., {'n' if square else 'm'}, n)")
+    d = _dtype(self)
+    return self.named().cast(graph.acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
 
-__all__ = ["Linalg"]
+  def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
+    """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
+    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
+      raise ShapeError(f"{name}: shape {text(self)}; it takes square matrices (.., n, n)")
+    common_device(name, self.lazydata, other.lazydata)
+    vector = other.ndim == 1 or (self.ndim == other.ndim + 1 and other.shape == self.shape[:-1])
+    right = other.named().unsqueeze(-1) if vector else other.named()
+    n = self.shape[-1]
+    if right.ndim < 2 or right.shape[-2] != n:
+      raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; the right side has {n} rows, (.., {n}, k) or ({n},)")
+    batch = broadcast_shape(name, self.shape[:-2], right.shape[:-2])
+    d = _dtype(self, other)
+    flat = [x.cast(graph.acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
+            for x in (self.named(), right)]
+    return flat[0], flat[1], batch, d, vector
+
+  # ---- solutions
+  def solve(self, B: Operand, left: bool = True) -> Self:
+    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``): (.., n, n) and (.., n, k) or (n,); by LU with pivots.
+
+    A singular matrix gives infinities or NaN. Raises ShapeError.
+    """
+    from ntgrad.tensor import factors
+    if not left and self.ndim > 1: return self.mT.solve(B.mT).mT if B.ndim > 1 else self.mT.solve(B)
+    a, b, batch, d, vector = self._both("solve", B)
+    return _shaped(factors.solve(a, b), (*batch, *b.shape[1:3 - vector]), d)
+
+  def solve_triangular(self, B: Operand, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Self:
+    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k).
+
+    What lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
+    diagonal gives infinities or NaN. Raises ShapeError.
+    """
+    from ntgrad.tensor import factors
+    if not left and self.ndim > 1:
+      x = self.mT.solve_triangular(B.mT if B.ndim > 1 else B, upper=not upper, unitriangular=unitriangular)
+      return x.mT if B.ndim > 1 else x
+    a, b, batch, d, vector = self._both("solve_triangular", B)
+    if unitriangular: a = (a.triu(1) if upper else a.tril(-1)) + factors.eye(a, a.shape[-1])
+    return _shaped(factors.triangular(a, b, not upper), (*batch, *b.shape[1:3 - vector]), d)
+
+  def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
+    """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k).
+
+    Raises ShapeError.
+    """
+    low = L.mT if upper else L
+    return low.mT.solve_triangular(low.solve_triangular(self, upper=False), upper=True)
+
+  def inverse(self) -> Self:
+    """The inverses of square matrices (.., n, n), by LU with pivots; infinities or NaN where there is none. Raises ShapeError."""
+    from ntgrad.tensor import factors
+    a, batch, d = self._batch("inverse", True)
+    return _shaped(factors.inverse(a), (*batch, *a.shape[1:]), d)
+
+  def inv(self) -> Self:
+    """``inverse``."""
+    return self.inverse()
+
+  def pinv(self, rtol: float | None = None) -> Self:
+    """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
+    greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
+    from ntgrad.tensor import factors
+    a, batch, d = self._batch("pinv")
+    return _shaped(factors.pinv(a, self._tolerance("pinv", "rtol", rtol, d)), (*batch, a.shape[2], a.shape[1]), d)
+
+  def _tolerance(self, name: str, what: str, value: Any, d: DType) -> float:
+    from ntgrad.tensor import factors
+    if value is None: return max(self.shape[-2:]) * factors.eps(d)
+    if not value >= 0: raise ArgumentError(f"{name}: {what} {value!r}; it must be a number of at least 0")
+    return float(value)
+
+  def lstsq(self, B: Operand, rcond: float | None = None) -> LeastSquares:
+    """``solution`` (.., n, k), the X of least ``self @ X - B`` in squares, and of these the least one: (.., m, n), (.., m, k).
+
+    Also ``residuals`` (.., k), the sums of those squares; ``rank`` (..) of ints, singular values up to ``rcond`` (None: max(m, n)
+    times eps) of the greatest counting as 0; ``singular_values``. One right side may be (m,), as for ``solve``. Raises
+    ShapeError, ArgumentError.
+    """
+    if self.ndim < 2: raise ShapeError(f"lstsq: shape {text(self)}; it takes matrices (.., m, n)")
+    m, n = self.shape[-2:]
+    vector = B.ndim == 1 or (self.ndim == B.ndim + 1 and B.shape == self.shape[:-1])
+    right = B.unsqueeze(-1) if vector else B
+    if right.ndim < 2 or right.shape[-2] != m:
+      raise ShapeError(f"lstsq: shapes {text(self)} and {text(B)}; the right side has {m} rows, (.., {m}, k) or ({m},)")
+    broadcast_shape("lstsq", self.shape[:-2], right.shape[:-2])
+    d = _dtype(self, B)
+    acc = graph.acc_dtype(d)
+    tolerance = self._tolerance("lstsq", "rcond", rcond, d)
+    a, b = self.named().cast(acc), right.named().cast(acc)
+    s = self._values("lstsq")
+    inverse = a.pinv(tolerance)
+    x = inverse @ b
+    x = x + inverse @ (b - a @ x)    # what the products rounded
+    residuals = (a @ x - b).square().sum(-2)
+    solution, left = (x.squeeze(-1), residuals.squeeze(-1)) if vector else (x, residuals)
+    return LeastSquares(solution.cast(d), left.cast(d), _count(s, tolerance), s.detach().cast(d))
+
+  # ---- determinants
+  def det(self) -> Self:
+    """Determinants (..) of square matrices (.., n, n), by LU with pivots. Raises ShapeError."""
+    from ntgrad.tensor import factors
+    a, batch, d = self._batch("det", True)
+    return _shaped(factors.det(a), batch, d)
+
+  def slogdet(self) -> tuple[Self, Self]:
+    """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
+    from ntgrad.tensor import factors
+    a, batch, d = self._batch("slogdet", True)
+    sign, log = factors.slogdet(a)
+    return _shaped(sign, batch, d), _shaped(log, batch, d)
+
+  # ---- factorisations
+  def cholesky(self, upper: bool = False) -> Self:
+    """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``.
+
+    Only the lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises
+    ShapeError.
+    """
+    from ntgrad.tensor import factors
+    a, batch, d = self._batch("cholesky", True)
+    l = factors.cholesky(a)
+    return _shaped(l.mT if upper else l, (*batch, *a.shape[1:]), d)
+
+  def qr(self, mode: str = "reduced") -> tuple[Self, Self]:
+    """Q with orthonormal columns and R, a triangle, ``Q @ R = self``: (.., m, n) -> (.., m, k), (.., k, n), where k is the less
+    of m and n, or, in mode "complete", m; by Householder's reflections.
+
+    The gradient takes the first k columns for independent; of mode "complete" there is none where m > n. Raises ShapeError,
+    ArgumentError.
+    """
+    from ntgrad.tensor import factors
+    if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
+    a, batch, d = self._batch("qr")
+    q, r = factors.qr(a, mode == "complete")
+    return _shaped(q, (*batch, *q.shape[1:]), d), _shaped(r, (*batch, *r.shape[1:]), d)
+
+  def eigh(self, UPLO: str = "L") -> tuple[Self, Self]:
+    """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
+    rotations.
+
+    Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where eigenvalues
+    differ; vectors have no sign of their own. Raises ShapeError, ArgumentError.
+    """
+    from ntgrad.tensor import factors
+    if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
+    a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
+    w, v = factors.eigh(a)
+    return _shaped(w, (*batch, a.shape[1]), d), _shaped(v, (*batch, *a.shape[1:]), d)
+
+  def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
+    """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) ->
+    (.., m, m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By
+    rotations of columns (Hestenes, 1958).
+
+    The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
+    no signs of their own. Raises ShapeError.
+    """
+    from ntgrad.tensor import factors
+    a, batch, d = self._batch("svd")
+    u, s, vt = factors.svd(a)
+    m, n = a.shape[1:]
+    if full_matrices and m != n:
+      tall = u if m > n else vt.mT
+      _, k = tall.shape[1:]
+      more = factors.qr(tall.detach(), True)[0][:, :, k:]
+      more = factors.refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
+      tall = tall.cat(more, dim=2)
+      u, vt = (tall, vt) if m > n else (u, tall.mT)
+    return _shaped(u, (*batch, *u.shape[1:]), d), _shaped(s, (*batch, s.shape[1]), d), _shaped(vt, (*batch, *vt.shape[1:]), d)
+
+  def _values(self, name: str) -> Any:
+    """Singular values in float32 or float64."""
+    from ntgrad.tensor import factors
+    a, batch, _ = self._batch(name)
+    s = factors.svd(a)[1]
+    return s.reshape(*batch, s.shape[1])
+
+  def matrix_rank(self, tol: float | None = None) -> Self:
+    """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int32:
+    (.., m, n) -> (..). Raises ShapeError, ArgumentError."""
+    if self.ndim < 2: raise ShapeError(f"matrix_rank: shape {text(self)}; it takes matrices (.., m, n)")
+    relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
+    s = self.detach()._values("matrix_rank")
+    if tol is not None: return (s > relative).sum(-1)
+    return _count(s, relative)
+
+  # ---- norms
+  def vector_norm(self, ord: float = 2, dim: Axis = None, keepdim: bool = False) -> Self:
+    """The norm of vectors along dimensions (None: of all elements): the sum of ``|x| ** ord``, to the power 1 / ord; for inf and
+    -inf the greatest and the least size, for 0 how many elements are not 0. No slope where the norm is 0. Raises AxisError,
+    ArgumentError."""
+    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
+    if math.isinf(ord) and not all([x.shape[a] for a in axes_of("vector_norm", dim, x.ndim, self._names)]):
+      if ord > 0: return x.abs().sum(dim, keepdim)
+      raise ShapeError(f"vector_norm: shape {text(self)} for ord {ord}; there is no least of no elements")
+    return x.norm(ord, dim, keepdim)
+
+  def matrix_norm(self, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Self:
+    """The norm of matrices along two dimensions: "fro", the root of the sum of squares; "nuc", the sum of singular values; 2 and
+    -2, the greatest and the least of these; 1 and -1, the greatest and the least sum of a column's sizes; inf and -inf, of a
+    row's. Raises AxisError, ArgumentError, ShapeError.
+    """
+    kinds = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
+    if isinstance(ord, (bool, complex)) or not isinstance(ord, (str, int, float)) or ord not in kinds:
+      raise ArgumentError(f"matrix_norm: ord {shown(ord)}; it takes {', '.join(map(repr, kinds))}")
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+      raise AxisError(f"matrix_norm: dim {shown(dim)}; it takes two dimensions")
+    axes_of("matrix_norm", dim, self.ndim, self._names)   # none twice
+    rows, columns = [axes_of("matrix_norm", d, self.ndim, self._names) for d in dim]
+    if not rows or not columns: raise AxisError(f"matrix_norm: shape {text(self)}; it takes matrices (.., m, n)")
+    r, c, d = rows[0], columns[0], _dtype(self)
+    x = self.cast(graph.acc_dtype(d))
+    if ord == "fro": return x.vector_norm(2, (r, c), keepdim).cast(d)
+    if ord in ("nuc", 2, -2):
+      rest = [k for k in range(x.ndim) if k not in (r, c)]
+      s: Any = x.named().permute(*rest, r, c)._values("matrix_norm")
+      s = s.sum(-1) if ord == "nuc" else s[..., 0] if ord == 2 else s[..., -1]
+      out = self._wrap(s.cast(d).lazydata) if s.ndim == self.ndim else s.cast(d)
+      for k in sorted((r, c)) if keepdim else (): out = out.unsqueeze(k)
+      return out
+    over, along = (r, c) if ord in (1, -1) else (c, r)
+    sums = x.abs().sum(over, keepdim=True)
+    out = sums.max(along, keepdim=True) if ord in (1, math.inf) else sums.min(along, keepdim=True)
+    return (out if keepdim else out.squeeze((r, c))).cast(d)
+
+
+def _shaped(x: Any, shape: tuple[int, ...], dtype: DType) -> Any: return x.reshape(shape).cast(dtype)
+def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int32")
+
+
+__all__ = ["LeastSquares", "Linalg"]

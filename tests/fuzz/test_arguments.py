@@ -307,6 +307,35 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "tri": lambda: call(Tensor.tri, 2, 3, 1, dtype="int32", device="NUMPY"),
   "tril_indices": lambda: call(Tensor.tril_indices, 2, 3, 1, dtype="int32", device="NUMPY"),
   "triu_indices": lambda: call(Tensor.triu_indices, 2, 3, 1, dtype="int64", device="NUMPY"),
+  # products by name, diagonals
+  "mm": lambda: call(f(2, 3).mm, f(3, 2)),
+  "bmm": lambda: call(f(1, 2, 3).bmm, f(1, 3, 2)),
+  "mv": lambda: call(f(2, 3).mv, f(3)),
+  "inner": lambda: call(f(2, 3).inner, f(4, 3)),
+  "vdot": lambda: call(f(3).vdot, f(3)),
+  "tensordot": lambda: call(f(2, 3).tensordot, f(3, 2), 1),
+  "matrix_power": lambda: call(f(2, 2).matrix_power, 2),
+  "multi_dot": lambda: call(f(2, 3).multi_dot, f(3, 2)),
+  "chain_matmul": lambda: call(f(2, 3).chain_matmul, f(3, 2)),
+  "kron": lambda: call(f(2, 3).kron, f(3, 2)),
+  "cross": lambda: call(f(2, 3).cross, f(2, 3), 1),
+  "cdist": lambda: call(f(2, 3).cdist, f(4, 3), 2.0),
+  "rearrange": lambda: call(f(2, 4).rearrange, "a (b c) -> c a b", b=2),
+  "diag": lambda: call(f(2, 3).diag, 1),
+  "diagonal": lambda: call(f(2, 3).diagonal, 1, 0, 1),
+  # linear algebra
+  "solve": lambda: call(f(2, 2).triu().solve, f(2, 1), True),
+  "solve_triangular": lambda: call(f(2, 2).solve_triangular, f(2, 1), upper=True, left=True, unitriangular=False),
+  "cholesky_solve": lambda: call(f(2, 1).cholesky_solve, f(2, 2), False),
+  "pinv": lambda: call(f(2, 2).pinv, 0.1),
+  "lstsq": lambda: call(f(2, 2).lstsq, f(2, 1), 0.1),
+  "cholesky": lambda: call(Tensor.eye(2).cholesky, False),
+  "qr": lambda: call(f(2, 2).qr, "reduced"),
+  "eigh": lambda: call(f(2, 2).eigh, "L"),
+  "svd": lambda: call(f(3, 2).svd, False),
+  "matrix_rank": lambda: call(f(2, 2).matrix_rank, 0.1),
+  "vector_norm": lambda: call(f(2, 2).vector_norm, 2, 1, True),
+  "matrix_norm": lambda: call(f(2, 2).matrix_norm, "fro", (0, 1), True),
   # the rest
   "to": lambda: call(f(2).to, "NUMPY"),
   "to_": lambda: call(f(2).to_, "NUMPY"),
@@ -397,6 +426,10 @@ contiguous_backward cos cosh data detach diag diagonal dim double
 element_size erf exp exp2 fliplr flipud float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split()  # no parameters
+PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data det detach dim double
+element_size erf exp exp2 float floor half hardsigmoid hardswish int inv inverse is_floating_point isfinite isinf isnan item log
+log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
+sigmoid sign silu sin sinh slogdet softsign sqrt square swish t tan tanh tolist trunc""".split()  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
 VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 

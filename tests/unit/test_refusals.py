@@ -187,7 +187,7 @@ CASES: list[tuple[str, Callable[[], Any], type[NtgradError], list[str]]] = [
   ("stack", lambda: Tensor.stack(f(2), f(3)), ShapeError, ["stack", "(2,)", "(3,)"]),
   ("roll", lambda: f(2).roll((1, 2), 0), ArgumentError, ["(1, 2)"]),
   ("meshgrid", lambda: f(2, 2).meshgrid(), ShapeError, ["(2, 2)"]),
-  ("diag", lambda: f(2, 2).diag(), ShapeError, ["(2, 2)"]),
+  ("diag", lambda: f(2, 2, 2).diag(), ShapeError, ["(2, 2, 2)"]),
   # reductions
   ("sum axis", lambda: f(2, 3).sum(2), AxisError, ["sum", "2", "-2"]),
   ("sum twice", lambda: f(2, 3).sum((0, 0)), AxisError, ["sum", "twice"]),

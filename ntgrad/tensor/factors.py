@@ -1,0 +1,372 @@
+"""Factorisations of batches of matrices (b, m, n), float32 or float64: values by the kernels of ``factor_kernels``, which run at
+once as all tile kernels do, and rules for their gradients, which are made of tensor code and can be differentiated again.
+
+The rules: Giles, *An extended collection of matrix derivative results*, 2008; of QR: Walter, Lehmann and Lamour, 2010, and
+Roberts and Roberts, *QR and LQ decomposition matrix backpropagation algorithms*, 2020; of pseudo-inverses: Golub and Pereyra,
+1973.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
+
+import ml_dtypes
+import numpy as np
+
+from ntgrad import graph
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import GradientError
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.core import mode
+from ntgrad.engine.buffer import Buffer
+from ntgrad.tensor import Tensor, factor_kernels as kernels
+
+# (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs
+Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+
+# ---- values with a rule
+@dataclass(eq=False)
+class Call:
+  """One factorisation: its rule, and where its results are. Holds memory, not graph nodes, so that a result does not keep itself
+  alive."""
+  name: str
+  outputs: list[Buffer]
+  rule: Rule
+
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+    """The gradients at the inputs from those at the outputs, by number."""
+    for b in self.outputs:
+      if b.stale:
+        raise GradientError(f"{self.name}: its gradient needs a result of shape {b.shape}, which was overwritten by "
+                            f"{b.gone or 'an assignment'}; call backward before that, or write to a .clone()")
+    outs = [_attached(self.node(i, sources)) for i in range(len(self.outputs))]
+    found = self.rule([_attached(at[i]) if i in at else None for i in range(len(outs))], [_attached(s) for s in sources], outs)
+    return [(s, g.lazydata) for s, g in zip(sources, found)]
+
+  def node(self, i: int, sources: Sequence[UOp]) -> UOp:
+    """The node of a result, which may have been let go of since."""
+    b = self.outputs[i]
+    node = graph.make(Ops.CUSTOM, b.dtype, tuple(sources), (self, i), b.shape, b.device)
+    if "_realized" not in node.__dict__: b.is_value_of(node)
+    return node
+
+
+def _attached(node: UOp) -> Any:
+  t = Tensor._from_node(node)
+  if mode.grad: t._state = 1
+  return t
+
+
+def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Rule) -> list[Any]:
+  """Values without gradients, with those that a rule says."""
+  if not mode.grad or all([s._state <= 0 for s in sources]): return list(values)
+  if any([0 in v.shape for v in values]): return [v + sum([s.sum() * 0 for s in sources]) for v in values]
+  values = [v if v._alias.memory is not None and not v._view else v.contiguous() for v in values]
+  values[0].realize(*values[1:])
+  nodes = [s.lazydata for s in sources]
+  call = Call(name, [v._alias.memory for v in values], rule)
+  for i, v in enumerate(values): v._state, v._node = 1, call.node(i, nodes)
+  return list(values)
+
+
+def _value(x: Any) -> Any:
+  """What a kernel reads. What is computed for it is kept where gradients may need it."""
+  return x.realize().detach().contiguous().realize()
+
+
+def _new(x: Any, m: int, n: int, dtype: DType | None = None) -> Any:
+  """Memory for matrices (b, m, n)."""
+  d = dtype or x.dtype
+  if 0 in (x.shape[0], m, n): return Tensor.zeros(x.shape[0], m, n, dtype=d, device=x.device)
+  return Tensor._from_node(Buffer(x.device, (int(x.shape[0]), m, n), d).node)
+
+
+def eye(x: Any, m: int, n: int | None = None) -> Any:
+  """The identity in a tensor's dtype and on its device, (1, m, n)."""
+  return Tensor.eye(m, n, dtype=x.dtype, device=x.device).unsqueeze(0)
+
+
+def _half_diagonal(x: Any) -> Any:
+  """The lower triangle with half of the diagonal."""
+  return x.tril() * (1 - eye(x, x.shape[-1]) * 0.5)
+
+
+def eps(dtype: DType) -> float:
+  """The distance from 1 to the next number of a dtype."""
+  return float(ml_dtypes.finfo(dtype.np).eps)
+
+
+# ---- matrices too large for a program
+_MOST = 2 ** 19   # bytes of blocks that a program may keep: local memory of PoCL's device, and more than a GPU's registers
+# how many blocks of a matrix's size each kernel keeps
+_BLOCKS = {"cholesky": 3, "lu": 2, "qr": 5, "eigh": 9, "svd": 8}
+
+
+def _too_large(name: str, x: Any) -> bool: return max(x.shape[1:]) ** 2 * x.dtype.itemsize * _BLOCKS[name] > _MOST
+
+
+def _by_host(fn: Callable[[Any], Any], x: Any) -> list[Any]:
+  """What a function of numpy gives for a tensor's value. Raises CaptureError while a jit records."""
+  with np.errstate(all="ignore"): out = fn(x.numpy())
+  return [Tensor(np.ascontiguousarray(y), device=x.device).realize() for y in out]
+
+
+def _lu_by_host(x: Any) -> Any:
+  n = x.shape[1]
+  lu, order, sign = x.copy(), np.tile(np.arange(n, dtype=np.int32), (len(x), 1)), np.ones(len(x), x.dtype)
+  every = np.arange(len(x))
+  for j in range(n):
+    p = j + np.abs(lu[:, j:, j]).argmax(1)
+    for rows in (lu, order): rows[every, j], rows[every, p] = rows[every, p].copy(), rows[every, j].copy()
+    sign = np.where(p == j, sign, -sign)
+    pivot = lu[:, j, j, None]
+    lu[:, j + 1:, j] /= np.where(pivot == 0, 1, pivot)
+    lu[:, j + 1:, j + 1:] -= lu[:, j + 1:, j, None] * lu[:, j, None, j + 1:]
+  return lu, order[:, None], sign[:, None, None]
+
+
+def _cholesky_by_host(x: Any) -> Any:
+  """NaN for matrices that are not positive definite, which numpy refuses."""
+  out = np.full_like(x, np.nan)
+  for i, a in enumerate(x):
+    try: out[i] = np.linalg.cholesky(a)
+    except np.linalg.LinAlgError: pass
+  return out,
+
+
+def _finite(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+  """A function of numpy that refuses NaN and infinities, giving NaN for matrices with such."""
+  def call(x: Any) -> Any:
+    good = np.isfinite(x).all((1, 2), keepdims=True)
+    out = fn(np.where(good, x, 0))
+    return [np.where(good.reshape(-1, *[1] * (y.ndim - 1)), y, np.nan).astype(x.dtype) for y in out]
+  return call
+
+
+# ---- triangles
+def triangular(t: Any, b: Any, lower: bool) -> Any:
+  """x with t x = b of a triangle t (b, n, n), whose other elements are not looked at, and b (b, n, k)."""
+  plain, right = _value(t), _value(b)
+  x = _new(right, *right.shape[1:])
+  if 0 not in x.shape: kernels.triangular(*right.shape[1:])(plain, right, x, lower, WIDTH=_width(right.shape[2]))
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    g = triangular(xs[0].mT, grads[0], not lower)
+    full = -(g @ outs[0].mT)
+    return full.tril() if lower else full.triu(), g
+  return with_rule("solve_triangular", [x], [t, b], rule)[0]
+
+
+def _width(k: int) -> int: return min(32, 1 << (int(k) - 1).bit_length())
+
+
+def cholesky(a: Any) -> Any:
+  """The lower triangle l with l l' = a."""
+  x = _value(a)
+  l = _new(x, *x.shape[1:])
+  if 0 in l.shape: pass
+  elif _too_large("cholesky", x): l, = _by_host(_cholesky_by_host, x)
+  else: kernels.cholesky(l.shape[1])(x, l)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    low = outs[0]
+    inner = _half_diagonal(low.mT @ grads[0].tril())
+    # l^-T inner l^-1
+    g = triangular(low.mT, triangular(low.mT, inner.mT, False).mT, False)
+    return ((g + g.mT) * 0.5,)
+  return with_rule("cholesky", [l], [a], rule)[0]
+
+
+# ---- general square matrices
+def _lu(a: Any) -> tuple[Any, Any, Any]:
+  """L and U in one, the order of rows (b, n), and the order's sign (b,)."""
+  x = _value(a)
+  n = x.shape[1]
+  lu, order, sign = _new(x, n, n), _new(x, 1, n, dtypes.int32), _new(x, 1, 1)
+  if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), Tensor.ones(x.shape[0], dtype=x.dtype, device=x.device)
+  if _too_large("lu", x): lu, order, sign = _by_host(_lu_by_host, x)
+  else: kernels.lu(n)(x, lu, order, sign)
+  return lu, order.reshape(x.shape[0], n), sign.reshape(x.shape[0])
+
+
+def _by_lu(lu: Any, order: Any, b: Any) -> Any:
+  """The x of L U x = b, its rows in the order."""
+  b = b.detach().gather(1, order.unsqueeze(-1).expand(b.shape)) if 0 not in b.shape else b.detach()
+  return triangular(lu, triangular(lu.tril(-1) + eye(lu, lu.shape[-1]), b, True), False)
+
+
+def solve(a: Any, b: Any) -> Any:
+  """x with a x = b, of (b, n, n) and (b, n, k)."""
+  lu, order, _ = _lu(a)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    g = solve(xs[0].mT, grads[0])
+    return -(g @ outs[0].mT), g
+  return with_rule("solve", [_by_lu(lu, order, b)], [a, b], rule)[0]
+
+
+def inverse(a: Any) -> Any:
+  """The x with a x = 1."""
+  lu, order, _ = _lu(a)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    x = outs[0].mT
+    return (-(x @ grads[0] @ x),)
+  one = eye(a, a.shape[-1]).expand(a.shape)
+  return with_rule("inverse", [_by_lu(lu, order, one)], [a], rule)[0]
+
+
+def det(a: Any) -> Any:
+  """Determinants, (b,)."""
+  lu, _, sign = _lu(a)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any: return (grads[0].reshape(-1, 1, 1) * cofactors(xs[0]),)
+  return with_rule("det", [sign * _diagonal(lu).prod(-1)], [a], rule)[0]
+
+
+def slogdet(a: Any) -> tuple[Any, Any]:
+  """The signs of determinants and the logarithms of what they are without it, each (b,)."""
+  lu, _, sign = _lu(a)
+  d = _diagonal(lu)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    return ((grads[0] * 0 if grads[1] is None else grads[1]).reshape(-1, 1, 1) * inverse(xs[0]).mT,)
+  out, log = with_rule("slogdet", [sign * d.sign().prod(-1), d.abs().log().sum(-1)], [a], rule)
+  return out, log
+
+
+def _diagonal(x: Any) -> Any: return x.diagonal(0, -2, -1)
+
+
+def cofactors(a: Any) -> Any:
+  """The gradient of determinants, det(a) times the transposed inverse, also where there is no inverse: a pivot of zero is taken
+  for the least number beside the others, which changes a polynomial of the elements by no more than rounding does."""
+  lu, order, sign = _lu(a)
+  n = lu.shape[-1]
+  d = _diagonal(lu)
+  least = eps(a.dtype) * d.abs().max(-1, keepdim=True)
+  changed = (d == 0).where((least == 0).where(1e-20, least), d)
+  lu = lu + (changed - d).unsqueeze(-1) * eye(a, n)
+  x = _by_lu(lu, order, eye(a, n).expand(lu.shape))
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    g, c, y = grads[0], outs[0], inverse(xs[0]).mT
+    return ((g * c).sum((1, 2), keepdim=True) * y - c @ g.mT @ y,)
+  return with_rule("det", [x.mT * (sign * changed.prod(-1)).reshape(-1, 1, 1)], [a], rule)[0]
+
+
+# ---- orthogonal factors
+def qr(a: Any, complete: bool = False) -> tuple[Any, Any]:
+  """q (b, m, k) and r (b, k, n), k being the less of m and n, or m."""
+  x = _value(a)
+  m, n = x.shape[1:]
+  k = m if complete else min(m, n)
+  q, r = _new(x, m, k), _new(x, m, n)
+  if 0 in r.shape: q = eye(x, m, k).expand(q.shape) if 0 not in q.shape else q
+  elif _too_large("qr", x): q, r = _by_host(_finite(lambda y: np.linalg.qr(y, "complete" if complete else "reduced")), x)
+  else: kernels.qr(m, n, k)(x, q, r)
+  return tuple(with_rule("qr", [q, r[:, :k].triu()], [a], _qr_rule))
+
+
+def _qr_rule(grads: Any, xs: Any, outs: Any) -> Any:
+  q, r = outs
+  k, n = r.shape[1:]
+  if k > n: raise GradientError(f"qr: the gradient of a complete Q of shape {q.shape[1:]}; take mode='reduced'")
+  gq = q * 0 if grads[0] is None else grads[0]
+  gr = r * 0 if grads[1] is None else grads[1]
+  if n > k: gq = gq + xs[0][:, :, k:] @ gr[:, :, k:].mT
+  inner = r[:, :, :k] @ gr[:, :, :k].triu().mT - gq.mT @ q
+  both = inner.tril() + inner.tril(-1).mT
+  g = triangular(r[:, :, :k], (gq + q @ both).mT, False).mT
+  return (g if n == k else g.cat(q @ gr[:, :, k:], dim=2),)
+
+
+def _orthonormal(v: Any) -> Any:
+  """Nearly orthogonal matrices, more nearly so: one step of Newton's."""
+  return v * 1.5 - v @ (v.mT @ v) * 0.5
+
+
+def eigh(a: Any) -> tuple[Any, Any]:
+  """Eigenvalues (b, n), rising, and vectors (b, n, n) of symmetric matrices, of which the lower triangle is read."""
+  x = _value(a)
+  n = x.shape[1]
+  w, v = _new(x, 1, n), _new(x, n, n)
+  if 0 not in v.shape and _too_large("eigh", x):
+    w, v = _by_host(_finite(np.linalg.eigh), x)
+  elif 0 not in v.shape:
+    kernels.eigh(n)(x, w, v)
+    v = _orthonormal(v)
+    low = x.tril()
+    w = (v * ((low + x.tril(-1).mT) @ v)).sum(1, keepdim=True)
+  return tuple(with_rule("eigh", [w.reshape(x.shape[0], n), v], [a], _eigh_rule))
+
+
+def _eigh_rule(grads: Any, xs: Any, outs: Any) -> Any:
+  w, v = outs
+  g: Any = 0.0
+  if grads[0] is not None: g = g + eye(v, v.shape[-1]) * grads[0].unsqueeze(-2)
+  if grads[1] is not None: g = g + (v.mT @ grads[1]) * _over(w.unsqueeze(-2) - w.unsqueeze(-1))
+  g = v @ g @ v.mT
+  return ((g + g.mT) * 0.5,)
+
+
+def _over(x: Any) -> Any:
+  """1 / x, 0 where x is."""
+  none = x == 0
+  return none.where(0.0, 1.0 / none.where(1.0, x))
+
+
+def svd(a: Any) -> tuple[Any, Any, Any]:
+  """u (b, m, k), s (b, k) falling, and the transposed v (b, k, n), k being the less of m and n."""
+  m, n = a.shape[1:]
+  if m < n:
+    v, s, ut = svd(a.mT)
+    return ut.mT, s, v.mT
+  x = _value(a)
+  if 0 not in x.shape and _too_large("svd", x):
+    u, s, vt = _by_host(_finite(lambda y: np.linalg.svd(y, full_matrices=False)), x)
+    return tuple(with_rule("svd", [u, s, vt], [a], _svd_rule))
+  outer = None
+  if m > n > 0: outer, x = qr(x)
+  made, v = _new(x, n, n), _new(x, n, n)
+  s = _new(x, 1, n).reshape(x.shape[0], n)
+  if 0 not in made.shape:
+    kernels.svd(n, n)(_value(x), made, v)
+    v = _orthonormal(v)
+    made, r = qr(x @ v)     # columns that are orthogonal; of those of length 0 the rest of a basis
+    d = _diagonal(r)
+    made, s = made * (d < 0).where(-1.0, 1.0).unsqueeze(-2), d.abs()
+  elif n == 0: made = _new(a, m, 0)
+  if outer is not None: made = outer @ made
+  return tuple(with_rule("svd", [made, s, v.mT], [a], _svd_rule))
+
+
+def _svd_rule(grads: Any, xs: Any, outs: Any) -> Any:
+  u, s, vt = outs
+  gu, gs, gvt = grads
+  g: Any = 0.0 if gs is None else eye(u, s.shape[-1]) * gs.unsqueeze(-2)
+  across, down = s.unsqueeze(-2), s.unsqueeze(-1)
+  f = _over((across - down) * (across + down))
+  out: Any = 0.0
+  if gu is not None:
+    p = u.mT @ gu
+    g = g + (p - p.mT) * f * across
+    if u.shape[1] > u.shape[2]: out = out + (gu - u @ p) @ (_over(down) * vt)
+  if gvt is not None:
+    p = vt @ gvt.mT
+    g = g + down * ((p - p.mT) * f)
+    if vt.shape[2] > vt.shape[1]: out = out + (u * _over(across)) @ (gvt - p.mT @ vt)
+  return (out + u @ g @ vt,)
+
+
+def pinv(a: Any, rtol: float) -> Any:
+  """The pseudo-inverse (b, n, m): singular values up to ``rtol`` of the greatest count as 0."""
+  u, s, vt = svd(a.detach())
+  top = s[:, :1] if s.shape[1] else s
+  x = vt.mT @ ((s > top * rtol).where(_over(s), 0.0).unsqueeze(-1) * u.mT)
+  def rule(grads: Any, xs: Any, outs: Any) -> Any:
+    y, p, gt = xs[0], outs[0], grads[0].mT
+    k = gt @ p
+    kp = k @ p.mT
+    return (kp - (p @ k).mT - (y @ p) @ kp + (p.mT @ p) @ (gt - k @ y),)
+  return with_rule("pinv", [x], [a], rule)[0]
+
+
+def refuse(name: str, why: str, value: Any, a: Any) -> Any:
+  """A value whose gradient is refused."""
+  def rule(grads: Any, xs: Any, outs: Any) -> Any: raise GradientError(f"{name}: {why}")
+  return with_rule(name, [value], [a], rule)[0]
