@@ -183,14 +183,15 @@ class Normalising(Sorting):
 
     Channels outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1.
     """
-    self._channels("local_response_norm", 3, ())
+    c = self._channels("local_response_norm", 3, ())
     if size < 1: raise ArgumentError(f"local_response_norm: size {size}; it must be at least 1")
     alpha, beta, k = [real_number("local_response_norm", what, v) for what, v in (("alpha", alpha), ("beta", beta), ("k", k))]
     u = graph.cast(self.lazydata, graph.acc_dtype(self.dtype))
     rest = ((0, 0),) * (self.ndim - 2)
-    squares = graph.pad(graph.mul(u, u), ((0, 0), (size // 2, (size - 1) // 2), *rest))
-    windows = ((1, 1, 1), (size, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
-    if not self.shape[1]: return self._own()
+    if not c: return self._own()
+    before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
+    squares = graph.pad(graph.mul(u, u), ((0, 0), (before, after), *rest))
+    windows = ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
     t = graph.tile(squares, windows)
     around = graph.reduce(BinaryOps.ADD, t, tuple(range(self.ndim, 2 * self.ndim)))
     around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
