@@ -20,6 +20,17 @@ from ntgrad.sorting import Sorting
 from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
 
 
+def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
+  """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
+  most = dtypes.max(dtypes.int32)
+  if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
+  u, top = graph.detach(t), graph.expand(graph.detach(best), t.shape)
+  found = graph.binary(BinaryOps.CMPEQ, u, top)
+  if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
+  if used is not None: found = graph.binary(BinaryOps.AND, found, graph.expand(used, t.shape))
+  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, graph.const(most, dtypes.int32, t.shape)), axes), axes)
+
+
 @checked
 class Pooling(Sorting):
   """Pooling over the last dimensions; whatever stands before them (batch, channels) stays."""
@@ -66,15 +77,10 @@ class Pooling(Sorting):
     spatial = self.shape[self.ndim - len(k):]
     total = math.prod(spatial)
     nowhere = dtypes.max(dtypes.int32)
-    if total > nowhere: raise ShapeError(f"{name}: indices of {spatial}, which has {total} elements; int32 counts {nowhere}")
     # which element of the input each window's are; those of the padding come after all others
     place = self._windows_of(graph.reshape(graph.iota(total), spatial), k, st, di, pairs, nowhere)
     place = graph.broadcast(graph.reshape(place, (1,) * (len(t.shape) - len(place.shape)) + place.shape), t.shape)
-    u, top = graph.detach(t), graph.expand(graph.detach(best), t.shape)
-    found = graph.binary(BinaryOps.CMPEQ, u, top)
-    if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
-    first = graph.reduce(BinaryOps.MIN, graph.where(found, place, graph.const(nowhere, dtypes.int32, t.shape)), axes)
-    indices = self._from_node(graph.drop(first, axes))
+    indices = self._from_node(first_of(name, t, best, place, None, axes, total))
     indices._names = values._names
     return values, indices
 

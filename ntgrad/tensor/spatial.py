@@ -4,9 +4,10 @@ from __future__ import annotations
 from ntgrad.tensor.convolution import Convolution
 from ntgrad.tensor.normalising import Normalising
 from ntgrad.tensor.pooling import Pooling
+from ntgrad.tensor.resampling import Resampling
 
 
-class Spatial(Convolution, Pooling, Normalising):
+class Spatial(Convolution, Pooling, Resampling, Normalising):
   """Convolution, pooling, resampling and normalisation."""
   __slots__ = ()
 
