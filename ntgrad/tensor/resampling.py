@@ -3,7 +3,7 @@
 Each element of a result is made of a few neighbouring elements, its taps, along each dimension, with weights that are computed
 where they are used. Where the sizes have a ratio of small numbers (2, 1/2, 3/2), the taps of all results of a period lie close
 together: they are windows (TILE), whose gradient is windows taken back (UNTILE). For other sizes elements are read by index
-(GATHER). Either way it is one kernel for all dimensions together.
+(GATHER). Either way one kernel goes over the data for all dimensions together; a dimension's weights may be a small one.
 """
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _ADD, _MUL, _IDIV, _LT, _LE = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.IDIV, Bina
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 _MODES = "nearest", "nearest-exact", *_LINEAR, "bicubic", "area"
 _CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
+_LOOKED_AT = 1 << 16   # elements of a result whose places are compared on the host
 Host = np.ndarray[Any, Any]
 Weight = Callable[[UOp, UOp, DType], UOp]
 
@@ -60,7 +61,7 @@ class Places(NamedTuple):
 class Line(NamedTuple):
   """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on.
 
-  ``firsts`` are the same numbers on the host (None: not known there). ``weight`` gives, of o and the place j of a tap, its weight
+  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the place j of a tap, its weight
   or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts as the nearest element.
   """
   size: int
@@ -76,7 +77,7 @@ class Line(NamedTuple):
     g = math.gcd(self.size, self.out)
     step, phases = self.size // g, self.out // g
     assert self.firsts is not None
-    begin = self.firsts - np.arange(self.out) // phases * step
+    begin = self.firsts - np.arange(len(self.firsts)) // phases * step
     low = int(begin.min())
     return step, phases, low, int(begin.max()) - low + self.taps
 
@@ -174,7 +175,14 @@ def _cubic_edges(at: Places, last: int) -> Weight:
 
 
 # ---- lines
-def _same(size: int) -> Line: return Line(size, size, 1, lambda o: o, None if type(size) is Bound else np.arange(size))
+def _numbers(size: int, out: int, all_of_them: bool = False) -> Host | None:
+  """The elements of a result in one period, or all of them; None where they are not known, or too many to look at."""
+  if type(size) is Bound or type(out) is Bound: return None
+  n = out if all_of_them else out // math.gcd(size, out)
+  return np.arange(n, dtype=np.int64) if n <= _LOOKED_AT else None
+
+
+def _same(size: int) -> Line: return Line(size, size, 1, lambda o: o, _numbers(size, size))
 
 
 def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dtype: DType) -> Line:
@@ -184,14 +192,14 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   if corners: at = Places(size - 1, 0, max(out - 1, 1))
   elif scale is not None: at = Places(1 / scale, (0.5 / scale if half else 0.0) - 0.5 * centre, 0)
   else: at = Places(2 * size, size - out * centre, 2 * out) if half else Places(size, 0, out)
-  known = at.d and type(size) is not Bound and type(out) is not Bound
-  below = (np.arange(out, dtype=np.int64) * at.a + at.b) // at.d if known else None
+  o = _numbers(size, out, corners) if at.d else None
+  below = None if o is None else (o * at.a + at.b) // at.d
   if mode in ("nearest", "nearest-exact"): return Line(size, out, 1, lambda o: at.below(o, dtype), below)
   if mode == "bicubic":
     return Line(size, out, 4, lambda o: graph.scalar(_ADD, at.below(o, dtype), -1), None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
   begin = lambda o: graph.scalar(BinaryOps.MIN, graph.scalar(BinaryOps.MAX, at.below(o, dtype), 0), size - 1)  # noqa: E731
-  return Line(size, out, 2, begin, None if below is None else np.clip(below, 0, size - 1), _linear(at, size - 1))
+  return Line(size, out, 2, begin, below, _linear(at, size - 1))
 
 
 def _adaptive(size: int, out: int) -> Line:
@@ -203,8 +211,8 @@ def _adaptive(size: int, out: int) -> Line:
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
     return graph.binary(BinaryOps.AND, graph.binary(_LE, graph.expand(begin(o), j.shape), j),
                         graph.binary(_LT, j, graph.expand(end(o), j.shape)))
-  if type(size) is Bound or type(out) is Bound: return Line(size, out, size // out + 2, begin, None, counts)
-  o = np.arange(out, dtype=np.int64)
+  o = _numbers(size, out)
+  if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
   return Line(size, out, int((((o + 1) * size + out - 1) // out - firsts).max()), begin, firsts, counts)
 
