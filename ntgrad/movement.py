@@ -13,7 +13,7 @@ from ntgrad.activation import Activation
 from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.elementwise import broadcast_shape, common_device, scalar_node
 from ntgrad.names import Places, aligned, fit, text
@@ -51,6 +51,24 @@ def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
   dtype = promote(*[t.dtype for t in tensors])
   called = None if all([t._names is None for t in tensors]) else aligned(name, tensors)
   return first._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest, called)
+
+
+def _beside(parts: Sequence[UOp], axis: int) -> UOp:
+  """One after the other along an axis as CAT has it, but computed by whoever reads it: for parts that are mostly small."""
+  parts = [p for p in parts if p.shape[axis]] or list(parts[:1])
+  total, end = sum([p.shape[axis] for p in parts]), 0
+  out = None
+  for p in parts:
+    begin, end = end, end + p.shape[axis]
+    full = graph.pad(p, [(begin, total - end) if d == axis else (0, 0) for d in range(len(p.shape))])
+    if out is None:
+      out = full
+      continue
+    place = graph.reshape(graph.iota(total), tuple([total if d == axis else 1 for d in range(len(p.shape))]))
+    place = graph.expand(place, full.shape)
+    out = graph.where(graph.scalar(BinaryOps.CMPLT, place, begin), out, full)
+  assert out is not None
+  return out
 
 
 def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
@@ -212,23 +230,27 @@ class Movement(Activation):
     return self._wrap(pad_value(u, pairs, value))
 
   def _pad_from_inside(self, pairs: Sequence[tuple[int, int]], mode: str) -> Self:
+    """``pad`` with elements of the tensor. Negative amounts crop what was reflected or replicated; "circular" crops first."""
     if mode not in ("reflect", "replicate", "circular"):
       raise ArgumentError(f"pad: mode {mode!r}; it takes 'constant', 'reflect', 'replicate' or 'circular'")
-    u = self.lazydata
+    u, s = self.lazydata, self.shape
     for d, (lo, hi) in enumerate(pairs):
+      cropped = min(lo, 0), min(hi, 0)
+      lo, hi = max(lo, 0), max(hi, 0)
+      if mode == "circular": u, cropped = _part(u, d, -cropped[0], s[d] + cropped[1]), (0, 0)
       n = u.shape[d]
-      most = {"reflect": n - 1, "circular": n, "replicate": max(lo, hi) if n else 0}[mode]
-      if min(lo, hi) < 0 or max(lo, hi) > most:
-        raise ArgumentError(f"pad: ({lo}, {hi}) of dimension {d} of shape {self.shape} in mode {mode!r}; it takes 0 to {most}")
-      if not lo and not hi: continue
+      most = {"reflect": max(n - 1, 0), "circular": n, "replicate": max(lo, hi) if n else 0}[mode]
+      if max(lo, hi) > most:
+        raise ArgumentError(f"pad: {pairs[d]} of dimension {d} of shape {s} in mode {mode!r}; it takes up to {most}")
       if mode == "reflect":
         before, after = graph.flip(_part(u, d, 1, lo + 1), (d,)), graph.flip(_part(u, d, n - 1 - hi, n - 1), (d,))
       elif mode == "circular": before, after = _part(u, d, n - lo, n), _part(u, d, 0, hi)
       else:
-        size = u.shape[:d], u.shape[d + 1:]
-        before = graph.expand(_part(u, d, 0, 1), (*size[0], lo, *size[1]))
-        after = graph.expand(_part(u, d, n - 1, n), (*size[0], hi, *size[1]))
-      u = graph.cat((before, u, after), d)
+        before, after = [
+          graph.expand(_part(u, d, *at), (*s_[:d], k, *s_[d + 1:])) if k else _part(u, d, 0, 0)
+          for at, k, s_ in (((0, 1), lo, u.shape), ((n - 1, n), hi, u.shape))
+        ]
+      u = _part(_beside((before, u, after), d), d, -cropped[0], n + lo + hi + cropped[1])
     return self._wrap(u)
 
   def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:

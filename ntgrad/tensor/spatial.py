@@ -1,13 +1,14 @@
-"""Convolution, pooling and resampling over one, two and three dimensions."""
+"""Convolution, pooling, resampling and normalisation, each in a file of its own, as one part of ``Tensor``."""
 from __future__ import annotations
 
-from ntgrad.checks import checked
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.convolution import Convolution
+from ntgrad.tensor.normalising import Normalising
+from ntgrad.tensor.pooling import Pooling
+from ntgrad.tensor.resampling import Resampling
 
 
-@checked
-class Spatial(Sorting):
-  """Convolution, pooling and resampling over one, two and three dimensions."""
+class Spatial(Convolution, Pooling, Resampling, Normalising):
+  """Convolution, pooling, resampling and normalisation."""
   __slots__ = ()
 
 

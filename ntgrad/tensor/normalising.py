@@ -1,0 +1,208 @@
+"""Normalisation by mean and variance, and by the size of what stands around."""
+from __future__ import annotations
+
+import math
+from typing import Any, Self, Sequence
+
+from ntgrad import graph
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.core import axes_of, no_grad, real_number
+from ntgrad.names import text
+from ntgrad.sorting import Sorting
+
+
+@checked
+class Normalising(Sorting):
+  """Normalisation; small floats are computed in float32."""
+  __slots__ = ()
+
+  def layernorm(self, axis: int | str | Sequence[int | str] = -1, eps: float = 1e-5) -> Self:
+    """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
+    return self._normal("layernorm", axes_of("layernorm", axis, self.ndim, self._names), eps)
+
+  def _normal(self, name: str, axes: tuple[int, ...], eps: float) -> Self:
+    u = self.lazydata
+    if u.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {u.dtype.name}; it takes floats (cast it first)")
+    eps = real_number(name, "eps", eps)
+    x = graph.cast(u, graph.acc_dtype(u.dtype))
+    mean = self._mean_node(x, axes)
+    d = graph.sub(x, graph.expand(mean, x.shape))
+    var = self._mean_node(graph.mul(d, d), axes)
+    inv = graph.unary(UnaryOps.RSQRT, graph.scalar(BinaryOps.ADD, var, eps))
+    return self._wrap(graph.cast(graph.mul(d, graph.expand(inv, d.shape)), u.dtype))
+
+  def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
+    """The last dims, which have sizes ``normalized_shape``, as what is given with them has too. Raises ShapeError."""
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    n = self.ndim - len(shape)
+    if not shape or n < 0 or self.shape[n:] != shape:
+      raise ShapeError(f"{name}: normalized_shape {shape} for input {text(self)}; it must have the sizes of the last dimensions")
+    for what, t in given:
+      if t is not None and t.shape != shape: raise ShapeError(f"{name}: {what} of shape {t.shape}; it must be {shape}")
+    return tuple(range(n, self.ndim))
+
+  def layer_norm(self, normalized_shape: int | Sequence[int], weight: Operand | None = None, bias: Operand | None = None,
+                 eps: float = 1e-5) -> Self:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450).
+
+    (.., *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError.
+    """
+    axes = self._last_dims("layer_norm", normalized_shape, (("weight", weight), ("bias", bias)))
+    return self._normal("layer_norm", axes, eps)._affine(weight, bias)
+
+  def _affine(self, weight: Any, bias: Any) -> Self:
+    x = self if weight is None else self * weight
+    return x if bias is None else x + bias
+
+  def rms_norm(self, normalized_shape: int | Sequence[int] | None = None, weight: Operand | None = None,
+               eps: float | None = 1e-6, axis: int | str | Sequence[int | str] = -1) -> Self:
+    """x / sqrt(mean(x²) + eps) * weight over the last dims (https://arxiv.org/abs/1910.07467); small floats in float32.
+
+    ``normalized_shape`` has the sizes of these dims, as weight has; without it, it is along ``axis``. ``eps`` None is the dtype's
+    smallest step at 1. Raises ShapeError, AxisError, DTypeError.
+    """
+    if self.dtype.kind != "f": raise DTypeError(f"rms_norm: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    if normalized_shape is not None: axes = self._last_dims("rms_norm", normalized_shape, (("weight", weight),))
+    else: axes = axes_of("rms_norm", axis, self.ndim, self._names)
+    x = self.cast(graph.acc_dtype(self.dtype))
+    if eps is None: eps = _step(self.dtype)
+    x = (x * (x.square().mean(axes, keepdim=True) + real_number("rms_norm", "eps", eps)).rsqrt()).cast(self.dtype)
+    return x._affine(weight, None)
+
+  def batchnorm(
+    self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
+    axis: int | str | tuple[int | str, ...] = 1
+  ) -> Self:
+    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
+
+    Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
+    Raises ShapeError.
+    """
+    axes = axes_of("batchnorm", axis, self.ndim, self._names)
+    shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
+    channels = tuple([s for s in shape if s != 1])
+
+    def along(what: str, t: Any) -> Any:
+      if tuple([s for s in t.shape if s != 1]) not in (channels, tuple([s for s in (math.prod(shape),) if s != 1])):
+        raise ShapeError(
+          f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
+          f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}"
+        )
+      return t.reshape(shape)
+
+    scale = along("invstd", invstd)
+    if weight is not None:
+      scale = scale * along("weight", weight)
+    x = (self - along("mean", mean)) * scale
+    return x if bias is None else x + along("bias", bias)
+
+  def _channels(self, name: str, least: int, given: Sequence[tuple[str, Any]]) -> int:
+    """How many channels, dim 1, there are; what is given has one element for each. Raises ShapeError, DTypeError."""
+    if self.ndim < least: raise ShapeError(f"{name}: shape {text(self)}; it takes (n, channels{', ..' * (least > 2)}) at least")
+    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    c = self.shape[1]
+    for what, t in given:
+      if t is not None and t.shape != (c,):
+        raise ShapeError(f"{name}: {what} of shape {t.shape} for input {text(self)}; it must have one element a channel, ({c},)")
+    return c
+
+  def _by_channel(self, weight: Any, bias: Any) -> Self:
+    """x * weight + bias, each of which has one element a channel."""
+    shape = (1, -1, *[1] * (self.ndim - 2))
+    return self._affine(None if weight is None else weight.reshape(shape), None if bias is None else bias.reshape(shape))
+
+  def _moved(self, mean: Any, var: Any, axes: tuple[int, ...], momentum: float) -> None:
+    """Running statistics moved towards those of this tensor, taken along axes and averaged over what stands before the last."""
+    with no_grad():
+      x = self.detach().cast(graph.acc_dtype(self.dtype))
+      for running, now in ((mean, x.mean(axes)), (var, x.var(axes))):
+        if running is None: continue
+        if now.ndim > 1: now = now.mean(0)
+        running.assign(((1 - momentum) * running + momentum * now.named()).cast(running.dtype))
+
+  def batch_norm(self, running_mean: Operand | None, running_var: Operand | None, weight: Operand | None = None,
+                 bias: Operand | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Self:
+    """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
+
+    By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
+    towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
+    running statistics are missing, and for a single value a channel in training.
+    """
+    name, momentum = "batch_norm", real_number("batch_norm", "momentum", momentum)
+    given = ("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)
+    c = self._channels(name, 2, given)
+    axes = (0, *range(2, self.ndim))
+    if training:
+      each = math.prod([self.shape[a] for a in axes])
+      if each == 1: raise ArgumentError(f"{name}: shape {text(self)} has one value a channel; training takes several")
+      out = self._normal(name, axes, eps)._by_channel(weight, bias)
+      if each: self._moved(running_mean, running_var, axes, momentum)
+      return out
+    if running_mean is None or running_var is None:
+      raise ArgumentError(f"{name}: no running_{'mean' if running_mean is None else 'var'} outside of training; give both, or "
+                          "training=True")
+    shape = (1, c, *[1] * (self.ndim - 2))
+    x = self.cast(graph.acc_dtype(self.dtype))
+    mean, inv = running_mean.reshape(shape), (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
+    return ((x - mean) * inv).cast(self.dtype)._by_channel(weight, bias)
+
+  def instance_norm(self, running_mean: Operand | None = None, running_var: Operand | None = None, weight: Operand | None = None,
+                    bias: Operand | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Self:
+    """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same (https://arxiv.org/abs/1607.08022).
+
+    By its own mean and variance, towards whose averages over the batch the running ones move; or, without ``use_input_stats``, by
+    the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as :meth:`batch_norm`.
+    """
+    name, momentum = "instance_norm", real_number("instance_norm", "momentum", momentum)
+    self._channels(name, 3, (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)))
+    if not use_input_stats: return self.batch_norm(running_mean, running_var, weight, bias, False, momentum, eps)
+    axes = tuple(range(2, self.ndim))
+    each = math.prod(self.shape[2:])
+    if each == 1: raise ArgumentError(f"{name}: shape {text(self)} has one value a channel of a sample; it takes several")
+    out = self._normal(name, axes, eps)._by_channel(weight, bias)
+    if each and self.shape[0]: self._moved(running_mean, running_var, axes, momentum)
+    return out
+
+  def group_norm(self, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5) -> Self:
+    """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same.
+
+    Weight and bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c.
+    """
+    c = self._channels("group_norm", 2, (("weight", weight), ("bias", bias)))
+    if num_groups < 1 or c % num_groups:
+      raise ArgumentError(f"group_norm: {c} channels of input {text(self)} cannot be divided into {num_groups} groups")
+    s = self.shape
+    u = self.named().reshape(s[0], num_groups, math.prod(s[1:]) // num_groups)._normal("group_norm", (2,), eps).reshape(s)._own()
+    u._names = self._names
+    return u._by_channel(weight, bias)
+
+  def local_response_norm(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Self:
+    """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same.
+
+    Channels outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1.
+    """
+    c = self._channels("local_response_norm", 3, ())
+    if size < 1: raise ArgumentError(f"local_response_norm: size {size}; it must be at least 1")
+    alpha, beta, k = [real_number("local_response_norm", what, v) for what, v in (("alpha", alpha), ("beta", beta), ("k", k))]
+    u = graph.cast(self.lazydata, graph.acc_dtype(self.dtype))
+    rest = ((0, 0),) * (self.ndim - 2)
+    if not c: return self._own()
+    before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
+    squares = graph.pad(graph.mul(u, u), ((0, 0), (before, after), *rest))
+    windows = ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
+    t = graph.tile(squares, windows)
+    around = graph.reduce(BinaryOps.ADD, t, tuple(range(self.ndim, 2 * self.ndim)))
+    around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
+    scale = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, around, alpha / size), k)
+    return self._wrap(graph.cast(graph.mul(u, graph.scalar(BinaryOps.POW, scale, -beta)), self.dtype))
+
+
+def _step(dtype: Any) -> float:
+  """The distance from 1 to the next number of a dtype of floats."""
+  import ml_dtypes
+  return float(ml_dtypes.finfo(dtype.np).eps)
+
+
+__all__ = ["Normalising"]
