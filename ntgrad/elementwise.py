@@ -11,11 +11,11 @@ from typing import Any, Callable, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.names import aligned, fit_aligned, shape_text, text
 
@@ -126,18 +126,21 @@ class Elementwise(Base):
     t._names = called
     return t
 
-  def add(self, x: Any, reverse: bool = False) -> Self:
-    """``self + x``."""
-    return self._binary(BinaryOps.ADD, x, reverse)
-  def sub(self, x: Any, reverse: bool = False) -> Self:
-    """``self - x``; bools are refused (DTypeError)."""
-    return self._binary(BinaryOps.SUB, x, reverse)
+  def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
+    """``self + alpha * x``."""
+    return self._binary(BinaryOps.ADD, x if alpha == 1 else self._times(x, alpha), reverse)
+  def sub(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
+    """``self - alpha * x``; bools are refused (DTypeError)."""
+    return self._binary(BinaryOps.SUB, x if alpha == 1 else self._times(x, alpha), reverse)
+  def _times(self, x: Any, factor: float) -> Any:
+    t: Any = x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)
+    return t * factor
   def mul(self, x: Any, reverse: bool = False) -> Self:
     """``self * x``."""
     return self._binary(BinaryOps.MUL, x, reverse)
   def div(self, x: Any, reverse: bool = False, *, rounding_mode: str | None = None) -> Self:
-    """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints stay
-    ints. Raises ArgumentError for another mode, and for an int that is so divided by the number 0."""
+    """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
+    stay ints. Raises ArgumentError for another mode, and for an int that is so divided by the number 0."""
     if rounding_mode is not None: return self._rounded_quotient(x, reverse, rounding_mode)
     a = self
     if a.dtype.kind != "f" and (not isinstance(x, Base) or x.dtype.kind != "f"):
@@ -310,19 +313,19 @@ class Elementwise(Base):
   def __ilshift__(self, x: Any) -> Self: return self._in_place("<<=", lambda: self << x)
   def __irshift__(self, x: Any) -> Self: return self._in_place(">>=", lambda: self >> x)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
-  def add_(self, x: Any) -> Self:
-    """``self += x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside
+  def add_(self, x: Any, *, alpha: float = 1) -> Self:
+    """``self += alpha * x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside
     ``no_grad``."""
-    return self._in_place("add_", lambda: self + x)
-  def sub_(self, x: Any) -> Self:
-    """``self -= x``; see ``add_``."""
-    return self._in_place("sub_", lambda: self - x)
+    return self._in_place("add_", lambda: self.add(x, alpha=alpha))
+  def sub_(self, x: Any, *, alpha: float = 1) -> Self:
+    """``self -= alpha * x``; see ``add_``."""
+    return self._in_place("sub_", lambda: self.sub(x, alpha=alpha))
   def mul_(self, x: Any) -> Self:
     """``self *= x``; see ``add_``."""
     return self._in_place("mul_", lambda: self * x)
-  def div_(self, x: Any) -> Self:
-    """``self /= x``; see ``add_``."""
-    return self._in_place("div_", lambda: self / x)
+  def div_(self, x: Any, *, rounding_mode: str | None = None) -> Self:
+    """``div``, written in place; see ``add_``."""
+    return self._in_place("div_", lambda: self.div(x, rounding_mode=rounding_mode))
   def zero_(self) -> Self:
     """Zeros, written in place; see ``add_``."""
     return self.fill_(0)

@@ -179,7 +179,8 @@ def detach(u: UOp) -> UOp:
 
 
 def sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
-  """A value whose gradient is not that of its formula: for each node of its shape that it is made from, one of ``formulas.SLOPES``."""
+  """A value whose gradient is not that of its formula: for each node of its shape that it is made from, one of
+  ``formulas.SLOPES``."""
   return make(Ops.SLOPED, value.dtype, (value, *made_from), name, value.shape, value.device)
 
 

@@ -20,10 +20,10 @@ from ntgrad.creation import node_of
 from ntgrad.device import Device
 from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
-from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.products import Products
 from ntgrad.tensor.selecting import Selecting
 from ntgrad.tensor.spatial import Spatial
+from ntgrad.tensor.writing import Writing
 
 
 class _Training(type):
@@ -55,7 +55,7 @@ class train:
 
 
 @checked
-class Tensor(Numeric, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Training):
+class Tensor(Writing, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Training):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 

@@ -222,8 +222,8 @@ def erfc(x: Any) -> Any:
 
 
 def erfinv(x: Any) -> Any:
-  """The number whose error function is x: infinite at 1, NaN beyond. Polynomials in the way of M. Giles, "Approximating the erfinv
-  function" (2010)."""
+  """The number whose error function is x: infinite at 1, NaN beyond. Polynomials in the way of M. Giles, "Approximating the
+  erfinv function" (2010)."""
   w = ((1 - x) * (1 + x)).log().neg()
   r = w.minimum(40.0).sqrt()
   if _double(x):
@@ -270,8 +270,8 @@ def _shifted(y: Any, steps: int, power: int) -> tuple[Any, Any]:
 
 
 def digamma(x: Any) -> Any:
-  """The derivative of log(gamma(x)): steps of 1 up to where Stirling's formula holds, reflection beneath 0; NaN at its poles beneath
-  0, at 0 infinite."""
+  """The derivative of log(gamma(x)): steps of 1 up to where Stirling's formula holds, reflection beneath 0; NaN at its poles
+  beneath 0, at 0 infinite."""
   below = x < 0
   y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 1)
   z = y.reciprocal()

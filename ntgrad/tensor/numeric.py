@@ -11,7 +11,7 @@ from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.core import Base, mode
+from ntgrad.core import Base, axis_of, mode
 from ntgrad.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.sorting import Sorting
@@ -24,8 +24,8 @@ _UINT = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 class Numeric(Sorting):
   """Functions of elements that are made of others: logarithms, angles, comparisons and arithmetic by name.
 
-  Where a number stands beside a tensor it takes part by its kind, as with ``+``. Functions such as ``log1p`` give float32 for ints
-  and bools; small floats are computed in float32.
+  Where a number stands beside a tensor it takes part by its kind, as with ``+``. Functions such as ``log1p`` give float32 for
+  ints and bools; small floats are computed in float32.
   """
   __slots__ = ()
 
@@ -114,12 +114,13 @@ class Numeric(Sorting):
     close._names = names
     return close
   def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit records."""
+    """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
+    records."""
     return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
   def equal(self, other: Base) -> bool:
     """Whether the other tensor has this shape and these values (NaN equals nothing), as Python's bool; computes it now. Raises
     CaptureError while a jit records."""
-    return self.shape == other.shape and bool(self.detach().named().eq(other.detach().named()).all().item())  # type: ignore[attr-defined]
+    return self.shape == other.shape and bool(self.detach().named().eq(other.detach().named()).all().item())
 
   # ---- logarithms and exponentials
   def log1p(self) -> Self:
@@ -135,8 +136,8 @@ class Numeric(Sorting):
     """log2(2**self + 2**other), without overflow."""
     return self._formula_of("logaddexp2", other)
   def logit(self, eps: float | None = None) -> Self:
-    """log(x / (1 - x)), the inverse of sigmoid; with ``eps`` x is first kept within eps and 1 - eps. Raises ArgumentError for an eps
-    that is not from 0 to 0.5."""
+    """log(x / (1 - x)), the inverse of sigmoid; with ``eps`` x is first kept within eps and 1 - eps. Raises ArgumentError for an
+    eps that is not from 0 to 0.5."""
     if eps is None: return self._formula("logit")
     if not 0 <= eps <= 0.5: raise ArgumentError(f"logit: eps = {eps}; it goes from 0 to 0.5")
     x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
@@ -210,7 +211,7 @@ class Numeric(Sorting):
     """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
     a, b, names = self._pair("copysign", other, True)
     node: UOp = formulas.signed(self._from_node(a), self._from_node(b)).lazydata
-    if mode.grad and (self._state > 0 or isinstance(other, Base) and other._state > 0): node = graph.sloped("copysign", node, a, b)
+    if mode.grad and self._state > 0 or isinstance(other, Base) and other._state > 0: node = graph.sloped("copysign", node, a, b)
     return self._wrap_many(node, (other,) if isinstance(other, Base) else (), names)
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
@@ -236,8 +237,8 @@ class Numeric(Sorting):
     """``self % other``, with the sign of the divisor. Raises ArgumentError for an int divided by the number 0."""
     return self.mod(other)
   def fmod(self, other: Any) -> Self:
-    """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the number
-    0."""
+    """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the
+    number 0."""
     self._not_by_zero("fmod", other, False)
     u, v, names = self._pair("fmod", other)
     if u.dtype.kind == "f": return self._formula_of("fmod", other)
@@ -319,13 +320,48 @@ class Numeric(Sorting):
     if broadcast_shape(name, self.shape, out.shape) != out.shape:
       raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
     out = _times(out, alpha)
-    if beta == 0: return out if promote(self.dtype, out.dtype) is out.dtype else out.cast(promote(self.dtype, out.dtype))  # type: ignore[no-any-return]
-    return _times(self, beta) + out  # type: ignore[no-any-return]
+    if beta == 0: return out if promote(self.dtype, out.dtype) is out.dtype else out.cast(promote(self.dtype, out.dtype))
+    return _times(self, beta) + out
+
+  # ---- activations of more than one element
+  def softmin(self, dim: int | str = -1, dtype: DType | str | None = None) -> Self:
+    """softmax(-x) along a dim. Raises AxisError."""
+    return self.neg().softmax(dim, dtype)
+  def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
+    """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
+    x = self._in_floats()
+    wide = x.cast(graph.acc_dtype(x.dtype))
+    a = axis_of("normalize", dim, self.ndim, self._names)
+    return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)
+  def glu(self, dim: int | str = -1) -> Self:
+    """The first half along a dim, times the sigmoid of the second one. Raises AxisError; ShapeError for a dim that is not
+    even."""
+    a = axis_of("glu", dim, self.ndim, self._names)
+    if not self.ndim or self.shape[a] % 2: raise ShapeError(f"glu: shape {self.shape} along {dim}; the dimension must be even")
+    first, second = self.split(self.shape[a] // 2, a) if self.shape[a] else (self, self)
+    return first * second.sigmoid()
+  def prelu(self, weight: Operand) -> Self:
+    """x where positive, else weight * x; the weight is one number, or one for each channel (dimension 1). Raises ShapeError."""
+    w = weight.named()
+    if w.numel() == 1: w = w.reshape(())
+    elif self.ndim < 2 or w.shape != self.shape[1:2]:
+      raise ShapeError(f"prelu: a weight of shape {weight.shape} for shape {self.shape}; it has 1 element, or 1 for each channel")
+    else: w = w.reshape((-1,) + (1,) * (self.ndim - 2))
+    return (self > 0).where(self, self * w)
+  def rrelu(self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool | None = None) -> Self:
+    """x where it is not negative, else x times a slope: in training (None: as ``Tensor.training`` says) random from lower to
+    upper, each element its own; else the mean of both. Raises ArgumentError."""
+    if not lower <= upper: raise ArgumentError(f"rrelu: lower {lower}, upper {upper}; they must be in order")
+    slope: Any = (lower + upper) / 2
+    x = self._in_floats()
+    if mode.training if training is None else training:
+      slope = type(self).uniform(*self.shape, low=lower, high=upper, device=self.device, dtype=x.dtype)
+    return (x >= 0).where(x, x * slope)
 
   # ---- bits
   def bitcast(self, dtype: DType | str) -> Self:
-    """The same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of uint8 (the
-    lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
+    """The same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of uint8
+    (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
 
     Raises DTypeError where one is bool and the other is not, ShapeError where the last dimension is missing or does not divide.
     """
