@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Sequence
 
+from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes
 
 # ---- coefficients: for float32, for float64
@@ -276,7 +277,7 @@ def digamma(x: Any) -> Any:
   y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 1)
   z = y.reciprocal()
   out = y.log() - z * 0.5 - z * z * _polynomial(z * z, _STIRLING_1) - passed
-  r = (x - x.round()) * math.pi
+  r = below.where(x - x.round(), 0.25) * math.pi
   out = below.where(out - r.eq(0).where(math.nan, math.pi / r.tan()), out)
   return x.eq(0).where(-x.reciprocal(), out)
 
@@ -287,7 +288,7 @@ def _trigamma(x: Any) -> Any:
   y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 2)
   z = y.reciprocal()
   out = z + z * z * 0.5 + z * z * z * _polynomial(z * z, _STIRLING_2) + passed
-  s = ((x - x.round()) * math.pi).sin() * (1 / math.pi)
+  s = (below.where(x - x.round(), 0.25) * math.pi).sin() * (1 / math.pi)
   return below.where((s * s).reciprocal() - out, out)
 
 
@@ -324,11 +325,22 @@ def _weight(a: Any, b: Any) -> tuple[Any, Any]:
   return first, 1 - first
 
 
+def _constant(x: Any, value: float) -> Any:
+  """A number in the dtype and shape of x."""
+  return x._from_node(graph.const(value, x.dtype, x.shape))
+
+
+def _known(name: str, *xs: Any) -> Any:
+  """A formula with its slopes, for derivatives of derivatives."""
+  value = globals()[name](*xs)
+  return value._from_node(graph.sloped(name, value.lazydata, *[x.lazydata for x in xs]))
+
+
 def _over(a: Any, b: Any) -> Any: return b.eq(0).where(0.0, a / b)
 
 
 def _atan2_slopes(u: Any, y: Any, x: Any) -> tuple[Any, ...]:
-  h = hypot(y, x)
+  h = _known("hypot", y, x)
   return _over(_over(x, h), h), _over(_over(y, h), h).neg()
 
 
@@ -344,17 +356,17 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "acos": lambda u, x: (((1 - x) * (1 + x)).rsqrt().neg(),),
   "atan2": _atan2_slopes,
   "hypot": lambda u, a, b: (_over(a, u), _over(b, u)),
-  "asinh": lambda u, x: (1 / hypot(x, x * 0 + 1),),
+  "asinh": lambda u, x: (1 / _known("hypot", x, _constant(x, 1)),),
   "acosh": lambda u, x: ((x - 1).rsqrt() * (x + 1).rsqrt(),),
   "atanh": lambda u, x: (1 / ((1 - x) * (1 + x)),),
   "erfc": lambda u, x: ((x * x).neg().exp() * (-2 / math.sqrt(math.pi)),),
   "erfinv": lambda u, x: ((u * u).exp() * (math.sqrt(math.pi) / 2),),
-  "lgamma": lambda u, x: (digamma(x),),
+  "lgamma": lambda u, x: (_known("digamma", x),),
   "digamma": lambda u, x: (_trigamma(x),),
-  "fmod": lambda u, a, b: (a * 0 + 1, (a / b).trunc().neg()),
+  "fmod": lambda u, a, b: (_constant(a, 1), (a / b).trunc().neg()),
   "xlogy": lambda u, x, y: ((x.eq(0) & (y <= 0)).where(0.0, y.log()), x / y),
   "sinc": lambda u, x: (_sinc_slope(x),),
-  "copysign": lambda u, x, y: (_over(u, x), y * 0),
+  "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0)),
 }
 
 

@@ -216,6 +216,26 @@ class Numeric(Sorting):
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
     return self - self.trunc() if self.dtype.kind == "f" else self.zeros_like()
+  def isposinf(self) -> Self:
+    """Whether the value is inf."""
+    return self.isinf(True, False)
+  def isneginf(self) -> Self:
+    """Whether the value is -inf."""
+    return self.isinf(False, True)
+  def fmax(self, other: Any) -> Self:
+    """The greater of both; of NaN and a number the number."""
+    return self._of_numbers("fmax", other, BinaryOps.MAX)
+  def fmin(self, other: Any) -> Self:
+    """The lesser of both; of NaN and a number the number."""
+    return self._of_numbers("fmin", other, BinaryOps.MIN)
+  def _of_numbers(self, name: str, other: Any, fn: BinaryOps) -> Self:
+    t = self._other(name, other)
+    out = self._extreme_of(fn, t)
+    if self.dtype.kind == "f": out = self.isnan().where(t, out)
+    return t.isnan().where(self, out) if t.dtype.kind == "f" else out
+  def ldexp(self, other: Operand) -> Self:
+    """``self * 2**other``; ints give float32."""
+    return self._in_floats() * other.exp2()
   def heaviside(self, values: Any) -> Self:
     """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
     u, v, names = self._pair("heaviside", values)

@@ -201,7 +201,8 @@ def _log_sums(x: Any) -> Any:
     inner = _log_sums(chunks).reshape(rows, parts, _CHUNK)
     before = _log_sums(inner[:, :-1, -1]).pad(((0, 0), (1, 0)), value=-math.inf)
     return before.unsqueeze(2).logaddexp(inner).reshape(rows, parts * _CHUNK)[:, :n]
-  seen = x.ones_like(requires_grad=False)[:1].expand(n, n).tril().ne(0).reshape(1, n, n)
+  at = x._from_node(graph.iota(n))
+  seen = at.reshape(1, 1, n) <= at.reshape(1, n, 1)
   all_before = seen.where(x.unsqueeze(1), -math.inf)
   top = all_before.detach().max(2, keepdim=True)
   top = (top.abs() < math.inf).where(top, 0.0)

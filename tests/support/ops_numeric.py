@@ -79,8 +79,17 @@ rows(
   tol=8,
   composed=True,
 )
-rows("formulas", (E, "few"), ("log1p of ints", lambda a: a.abs().log1p(), lambda a: np.log1p(np.abs(a.astype(np.float64)))),
-  ("atan of ints", lambda a: a.atan(), lambda a: np.arctan(a.astype(np.float64))), kinds="iub", grad=False, out="float", tol=8, composed=True)
+rows(
+  "formulas",
+  (E, "few"),
+  ("log1p of ints", lambda a: a.abs().log1p(), lambda a: np.log1p(np.abs(a.astype(np.float64)))),
+  ("atan of ints", lambda a: a.atan(), lambda a: np.arctan(a.astype(np.float64))),
+  kinds="iub",
+  grad=False,
+  out="float",
+  tol=8,
+  composed=True,
+)
 rows("signs", (E, "special"), ("signbit", lambda a: a.signbit(), np.signbit), grad=False, out="bool", composed=True)
 rows(
   "signs",
@@ -158,6 +167,16 @@ rows(
   "pairs",
   both("away", "two"),
   *[("fmod", lambda a, b: a.fmod(b), np.fmod), ("remainder", lambda a, b: a.remainder(b), np.remainder)],
+  tol=4,
+  composed=True,
+)
+rows(
+  "pairs",
+  both("special"),
+  ("fmax", lambda a, b: a.fmax(b), np.fmax),
+  ("fmin", lambda a, b: a.fmin(b), np.fmin),
+  ("ldexp", lambda a, b: a.ldexp(b), lambda a, b: a * 2.0**b),
+  grad=False,
   tol=4,
   composed=True,
 )
