@@ -191,6 +191,7 @@ GRAPH: dict[Ops, Rule] = {
   Ops.ASSIGN: all_of(sources(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
   Ops.UPDATE: all_of(sources(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
   Ops.AFTER: all_of(sources(2, "memory and an effect"), _after, one_dtype(0)),
+  Ops.SLOPED: all_of(sources(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   Ops.CUSTOM: lambda u: None,
 }
 

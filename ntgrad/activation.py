@@ -115,6 +115,20 @@ class Activation(Casts):
   def hardtanh(self, min_val: Any = -1, max_val: Any = 1) -> Self:
     """x kept within the numbers min_val and max_val. No slope where they are reached (clamp has one). Raises ArgumentError."""
     return self._limited(real_number("hardtanh", "min_val", min_val), real_number("hardtanh", "max_val", max_val))
+  def threshold(self, threshold: float, value: float) -> Self:
+    """x where it is above a threshold, else a value; NaN stays."""
+    return (self <= threshold).where(value, self)
+  def hardshrink(self, lambd: float = 0.5) -> Self:
+    """x where its size is above lambd, else 0; NaN stays."""
+    return (self.abs() <= lambd).where(0, self)
+  def softshrink(self, lambd: float = 0.5) -> Self:
+    """x less lambd, to 0 and not beyond. Raises ArgumentError for a lambd beneath 0."""
+    if not lambd >= 0: raise ArgumentError(f"softshrink: lambd = {lambd}; it must not be negative")
+    return self - self.clamp(-lambd, lambd)
+  @in_float32
+  def tanhshrink(self) -> Self:
+    """x - tanh(x)."""
+    return self - self.tanh()
 
 
 __all__ = ["Activation"]

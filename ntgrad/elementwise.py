@@ -11,11 +11,11 @@ from typing import Any, Callable, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked, foreign
+from ntgrad.checks import checked, foreign, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.names import aligned, fit_aligned, shape_text, text
 
@@ -126,17 +126,22 @@ class Elementwise(Base):
     t._names = called
     return t
 
-  def add(self, x: Any, reverse: bool = False) -> Self:
-    """``self + x``."""
-    return self._binary(BinaryOps.ADD, x, reverse)
-  def sub(self, x: Any, reverse: bool = False) -> Self:
-    """``self - x``; bools are refused (DTypeError)."""
-    return self._binary(BinaryOps.SUB, x, reverse)
+  def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
+    """``self + alpha * x``."""
+    return self._binary(BinaryOps.ADD, x if alpha == 1 else self._times(x, alpha), reverse)
+  def sub(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
+    """``self - alpha * x``; bools are refused (DTypeError)."""
+    return self._binary(BinaryOps.SUB, x if alpha == 1 else self._times(x, alpha), reverse)
+  def _times(self, x: Any, factor: float) -> Any:
+    t: Any = x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)
+    return t * factor
   def mul(self, x: Any, reverse: bool = False) -> Self:
     """``self * x``."""
     return self._binary(BinaryOps.MUL, x, reverse)
-  def div(self, x: Any, reverse: bool = False) -> Self:
-    """``self / x``, true division: ints give float32."""
+  def div(self, x: Any, reverse: bool = False, *, rounding_mode: str | None = None) -> Self:
+    """``self / x``, true division: ints give float32. With ``rounding_mode`` "trunc" rounded to zero, with "floor" down: ints
+    stay ints. Raises ArgumentError for another mode, and for an int that is so divided by the number 0."""
+    if rounding_mode is not None: return self._rounded_quotient(x, reverse, rounding_mode)
     a = self
     if a.dtype.kind != "f" and (not isinstance(x, Base) or x.dtype.kind != "f"):
       a = a.cast(dtypes.default_float)
@@ -146,6 +151,13 @@ class Elementwise(Base):
     """``self // x``, rounded down, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
     self._not_by_zero("idiv", x, reverse)
     return self._binary(BinaryOps.IDIV, x, reverse)
+  def _rounded_quotient(self, x: Any, reverse: bool, mode: str) -> Self:
+    if mode not in ("trunc", "floor"): raise ArgumentError(f"div: rounding_mode={mode!r}; it takes None, 'trunc' or 'floor'")
+    down = self.idiv(x, reverse)
+    if mode == "floor": return down
+    if down.dtype.kind == "f": return self.div(x, reverse).trunc()
+    exact = (down * x if not reverse else down * self).eq(self if not reverse else x)   # one more than down, if that is negative
+    return down + ((down < 0) & ~exact).cast(down.dtype)
   def mod(self, x: Any, reverse: bool = False) -> Self:
     """``self % x`` with the sign of the divisor, for ints and floats. Raises ArgumentError for an int divided by the number 0."""
     self._not_by_zero("mod", x, reverse)
@@ -301,19 +313,19 @@ class Elementwise(Base):
   def __ilshift__(self, x: Any) -> Self: return self._in_place("<<=", lambda: self << x)
   def __irshift__(self, x: Any) -> Self: return self._in_place(">>=", lambda: self >> x)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
-  def add_(self, x: Any) -> Self:
-    """``self += x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside
+  def add_(self, x: Any, *, alpha: float = 1) -> Self:
+    """``self += alpha * x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside
     ``no_grad``."""
-    return self._in_place("add_", lambda: self + x)
-  def sub_(self, x: Any) -> Self:
-    """``self -= x``; see ``add_``."""
-    return self._in_place("sub_", lambda: self - x)
+    return self._in_place("add_", lambda: self.add(x, alpha=alpha))
+  def sub_(self, x: Any, *, alpha: float = 1) -> Self:
+    """``self -= alpha * x``; see ``add_``."""
+    return self._in_place("sub_", lambda: self.sub(x, alpha=alpha))
   def mul_(self, x: Any) -> Self:
     """``self *= x``; see ``add_``."""
     return self._in_place("mul_", lambda: self * x)
-  def div_(self, x: Any) -> Self:
-    """``self /= x``; see ``add_``."""
-    return self._in_place("div_", lambda: self / x)
+  def div_(self, x: Any, *, rounding_mode: str | None = None) -> Self:
+    """``div``, written in place; see ``add_``."""
+    return self._in_place("div_", lambda: self.div(x, rounding_mode=rounding_mode))
   def zero_(self) -> Self:
     """Zeros, written in place; see ``add_``."""
     return self.fill_(0)
@@ -374,14 +386,6 @@ class Elementwise(Base):
     d = dtype if isinstance(dtype, DType) else dtypes.of(dtype)
     u = self.lazydata
     return self._wrap(graph.cast(u, d))
-  def bitcast(self, dtype: DType | str) -> Self:
-    """The same bits as another dtype of the same size. Raises DTypeError for another size."""
-    d, u = dtypes.of(dtype), self.lazydata
-    if d.itemsize != u.dtype.itemsize or (d.kind == "b") != (u.dtype.kind == "b"):
-      raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; "
-                       "both must have the same size in bytes, and bool goes with bool only")
-    return self._own() if d is u.dtype else self._wrap(graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device))
-
   def _unary(self, fn: UnaryOps) -> Self:
     """A function of floats; ints and bools become float32 first."""
     u = self.lazydata
@@ -483,9 +487,11 @@ class Elementwise(Base):
   def isnan(self) -> Self:
     """Whether the value is NaN."""
     return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self
-  def isinf(self) -> Self:
-    """Whether the value is inf or -inf."""
-    return self.abs().eq(math.inf) if self.dtype.kind == "f" else self != self
+  def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
+    """Whether the value is inf or -inf, or only one of them."""
+    if self.dtype.kind != "f" or not (detect_positive or detect_negative): return self.ne(self) & False
+    if detect_positive and detect_negative: return self.abs().eq(math.inf)
+    return self.eq(math.inf if detect_positive else -math.inf)
   def isfinite(self) -> Self:
     """Whether the value is neither infinite nor NaN."""
     return self.abs() < math.inf if self.dtype.kind == "f" else self == self

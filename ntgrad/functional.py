@@ -1,18 +1,15 @@
 """Matrix products of ``Tensor``: an expanded product and one sum, of which the scheduler finds the tiles."""
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import real_number
+from ntgrad.codegen.errors import ShapeError
+from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.elementwise import broadcast_shape, common_device
-from ntgrad.movement import several
-from ntgrad.names import Names, Places, fit, fit_aligned, merged, text
+from ntgrad.names import Names, Places, fit, merged, text
 from ntgrad.reduction import Reduction
 
 

@@ -246,6 +246,14 @@ def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
   return [(x, graph.copy(g, x.device))] if x.device is not None else [(x, g)]
 
 
+def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
+  """By the derivatives of a function that is made of others."""
+  from ntgrad.tensor import Tensor
+  from ntgrad.tensor.formulas import SLOPES
+  slopes = SLOPES[u.arg](*[Tensor._from_node(s) for s in (u, *u.src[1:])])
+  return [(s, product(g, slope.lazydata)) for s, slope in zip(u.src[1:], slopes) if s in need]
+
+
 _RULES: dict[Ops, Rule] = {
   Ops.ALU: _alu,
   Ops.CAST: lambda u, g, need: [(u.src[0], graph.cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
@@ -255,6 +263,7 @@ _RULES: dict[Ops, Rule] = {
   Ops.REDUCE_AXIS: _reduce, Ops.SCAN_AXIS: _scan, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
   Ops.CONTIGUOUS: lambda u, g, need: [(u.src[0], g)],
   Ops.UPDATE: _update,
+  Ops.SLOPED: _sloped,
 }
 _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST})
 
@@ -264,7 +273,8 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
   if u.op in _STOPS:
     custom = u.__dict__.get("custom")
     return () if custom is None else custom[0].sources
-  return u.src if u.dtype.kind == "f" else ()
+  if u.dtype.kind != "f": return ()
+  return u.src if u.op is not Ops.SLOPED else u.src[1:]
 
 
 def _call_of(u: UOp) -> Any:

@@ -178,6 +178,12 @@ def detach(u: UOp) -> UOp:
   return u if u.op is Ops.DETACH and not u.is_unique else _one(Ops.DETACH, u, None, u.shape)
 
 
+def sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
+  """A value whose gradient is not that of its formula: for each node of its shape that it is made from, one of
+  ``formulas.SLOPES``."""
+  return make(Ops.SLOPED, value.dtype, (value, *made_from), name, value.shape, value.device)
+
+
 def contiguous(u: UOp) -> UOp:
   """Asks to be realised on its own."""
   below = u

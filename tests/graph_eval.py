@@ -118,7 +118,7 @@ def _one(u: UOp, s: list[np.ndarray]) -> np.ndarray:
       if all(0 <= k < n for k, n in zip(i, a.shape)): out[i] = s[-1][at] if arg == "set" else out[i] + s[-1][at]
     return out
   if op is Ops.CAT: return np.concatenate(s, arg)
-  if op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY): return a
+  if op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.SLOPED): return a
   if op is Ops.UPDATE:
     number = np.arange(a.size).reshape(a.shape)   # which elements the view shows
     for move, move_arg in arg:

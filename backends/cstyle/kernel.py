@@ -449,7 +449,8 @@ class CKernel:
       return self.signed(t, f"{self.unsigned(wraps, a)}{sign}{right}")
     # bit operations beside arithmetic read better in parentheses
     most, least = (prec, prec - 1) if prec <= ADD else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
-    left, right = self.wide(a, n, most, bare=True), self.wide(b, n, least, bare=True)
+    shifts = fn in (BinaryOps.SHL, BinaryOps.SHR)   # of these C takes no scalar beside a vector on the left
+    left, right = self.wide(a, n, most, bare=not shifts), self.wide(b, n, least, bare=True)
     if a.op is Ops.ALU and a.arg is fn:   # a chain
       if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR): left = self.wide(a, n, prec)
       elif self.language.parenthesised and fn in (BinaryOps.ADD, BinaryOps.MUL): left = self.text[a][0]

@@ -34,7 +34,7 @@ def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
 
   return rewrite(
     sinks,
-    {Ops.DETACH: lambda old, u: u.src[0], Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
+    {**dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda old, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
      Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
      **dict.fromkeys(MOVEMENT, move)},
   )

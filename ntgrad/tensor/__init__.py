@@ -20,11 +20,11 @@ from ntgrad.creation import node_of
 from ntgrad.device import Device
 from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
-from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.products import Products
 from ntgrad.tensor.protocols import Protocols
 from ntgrad.tensor.selecting import Selecting
 from ntgrad.tensor.spatial import Spatial
+from ntgrad.tensor.writing import Writing
 
 
 class _Modes(type):
@@ -64,8 +64,7 @@ class train:
 
 
 @checked
-class Tensor(Protocols, Numeric, Selecting, Products, Spatial, Losses, Linalg, Copying,
-             metaclass=_Modes):
+class Tensor(Protocols, Writing, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Modes):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 

@@ -24,6 +24,7 @@ from ntgrad.errors import NtgradError
 from ntgrad.nn import optim, state
 from support import gguf
 from support.torch_pickle import zipped
+from support import calls_numeric
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +103,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   # devices, dtypes
   "type": lambda: call(f(2).type, "float16"), "to_device": lambda: call(f(2).to_device, "NUMPY"),
   "add": lambda: call(f(2).add, f(2), False),
+  "add": lambda: call(f(2).add, f(2), False, alpha=2),
   "sub": lambda: call(f(2).sub, f(2)),
   "mul": lambda: call(f(2).mul, f(2)),
   "div": lambda: call(f(2).div, f(2)),
@@ -375,6 +377,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "backward": lambda: call(_backward, f(2)),
   "gradient": lambda: call(_gradient, leaf(2), gradient=f(2)),
   "train": lambda: call(Tensor.train, True),
+  **calls_numeric.calls(call, f, i, b),
   "no_grad": lambda: call(no_grad, len),
 }
 PLAIN = """abs cpu bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim
@@ -450,7 +453,7 @@ TENSOR |= {
   "from_numpy": lambda: call(Tensor.from_numpy, np.ones(2), device="NUMPY", requires_grad=True),
 }
 PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward cos cosh data detach diag diagonal dim double
-element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isinf isnan item log
+element_size erf exp exp2 float floor half hardsigmoid hardswish int is_floating_point isfinite isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
 PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous
 contiguous_backward cos cosh data detach diag diagonal dim double
@@ -461,6 +464,7 @@ PLAIN = """abs bfloat16 bitwise_not bool ceil clone contiguous contiguous_backwa
 element_size erf exp exp2 float floor half hardsigmoid hardswish int inv inverse is_floating_point isfinite isinf isnan item log
 log10 log2 logical_not logsigmoid long mish nbytes neg nelement numel numpy quick_gelu reciprocal relu relu6 round rsqrt
 sigmoid sign silu sin sinh slogdet softsign sqrt square swish t tan tanh tolist trunc""".split()  # no parameters
+sigmoid sign silu sin sinh softsign sqrt square swish tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
 VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 

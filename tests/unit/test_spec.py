@@ -687,6 +687,7 @@ def test_graph_accepts() -> None:
     ("ASSIGN of dtypes.float and dtypes.int gives dtypes.float", lambda a: U(Ops.ASSIGN, F32, (a, buffer(2, 3, dtype=INT)))),
     ("CONTIGUOUS of dtypes.float gives dtypes.int: one dtype expected", lambda a: U(Ops.CONTIGUOUS, INT, (a,))),
     ("DETACH has one source, got 0", lambda a: U(Ops.DETACH, F32)),
+    ("SLOPED of dtypes.float and dtypes.int gives", lambda a: U(Ops.SLOPED, F32, (a, buffer(2, 3, dtype=INT)), "atan")),
     ("the arg of BUFFER is a Buffer, got 3", lambda a: U(Ops.BUFFER, F32, (), 3)),
     ("a BUFFER node of dtypes.int on a Buffer of dtypes.float", lambda a: U(Ops.BUFFER, INT, (), a.arg)),
     ("IOTA has a scalar int dtype, got dtypes.float", lambda a: U(Ops.IOTA, F32, (), 3)),
