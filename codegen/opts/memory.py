@@ -25,8 +25,8 @@ class CacheRead(Opt):
   local memory first.
 
   All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). Where a
-  sum reads the param, what is read beside the sum stays as it is: that is read once. The copy is laid out loops, copies, lanes; so
-  it comes after all that makes these. The work-items of a group have one copy, which they make together.
+  sum reads the param, what is read beside the sum stays as it is: that is read once. The copy is laid out loops, copies, lanes;
+  so it comes after all that makes these. The work-items of a group have one copy, which they make together.
   """
   param: int
   axis: int

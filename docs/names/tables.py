@@ -77,7 +77,8 @@ def document(library: str) -> tuple[str, list[str]]:
   """The page of a library, and the names of which nothing is known."""
   names = (HERE / f"{library}.txt").read_text().split()
   entries = {n: entry(n) for n in names}
-  lines = [f"# Coming from {TITLES[library]}", "", "<!-- written by docs/names/tables.py -->", "", (HERE / f"{library}.md").read_text().strip(), ""]
+  about = (HERE / f"{library}.md").read_text().strip()
+  lines = [f"# Coming from {TITLES[library]}", "", "<!-- written by docs/names/tables.py -->", "", about, ""]
   here = sum(1 for e in entries.values() if e is not None and e[0] != "–")
   lines += [f"{here} of {len(names)} public names are here.", "", f"| {TITLES[library]} | here | remark |", "| --- | --- | --- |"]
   lines += [f"| `{n}` | {e[0]} | {e[1]} |" for n, e in entries.items() if e is not None]

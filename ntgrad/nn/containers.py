@@ -104,7 +104,7 @@ class ModuleDict(Module):
   def __delitem__(self, key: str) -> None:
     self[key]
     delattr(self, key)
-  def __contains__(self, key: Any) -> bool: return key in self.keys()
+  def __contains__(self, key: Any) -> bool: return isinstance(key, str) and key in self.keys()
   def __len__(self) -> int: return len(self.keys())
   def __iter__(self) -> Iterator[str]: return iter(self.keys())
   def keys(self) -> list[str]:

@@ -168,7 +168,7 @@ class Upsample(Module):
   def __call__(self, x: Tensor) -> Tensor:
     """The resampled input. Raises ShapeError, ArgumentError."""
     given = {k: v for k in self._said if (v := getattr(self, k)) is not None}
-    return x.interpolate(**given)  # type: ignore[attr-defined]
+    return x.interpolate(**given)
 
 
 @layer

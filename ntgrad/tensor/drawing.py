@@ -276,16 +276,16 @@ class Drawing(Sorting):
 
   def dropout1d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
     """``dropout`` of whole channels of (n, channels, length), or (channels, length). Raises ShapeError, ArgumentError."""
-    return self._dropped("dropout1d", p, training, self._channels("dropout1d", (2, 3), 2), generator)
+    return self._dropped("dropout1d", p, training, self._per_channel("dropout1d", (2, 3), 2), generator)
 
   def dropout2d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
     """``dropout`` of whole channels of (n, channels, height, width); of 3 dims, as in PyTorch, (n, channels, length). Raises
     ShapeError, ArgumentError."""
-    return self._dropped("dropout2d", p, training, self._channels("dropout2d", (3, 4), 0), generator)
+    return self._dropped("dropout2d", p, training, self._per_channel("dropout2d", (3, 4), 0), generator)
 
   def dropout3d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
     """``dropout`` of whole channels of (n, channels, depth, height, width), or without n. Raises ShapeError, ArgumentError."""
-    return self._dropped("dropout3d", p, training, self._channels("dropout3d", (4, 5), 4), generator)
+    return self._dropped("dropout3d", p, training, self._per_channel("dropout3d", (4, 5), 4), generator)
 
   def alpha_dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
     """While training: elements go to the limit of ``selu`` with probability p, and all are scaled so that mean 0 and variance 1
@@ -294,10 +294,10 @@ class Drawing(Sorting):
 
   def feature_alpha_dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
     """``alpha_dropout`` of whole channels of (n, channels, ..). Raises ShapeError, ArgumentError."""
-    shape = self._channels("feature_alpha_dropout", range(2, self.ndim + 1), 0)
+    shape = self._per_channel("feature_alpha_dropout", range(2, self.ndim + 1), 0)
     return self._dropped("feature_alpha_dropout", p, training, shape, generator, alpha=True)
 
-  def _channels(self, name: str, dims: Any, unbatched: int) -> tuple[int, ...]:
+  def _per_channel(self, name: str, dims: Any, unbatched: int) -> tuple[int, ...]:
     """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
     if self.ndim not in dims:
       raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")

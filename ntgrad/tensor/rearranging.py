@@ -113,7 +113,8 @@ class Rearranging(Sorting):
     if isinstance(where, int):
       whole_number(name, "sections", where, 1)
       if where > max(n, _MOST_PIECES):
-        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; it makes up to {_MOST_PIECES} empty")
+        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; "
+                            f"where most are empty it makes up to {_MOST_PIECES}")
       if even and n % where:
         raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; they must be equal")
       cuts = [i * (n // where) + min(i, n % where) for i in range(1, where)]
@@ -252,14 +253,6 @@ class Rearranging(Sorting):
     at = graph.scalar(BinaryOps.ADD, self._index(0, (m, m)), offset)
     there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, self._index(1, (m, m)), at))
     return there.where(rows, 0).movedim((-2, -1), (a, b))._own()
-
-  @classmethod
-  def tri(cls, n: int, m: int | None = None, k: int = 0, *, dtype: DType | str | None = None, device: str | None = None) -> Self:
-    """(n, m or n): ones at and below the diagonal ``k``, zeros above; float32 unless told otherwise. Raises ArgumentError."""
-    shape = cls._sizes("tri", (n, n if m is None else m))
-    row = graph.scalar(BinaryOps.ADD, cls._index(0, shape), max(-shape[0], min(k, shape[1])))
-    below = graph.binary(BinaryOps.CMPLE, cls._index(1, shape), row)
-    return cls._made(graph.cast(below, dtypes.default_float if dtype is None else dtypes.of(dtype)), device, None)
 
   @classmethod
   def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,

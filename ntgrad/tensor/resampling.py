@@ -61,8 +61,9 @@ class Places(NamedTuple):
 class Line(NamedTuple):
   """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on.
 
-  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the place j of a tap, its weight
-  or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts as the nearest element.
+  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the
+  place j of a tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts
+  as the nearest element.
   """
   size: int
   out: int

@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Callable, Self
+from typing import Any, Callable
 
-from ntgrad.checks import checked
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.statistics import Statistics
 
@@ -50,17 +49,6 @@ class Writing(_Operations):
   sin_ = _written("sin"); sinc_ = _written("sinc"); sinh_ = _written("sinh"); sqrt_ = _written("sqrt")
   square_ = _written("square"); tan_ = _written("tan"); tanh_ = _written("tanh"); threshold_ = _written("threshold")
   tril_ = _written("tril"); triu_ = _written("triu"); trunc_ = _written("trunc"); xlogy_ = _written("xlogy")
-
-  @checked
-  def uniform_(self, low: float = 0.0, high: float = 1.0) -> Self:
-    """Random numbers in [low, high) for every element, written in place; see ``uniform`` and ``add_``."""
-    return self._in_place("uniform_", lambda: type(self).uniform(
-      *self.shape, low=low, high=high, device=self.device, dtype=self.dtype))
-  @checked
-  def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
-    """Random numbers of a normal distribution for every element, written in place; see ``normal`` and ``add_``."""
-    return self._in_place("normal_", lambda: type(self).normal(
-      *self.shape, mean=mean, std=std, device=self.device, dtype=self.dtype))
 
 
 __all__ = ["Writing"]

@@ -26,11 +26,14 @@ def value(t: Tensor) -> Any: return t.numpy()
 
 DRAWN: dict[str, Callable[[Any], Tensor]] = {
   "rand": lambda g: Tensor.rand(2, 3, generator=g), "randn": lambda g: Tensor.randn(5, generator=g),
-  "randint": lambda g: Tensor.randint(5, low=0, high=1000, generator=g), "uniform": lambda g: Tensor.uniform(4, high=2, generator=g),
+  "randint": lambda g: Tensor.randint(5, low=0, high=1000, generator=g),
+  "uniform": lambda g: Tensor.uniform(4, high=2, generator=g),
   "normal": lambda g: Tensor.normal(4, mean=1, generator=g), "randperm": lambda g: Tensor.randperm(9, generator=g),
   "bernoulli": lambda g: Tensor.full((40,), 0.5).bernoulli(generator=g),
-  "multinomial": lambda g: Tensor.ones(9).multinomial(4, generator=g), "poisson": lambda g: Tensor.full((9,), 5.0).poisson(generator=g),
-  "dropout": lambda g: Tensor.ones(40).dropout(0.5, True, generator=g), "in place": lambda g: Tensor.zeros(4).normal_(generator=g),
+  "multinomial": lambda g: Tensor.ones(9).multinomial(4, generator=g),
+  "poisson": lambda g: Tensor.full((9,), 5.0).poisson(generator=g),
+  "dropout": lambda g: Tensor.ones(40).dropout(0.5, True, generator=g),
+  "in place": lambda g: Tensor.zeros(4).normal_(generator=g),
   "like": lambda g: Tensor.zeros(4).rand_like(generator=g), "kaiming": lambda g: Tensor.kaiming_uniform(4, 2, generator=g),
   "exponential": lambda g: Tensor.exponential(4, generator=g)}
 
@@ -156,7 +159,8 @@ def test_made() -> None:
   for t in (x.new_zeros(2, 3), x.new_ones((2, 3)), x.new_empty(2, 3), x.new_full((2, 3), 4)):
     assert t.shape == (2, 3) and t.dtype is dtypes.int16
   assert x.new_tensor([1.5]).dtype is dtypes.float32 and x.new_full((2,), 1, dtype="float64").dtype is dtypes.float64
-  assert Tensor.zeros(size=(2, 3)).shape == Tensor.rand(size=(2, 3)).shape == Tensor.full(size=(2, 3), fill_value=1).shape == (2, 3)
+  made = Tensor.zeros(size=(2, 3)), Tensor.rand(size=(2, 3)), Tensor.full(size=(2, 3), fill_value=1)
+  assert all(t.shape == (2, 3) for t in made)
   assert Tensor.ones(size=4).shape == (4,) and x.randint_like(3, 5).dtype is dtypes.int16
   a = np.arange(3, dtype=np.uint8)
   t = Tensor.from_numpy(a)
@@ -177,7 +181,8 @@ MADE: dict[str, Callable[[], Tensor]] = {
   "rand": lambda: Tensor.rand(2), "randn": lambda: Tensor.randn(2), "exponential": lambda: Tensor.exponential(2),
   "exp": lambda: Tensor([1, 2]).exp(), "sigmoid": lambda: Tensor([1, 2]).sigmoid(), "division": lambda: Tensor([1, 2]) / 2,
   "times": lambda: Tensor([1, 2]) * 0.5, "mean": lambda: Tensor([1, 2]).mean(), "std": lambda: Tensor([1, 2]).std(),
-  "norm": lambda: Tensor([1, 2]).norm(), "softmax": lambda: Tensor([1, 2]).softmax(), "loss": lambda: Tensor([1, 2]).mse_loss([1, 2])}
+  "norm": lambda: Tensor([1, 2]).norm(), "softmax": lambda: Tensor([1, 2]).softmax(),
+  "loss": lambda: Tensor([1, 2]).mse_loss([1, 2])}
 
 
 @pytest.mark.parametrize("d", ["float64", "float16", "bfloat16"])
@@ -189,8 +194,8 @@ def test_the_default_float(d: str) -> None:
 
 
 def test_the_default_int() -> None:
-  made: list[Callable[[], Tensor]] = [lambda: Tensor([1, 2]), lambda: Tensor(3), lambda: Tensor.arange(4), lambda: Tensor.randint(3),
-                                      lambda: Tensor.randperm(3), lambda: Tensor.full((2,), 1)]
+  made: list[Callable[[], Tensor]] = [lambda: Tensor([1, 2]), lambda: Tensor(3), lambda: Tensor.arange(4),
+                                      lambda: Tensor.randint(3), lambda: Tensor.randperm(3), lambda: Tensor.full((2,), 1)]
   for d in ("int64", "uint8", "int16"):
     dtypes.default_int = dtypes.of(d)
     assert [make().realize().dtype.name for make in made] == [d] * len(made)
