@@ -16,7 +16,7 @@ from typing import Any, Callable, ClassVar, Self
 
 from ntgrad import graph
 from ntgrad.alias import Alias
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.core import mode as current
@@ -192,10 +192,10 @@ def forward_of(cls: type) -> Callable[..., Any]:
 
 
 @checked
-def Parameter(data: Operand, requires_grad: bool = True) -> Tensor:
-  """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``. Raises GradientError
-  for a dtype that has no gradients."""
-  return data.detach().clone().requires_grad_(requires_grad)
+def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
+  """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``; or what one is made of.
+  Raises GradientError for a dtype that has no gradients."""
+  return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
 
 
 def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x

@@ -20,6 +20,10 @@ FITTED = ("movement", "conv")   # rows whose arguments are for their sizes: othe
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
 
 
+# references of empty arrays
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{w}:RuntimeWarning") for w in ("Mean of empty", "Degrees of", "invalid value")]
+
+
 @pytest.fixture(autouse=True)
 def device_exists(device: str) -> None:
   if missing(device): pytest.skip(missing(device))

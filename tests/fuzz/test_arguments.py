@@ -434,7 +434,7 @@ TENSOR |= {
 }
 PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward
 cos cosh cpu data det detach dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
-hardswish int inv inverse is_floating_point isfinite isinf isnan item log log10 log2 logical_not logsigmoid long
+hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt sigmoid sign silu sin sinh
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
@@ -636,7 +636,7 @@ OTHERS |= {
   "nn.ModuleDict": lambda: call(nn.ModuleDict, {"a": nn.ReLU()}), "nn.ModuleDict[]": lambda: call(
     nn.ModuleDict({"a": nn.ReLU()}).__getitem__, "a"),
   "nn.ModuleList[]": lambda: call(nn.ModuleList([nn.ReLU()]).__getitem__, 0), "nn.Module": lambda: call(nn.Module),
-  "nn.Module()": lambda: call(nn.Module()), "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
+  "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
   "nn.Module.to": lambda: call(_net().to, "NUMPY", device="NUMPY", dtype="float64"),
   "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
   "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
@@ -772,7 +772,8 @@ BAD: dict[str, Callable[[], Any]] = {
 
 # a function that is given may raise what it likes
 OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
-  ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))}
+  ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))} | {
+  ("nn.Module.apply", "fn", kind) for kind in ("type", "function")}
 
 
 def _deep() -> Any:

@@ -158,7 +158,7 @@ rows(
   both("any", "nonzero"),
   *[
     ("addcdiv", lambda a, b: a.addcdiv(a, b, value=2), lambda a, b: a + 2 * a / b),
-    ("xlogy", lambda a, b: a.xlogy(b.abs()), lambda a, b: a * np.log(np.abs(b))),
+    ("xlogy", lambda a, b: a.xlogy(b.abs()), lambda a, b: np.where((a == 0) & ~np.isnan(b), 0, a * np.log(np.abs(b)))),
   ],
   tol=8,
   composed=True,
