@@ -94,8 +94,10 @@ class Language(Renderer):
     if dtype.kind == "b": return ("true" if value else "false", ATOM)
     if dtype.kind == "f":
       value = held(value, dtype)
-      if math.isnan(value): return ("NAN", ATOM)
-      if math.isinf(value): return ("INFINITY", ATOM) if value > 0 else ("-INFINITY", UNARY)
+      if not math.isfinite(value):   # these names are floats
+        text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+        if dtype is dtypes.float64: text = f"({t}){text}"
+        return (text, ATOM if text[0].isalpha() else UNARY)
       text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
       if "." not in text and "e" not in text: text += ".0"
       return (text + ("" if dtype is dtypes.float64 else "f"), UNARY if text[0] == "-" else ATOM)

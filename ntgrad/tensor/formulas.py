@@ -113,6 +113,15 @@ def signed(size: Any, sign: Any) -> Any:
   return ((bits(size) & (top - 1)) | (bits(sign) & top)).bitcast(size.dtype)
 
 
+def nextafter(x: Any, y: Any) -> Any:
+  """The float beside x on y's side: their bits, as numbers, grow with the size. y where they are equal."""
+  b = bits(x)
+  farther = (x < y) == (b >> 8 * x.dtype.itemsize - 1).eq(0)
+  beside = farther.where(b + 1, b - 1).bitcast(x.dtype)
+  beside = x.eq(0).where(signed((b * 0 + 1).bitcast(x.dtype), y), beside)
+  return (x.isnan() | y.isnan()).where(math.nan, x.eq(y).where(y, beside))
+
+
 # ---- logarithms and exponentials
 def log1p(x: Any) -> Any:
   """log(1 + x): of u = 1 + x, which has lost x - (u - 1); that part of u changes the logarithm by as much (Kahan)."""

@@ -213,6 +213,13 @@ class Numeric(Sorting):
     node: UOp = formulas.signed(self._from_node(a), self._from_node(b)).lazydata
     if mode.grad and self._state > 0 or isinstance(other, Base) and other._state > 0: node = graph.sloped("copysign", node, a, b)
     return self._wrap_many(node, (other,) if isinstance(other, Base) else (), names)
+  def nextafter(self, other: Any) -> Self:
+    """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
+    a, b, names = self._pair("nextafter", other, True)
+    t: Self = formulas.nextafter(self._from_node(a), self._from_node(b))
+    out = self._detached(t.lazydata)
+    out._names = names
+    return out
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
     return self - self.trunc() if self.dtype.kind == "f" else self.zeros_like()

@@ -85,7 +85,7 @@ def same(got: Any, want: Any, exact: bool = False) -> None:
 def both(name: str, *args: Any, **kwargs: Any) -> None:
   """The function of both namespaces on the same arrays. Where the reference refuses, ours may."""
   def made(space: types.ModuleType, x: Any) -> Any:
-    if isinstance(x, np.ndarray): return Tensor(x) if space is xp else strict.asarray(x)
+    if isinstance(x, (np.ndarray, np.generic)): return Tensor(x) if space is xp else strict.asarray(x)
     return [made(space, i) for i in x] if isinstance(x, list) else x
   with np.errstate(all="ignore"):
     try: want = getattr(strict, name)(*[made(strict, a) for a in args], **{k: made(strict, v) for k, v in kwargs.items()})
@@ -113,7 +113,9 @@ CASES_TWO = [(kinds, n) for kinds, names in TWO.items() for n in names.split()]
 
 @pytest.mark.parametrize("kinds, name", CASES_ONE, ids=lambda x: x)
 @given(data=st.data())
-def test_functions_of_one(kinds: str, name: str, data: Any) -> None: both(name, data.draw(arrays(kinds)))
+def test_functions_of_one(kinds: str, name: str, data: Any) -> None:
+  x = data.draw(arrays(kinds))
+  if name not in ("sort", "argsort") or x.ndim: both(name, x)   # these have an axis, the last one
 
 
 @pytest.mark.parametrize("kinds, name", CASES_TWO, ids=lambda x: x)

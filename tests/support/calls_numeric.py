@@ -14,7 +14,7 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
   return {
     **{n: lambda n=n: call(getattr(f(2), n), f(2)) for n in """
        gt lt ge le fmax fmin ldexp greater less greater_equal less_equal not_equal logical_and logical_or logical_xor logaddexp
-       logaddexp2 xlogy float_power atan2 arctan2 hypot copysign heaviside remainder fmod true_divide floor_divide
+       logaddexp2 xlogy float_power atan2 arctan2 hypot copysign nextafter heaviside remainder fmod true_divide floor_divide
        subtract multiply clamp_min clamp_max atan2_ copysign_ hypot_ fmod_ floor_divide_ remainder_ xlogy_ logical_and_
        logical_or_ logical_xor_ clamp_min_ clamp_max_ pow_""".split()},
     **{n: lambda n=n: call(getattr(f(2), n)) for n in """

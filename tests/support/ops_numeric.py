@@ -175,6 +175,8 @@ rows(
   both("special"),
   ("fmax", lambda a, b: a.fmax(b), np.fmax),
   ("fmin", lambda a, b: a.fmin(b), np.fmin),
+  ("nextafter", lambda a, b: a.nextafter(b).nextafter(a), lambda a, b: np.where(np.isnan(b), b, a), {"tol": 0}),
+  ("nextafter up", lambda a, b: a.nextafter(b) > a, lambda a, b: b > a, {"tol": 0, "out": "bool"}),
   ("ldexp", lambda a, b: a.ldexp(b), lambda a, b: a * 2.0**b),
   grad=False,
   tol=4,

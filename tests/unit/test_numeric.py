@@ -204,3 +204,16 @@ def test_rrelu_is_random_in_training_only() -> None:
   (lambda x: x.clamp_min(None), NtgradError, "clamp_min")])
 def test_refusals(make: Callable[[Tensor], Any], error: type[Exception], words: str) -> None:
   with pytest.raises(error, match=words): make(Tensor.zeros(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+def test_nextafter(device: str, dtype: type) -> None:
+  info = np.finfo(dtype)
+  x = np.array([0, -0.0, 1, -1, 1.5, info.max, -info.max, np.inf, -np.inf, info.tiny, info.smallest_subnormal, np.nan], dtype)
+  for to in (np.inf, -np.inf, 0, -0.0, 1, np.nan):
+    got = Tensor(x, device=device).nextafter(to).numpy()
+    with np.errstate(over="ignore", invalid="ignore"): want = np.nextafter(x, dtype(to))
+    want[x == to] = to   # as C has it (numpy gives x for float16: the same but for the sign of 0)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
