@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
     found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
   else:
     from ntgrad.namespace import dtype, method
-    found = method(name) or dtype(name)
+    found = dtype(name) or method(name)   # torch.long is a dtype
     if found is None: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
   globals()[name] = found
   return found

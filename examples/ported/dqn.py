@@ -76,7 +76,7 @@ def select_action(policy_net, state, eps):
     if random.random() < eps:
         return random.randrange(2)
     with torch.no_grad():
-        return policy_net(torch.from_numpy(state).unsqueeze(0)).max(1)[1].item()
+        return policy_net(torch.from_numpy(state).unsqueeze(0)).argmax(dim=1).item()
 
 
 def optimize_model(policy_net, target_net, memory, optimizer):
@@ -91,7 +91,7 @@ def optimize_model(policy_net, target_net, memory, optimizer):
 
     q_values = policy_net(states).gather(1, actions).squeeze(1)
     with torch.no_grad():
-        next_q = target_net(next_states).max(1)[0]
+        next_q = target_net(next_states).amax(dim=1)
     expected = rewards + GAMMA * next_q * not_done
 
     loss = F.smooth_l1_loss(q_values, expected)

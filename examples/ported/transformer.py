@@ -47,15 +47,16 @@ class TransformerModel(nn.Module):
 
     def init_weights(self) -> None:
         initrange = 0.1
-        self.embedding.weight.data.uniform_(-initrange, initrange)
-        self.linear.bias.data.zero_()
-        self.linear.weight.data.uniform_(-initrange, initrange)
+        nn.init.uniform_(self.embedding.weight, -initrange, initrange)
+        nn.init.zeros_(self.linear.bias)
+        nn.init.uniform_(self.linear.weight, -initrange, initrange)
 
     def forward(self, src, src_mask=None):
         src = self.embedding(src) * math.sqrt(self.d_model)
         src = self.pos_encoder(src)
         if src_mask is None:
-            src_mask = nn.Transformer.generate_square_subsequent_mask(src.size(1))
+            sz = src.size(1)
+            src_mask = torch.triu(torch.ones(sz, sz) * float('-inf'), diagonal=1)
         output = self.transformer_encoder(src, src_mask)
         return self.linear(output)
 
