@@ -23,7 +23,7 @@ from_dlpack = Tensor.from_dlpack
 __version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "optim": ("ntgrad.nn.optim", None),
+         "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),

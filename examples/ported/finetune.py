@@ -107,7 +107,6 @@ def main(path=None, epochs=3):
         param.requires_grad = False
     num_ftrs = model.fc.in_features
     model.fc = nn.Linear(num_ftrs, 10)
-    model.features.eval()
 
     optimizer = optim.Adam(filter(lambda p: p.requires_grad, model.parameters()), lr=1e-2)
     scheduler = StepLR(optimizer, step_size=1, gamma=0.5)

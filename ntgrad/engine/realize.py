@@ -160,12 +160,14 @@ def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
   if config.debug >= 1: taken()
   checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
+  order: list[UOp] = []
+  there: dict[UOp, None] = {}   # all of order
+  count = 0
   while True:
-    order = walk([n for s in sinks for n in s if n is not None])
+    order += walk([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
     count = len(sinks)
     for a in look_through(order, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
-      there = set(order)
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a.node in there or a.memory.storage in ends: wanted.add(a)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Callable, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self
 
 from ntgrad import graph
 from ntgrad.alias import Alias
@@ -22,6 +22,8 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.core import mode as current
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
+
+if TYPE_CHECKING: from ntgrad.nn.state.loading import Unmatched
 
 
 @checked
@@ -128,8 +130,9 @@ class Module:
     from ntgrad.nn.tree import walk
     gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
     return {k: t for k, t in get_state_dict(self).items() if k not in gone}
-  def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> None:
-    """Assign tensors by name; see ``nn.state.load_state_dict``. Raises StateError, then nothing has been assigned."""
+  def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> Unmatched:
+    """Assign tensors by name; gives ``missing_keys`` and ``unexpected_keys``, see ``nn.state.load_state_dict``. Raises StateError,
+    then nothing has been assigned."""
     from ntgrad.nn.state import load_state_dict
     return load_state_dict(self.state_dict(), state_dict, strict)
 
