@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
-from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
+from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.bounds import look_through
 from ntgrad.codegen.config import config
@@ -170,7 +170,10 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if pending:   # writes that what is computed comes after
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
-        if a.node in there or a.memory.storage in ends: wanted.add(a)
+        if a.node in there or a.memory.storage in ends or (a not in wanted.aliases and _made_of_sums(a.node, there)): wanted.add(a)
+    if unplaced:
+      for a in homeless():
+        if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
     if outside:
       for u in order:
         if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
@@ -252,6 +255,19 @@ def _to_compute(u: UOp) -> UOp:
   u = resolved(u)
   while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
   return u
+
+
+def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
+  """Whether a node is made of a reduction that is computed anyway: a batch norm's statistics are, of those that it normalises by.
+  Later they would need all that is beneath them computed again, and until then that would have to be kept."""
+  stack, seen = [resolved(u)], set[UOp]()
+  while stack:
+    n = stack.pop()
+    if n in seen: continue
+    seen.add(n)
+    if n.op is Ops.REDUCE_AXIS and n in there: return True
+    stack.extend([s.__dict__.get("_realized", s) for s in n.src])
+  return False
 
 
 def _known_by_node(u: UOp) -> bool:
