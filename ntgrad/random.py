@@ -257,7 +257,7 @@ class Random(Creation):
         raise ArgumentError(f"randint: {shown(shape)} before size={shown(size)}; it takes low, high and size")
       if high is not None: low = shape[0] if shape else low
       elif shape: low, high = (low, shape[0]) if len(shape) == 1 else shape
-      shape = sizes_or("randint", (), size)
+      shape = tuple(sizes_or("randint", (), size))
     if high is None: high = 10
     if d.kind not in "iu": raise DTypeError(f"randint: {d.name}; it gives ints (uniform gives floats)")
     whole = all([isinstance(x, int) and not isinstance(x, bool) for x in (low, high)])

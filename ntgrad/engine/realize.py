@@ -170,7 +170,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if pending:   # writes that what is computed comes after
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
-        if a.node in there or a.memory.storage in ends or (a not in wanted.aliases and _made_of_sums(a.node, there)): wanted.add(a)
+        if a in wanted.aliases: continue
+        if a.node in there or a.memory.storage in ends or _made_of_sums(a.node, there): wanted.add(a)
     if unplaced:
       for a in homeless():
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)

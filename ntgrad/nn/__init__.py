@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from ntgrad.custom import checkpoint as checkpoint
-  from ntgrad.nn import datasets as datasets, functional as functional, init as init, optim as optim, state as state, utils as utils
+  from ntgrad.nn import (
+    datasets as datasets,
+    functional as functional,
+    init as init,
+    optim as optim,
+    state as state,
+    utils as utils,
+  )
   from ntgrad.nn.activations import *
   from ntgrad.nn.attention import *
   from ntgrad.nn.containers import *

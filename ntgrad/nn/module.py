@@ -23,7 +23,8 @@ from ntgrad.core import mode as current
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
 
-if TYPE_CHECKING: from ntgrad.nn.state.loading import Unmatched
+if TYPE_CHECKING:
+  from ntgrad.nn.state.loading import Unmatched
 
 
 @checked
@@ -131,8 +132,8 @@ class Module:
     gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
     return {k: t for k, t in get_state_dict(self).items() if k not in gone}
   def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> Unmatched:
-    """Assign tensors by name; gives ``missing_keys`` and ``unexpected_keys``, see ``nn.state.load_state_dict``. Raises StateError,
-    then nothing has been assigned."""
+    """Assign tensors by name; gives ``missing_keys`` and ``unexpected_keys``. See ``nn.state.load_state_dict``. Raises
+    StateError, then nothing has been assigned."""
     from ntgrad.nn.state import load_state_dict
     return load_state_dict(self.state_dict(), state_dict, strict)
 

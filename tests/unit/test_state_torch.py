@@ -199,7 +199,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
   x = Tensor(X.reshape(4, 6))
   tensors = {"turned": x.T, "part": x[1:3, 2], "number": x[1, 1], "none": Tensor.zeros(0, 3), "lazy": x * 2 + 1,
              **{d.name: Tensor([1, 0, 1], dtype=d) for d in dtypes.all}}
-  plain = {"list": [1, -5, 2 ** 40, -2 ** 63, 10 ** 700, 2.5, True, None, "h\u00e9", (1, ())], 3: {"deep": {}}, "numpy": np.float32(2)}
+  plain = {"list": [1, -5, 2 ** 40, -2 ** 63, 10 ** 700, 2.5, True, None, "h\u00e9", (1, ())], 3: {"deep": {}},
+           "numpy": np.float32(2)}
   torch_save({**tensors, **plain}, tmp_path / "a.pt")
   got = torch_load(tmp_path / "a.pt", map_location="NUMPY", weights_only=True)
   assert list(got) == [*tensors, *plain] and {k: got[k] for k in plain} == plain

@@ -2,8 +2,8 @@
 
 ``names.py`` names a model's tensors, ``loading.py`` brings a file's tensors into a model. A room for each format:
 ``safetensors.py``, ``torch_files.py`` and ``torch_writing.py`` (torch.save), ``gguf.py`` with ``quantised.py``, ``npz.py``,
-``archives.py`` (tar and zip). Files come from strangers: everything in one is checked before a tensor is made of it, and nothing in one is ever run.
-Bytes of tensors are read from the file when they are first needed (``mapped.py``).
+``archives.py`` (tar and zip). Files come from strangers: everything in one is checked before a tensor is made of it, and nothing
+in one is ever run. Bytes of tensors are read from the file when they are first needed (``mapped.py``).
 """
 from __future__ import annotations
 

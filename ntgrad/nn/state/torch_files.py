@@ -195,9 +195,9 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   """What torch.save wrote to the file at ``path``: a state dict, or tensors in lists, tuples and dicts beside plain values.
 
   Tensors come on ``device``, which PyTorch calls ``map_location`` (the default one if None), those that shared memory share it,
-  and bytes are read when a tensor is first used. torch's dtypes come as ntgrad's, its devices as text, Size as a tuple, OrderedDict as a dict, Parameter as a Tensor
-  that requires a gradient. Raises MissingFileError, and StateError for a file that is damaged or holds anything else: what a
-  pickle says to run is never run, also without ``weights_only``.
+  and bytes are read when a tensor is first used. torch's dtypes come as ntgrad's, its devices as text, Size as a tuple,
+  OrderedDict as a dict, Parameter as a Tensor that requires a gradient. Raises MissingFileError, and StateError for a file that
+  is damaged or holds anything else: what a pickle says to run is never run, also without ``weights_only``.
   """
   if device is not None and map_location is not None:
     raise ArgumentError(f"torch_load: device={device!r} and map_location={map_location!r}; give one of them")
