@@ -57,7 +57,7 @@ class ReplayMemory:
 
 class DQN(nn.Module):
     def __init__(self, n_observations, n_actions):
-        super(DQN, self).__init__()
+        super().__init__()
         self.layer1 = nn.Linear(n_observations, 64)
         self.layer2 = nn.Linear(64, 64)
         self.layer3 = nn.Linear(64, n_actions)

@@ -19,7 +19,7 @@ from ntgrad.nn.optim.lr_scheduler import StepLR
 
 class Net(nn.Module):
     def __init__(self, num_classes=10):
-        super(Net, self).__init__()
+        super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 16, 3, stride=2, padding=1),
             nn.BatchNorm2d(16),
@@ -55,7 +55,7 @@ def train(model, images, labels, optimizer, epoch):
         loss.backward()
         optimizer.step()
         if batch_idx % 10 == 0:
-            print('Train Epoch: {} [{}/{}]\tLoss: {:.6f}'.format(epoch, batch_idx * len(data), len(images), loss.item()))
+            print(f'Train Epoch: {epoch} [{batch_idx * len(data)}/{len(images)}]\tLoss: {loss.item():.6f}')
 
 
 def test(model, images, labels):
@@ -67,7 +67,7 @@ def test(model, images, labels):
             test_loss += F.cross_entropy(output, target, reduction='sum').item()
             pred = output.argmax(dim=1, keepdim=True)
             correct += pred.eq(target.view_as(pred)).sum().item()
-    print('Test set: Average loss: {:.4f}, Accuracy: {}/{}'.format(test_loss / len(images), correct, len(images)))
+    print(f'Test set: Average loss: {test_loss / len(images):.4f}, Accuracy: {correct}/{len(images)}')
     return correct / len(images)
 
 
@@ -123,7 +123,7 @@ def main(path=None, epochs=3):
     again = Net()
     again.load_state_dict(torch.load(os.path.join(folder, 'ten.pt')))
     assert test(again, x_test, y_test) == accuracy
-    print('{:.1f} s'.format(time.time() - start))
+    print(f'{time.time() - start:.1f} s')
     return accuracy
 
 
