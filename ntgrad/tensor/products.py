@@ -244,6 +244,24 @@ class Products(Sorting):
     ends = list(itertools.accumulate([len(g) for g in groups]))
     return moved._regrouped(shape, [end - 1 if len(g) == 1 else None for g, end in zip(groups, ends)])
 
+  def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
+    """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
+    ``params[0]·x + params[1]·x³ + ..`` of them (https://kellerjordan.github.io/posts/muon/), of the matrix divided by its
+    Frobenius norm. Raises ShapeError, ArgumentError.
+    """
+    if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
+    n = _count("newton_schulz", "steps", steps)
+    x: Any = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+    flipped = self.shape[-2] > self.shape[-1]
+    if flipped: x = x.transpose(-2, -1)
+    for _ in range(n):
+      square, power, total = x @ x.transpose(-2, -1), x, x * params[0]
+      for p in params[1:]:
+        power = square @ power
+        total = total + p * power
+      x = total
+    return x.transpose(-2, -1) if flipped else x
+
 
 def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
   """The product of matrices, two at a time where that takes the fewest multiplications (chains: Godbole, 1973)."""

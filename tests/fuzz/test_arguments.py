@@ -77,6 +77,11 @@ class Model:
   def __init__(self) -> None: self.weight = f(2)
 
 
+def _scheduled(n: int) -> Any:
+  opt = _sgd()
+  return opt, [optim.lr_scheduler.StepLR(opt, 5) for _ in range(n)]
+
+
 def _sgd() -> Any:
   w = leaf(2)
   w.grad = f(2)
@@ -294,6 +299,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   # products by name, diagonals
   "mm": lambda: call(f(2, 3).mm, f(3, 2)),
   "bmm": lambda: call(f(1, 2, 3).bmm, f(1, 3, 2)),
+  "newton_schulz": lambda: call(f(2, 3).newton_schulz, 1, (1.0, 2.0, 3.0), 1e-7),
   "mv": lambda: call(f(2, 3).mv, f(3)),
   "inner": lambda: call(f(2, 3).inner, f(4, 3)),
   "vdot": lambda: call(f(3).vdot, f(3)),
@@ -500,9 +506,50 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "nn.Embedding()": lambda: call(nn.Embedding(4, 2), i(3)),
   "nn.BatchNorm2d": lambda: call(nn.BatchNorm2d, 2),
   "nn.BatchNorm3d": lambda: call(nn.BatchNorm3d, 2),
-  "optim.SGD": lambda: call(optim.SGD, [leaf(2)], 0.1, 0.9, 0.1, True),
-  "optim.Adam": lambda: call(optim.Adam, [leaf(2)], 0.1, 0.9, 0.99, 1e-8, 0.1),
-  "optim.AdamW": lambda: call(optim.AdamW, [leaf(2)], 0.1, 0.9, 0.99, 1e-8, 0.1),
+  "optim.SGD": lambda: call(optim.SGD, [leaf(2)], 0.1, 0.9, 0.1, True, False, dampening=0.0, maximize=True),
+  "optim.Adam": lambda: call(optim.Adam, [leaf(2)], 0.1, 0.9, 0.99, 1e-8, 0.1, True, maximize=True),
+  "optim.AdamW": lambda: call(optim.AdamW, [leaf(2)], 0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1),
+  "optim.RMSprop": lambda: call(optim.RMSprop, [leaf(2)], 0.1, 0.9, 1e-8, 0.1, 0.9, True, maximize=True),
+  "optim.Adagrad": lambda: call(optim.Adagrad, [leaf(2)], 0.1, 0.1, 0.1, 0.1, 1e-8),
+  "optim.Adadelta": lambda: call(optim.Adadelta, [leaf(2)], 0.1, 0.9, 1e-8, 0.1),
+  "optim.Adamax": lambda: call(optim.Adamax, [leaf(2)], 0.1, (0.9, 0.99), 1e-8, 0.1),
+  "optim.NAdam": lambda: call(optim.NAdam, [leaf(2)], 0.1, (0.9, 0.99), 1e-8, 0.1, 0.1, True),
+  "optim.RAdam": lambda: call(optim.RAdam, [leaf(2)], 0.1, (0.9, 0.99), 1e-8, 0.1, True),
+  "optim.Rprop": lambda: call(optim.Rprop, [leaf(2)], 0.1, (0.5, 1.2), (1e-6, 50.0)),
+  "optim.ASGD": lambda: call(optim.ASGD, [leaf(2)], 0.1, 1e-4, 0.75, 1e6, 0.1),
+  "optim.Lion": lambda: call(optim.Lion, [leaf(2)], 0.1, (0.9, 0.99), 0.1),
+  "optim.LARS": lambda: call(optim.LARS, [leaf(2)], 0.1, 0.9, 0.1, True, False, 0.1),
+  "optim.LAMB": lambda: call(optim.LAMB, [leaf(2)], 0.1, 0.9, 0.99, 1e-6, 0.1, False),
+  "optim.Muon": lambda: call(optim.Muon, [leaf(2, 2)], 0.1, 0.9, 0.1, 5, (1.0, 2.0, 3.0), True),
+  "optim.OptimizerGroup": lambda: call(optim.OptimizerGroup, _sgd()),
+  "optim.OptimizerGroup[]": lambda: call(optim.OptimizerGroup(_sgd()).__getitem__, 0),
+  "optim.EMA": lambda: call(optim.EMA, [leaf(2)], 0.9),
+  "add_param_group": lambda: call(_sgd().add_param_group, {"params": leaf(3)}),
+  "optim.load_state_dict": lambda: call(_sgd().load_state_dict, _sgd().state_dict()),
+  "zero_grad": lambda: call(_sgd().zero_grad, True), "group[]=": lambda: call(_sgd().param_groups[0].__setitem__, "lr", 0.5),
+  "swa_utils.AveragedModel": lambda: call(optim.swa_utils.AveragedModel, [leaf(2)], "NUMPY", use_buffers=True),
+  "swa_utils.get_ema_avg_fn": lambda: call(optim.swa_utils.get_ema_avg_fn, 0.9),
+  "utils.clip_grad_norm_": lambda: call(nn.utils.clip_grad_norm_, _sgd().params, 1.0, 2.0, True),
+  "utils.clip_grad_value_": lambda: call(nn.utils.clip_grad_value_, _sgd().params, 1.0),
+  "utils.get_total_norm": lambda: call(nn.utils.get_total_norm, [f(2)], 2.0, True),
+  "utils.parameters_to_vector": lambda: call(nn.utils.parameters_to_vector, [f(2)]),
+  "utils.vector_to_parameters": lambda: call(nn.utils.vector_to_parameters, f(2), [f(2)]),
+  "lr.StepLR": lambda: call(optim.lr_scheduler.StepLR, _sgd(), 5, 0.5),
+  "lr.MultiStepLR": lambda: call(optim.lr_scheduler.MultiStepLR, _sgd(), [5], 0.5),
+  "lr.ConstantLR": lambda: call(optim.lr_scheduler.ConstantLR, _sgd(), 0.5, 5),
+  "lr.LinearLR": lambda: call(optim.lr_scheduler.LinearLR, _sgd(), 0.5, 1.0, 5),
+  "lr.ExponentialLR": lambda: call(optim.lr_scheduler.ExponentialLR, _sgd(), 0.5),
+  "lr.PolynomialLR": lambda: call(optim.lr_scheduler.PolynomialLR, _sgd(), 5, 1.0),
+  "lr.CosineAnnealingLR": lambda: call(optim.lr_scheduler.CosineAnnealingLR, _sgd(), 5, 0.1),
+  "lr.CosineAnnealingWarmRestarts": lambda: call(optim.lr_scheduler.CosineAnnealingWarmRestarts, _sgd(), 5, 2, 0.1),
+  "lr.OneCycleLR": lambda: call(optim.lr_scheduler.OneCycleLR, _sgd(), 1.0, 5, pct_start=0.3, anneal_strategy="cos",
+                                cycle_momentum=False, div_factor=2.0, final_div_factor=3.0, three_phase=True),
+  "lr.CyclicLR": lambda: call(optim.lr_scheduler.CyclicLR, _sgd(), 0.1, 0.2, 5, 5, mode="exp_range", gamma=0.9,
+                              cycle_momentum=False),
+  "lr.SequentialLR": lambda: call(lambda milestones: optim.lr_scheduler.SequentialLR(*_scheduled(2), milestones), [5]),
+  "lr.ChainedScheduler": lambda: call(optim.lr_scheduler.ChainedScheduler, _scheduled(2)[1]),
+  "lr.ReduceLROnPlateau": lambda: call(optim.lr_scheduler.ReduceLROnPlateau, _sgd(), "min", 0.1, 5, 1e-4, "rel", 1, 0.1),
+  "lr.step": lambda: call(optim.lr_scheduler.StepLR(_sgd(), 5, 0.5).step, 2),
   "lr=": lambda: call(lambda value: setattr(_sgd(), "lr", value), 0.1),
   "optim.Optimizer": lambda: call(optim.Optimizer, [leaf(2)], 0.1),
   "state.get_state_dict": lambda: call(state.get_state_dict, Model(), "m"),
@@ -773,7 +820,8 @@ BAD: dict[str, Callable[[], Any]] = {
 # a function that is given may raise what it likes
 OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
   ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))} | {
-  ("nn.Module.apply", "fn", kind) for kind in ("type", "function")}
+  (name, parameter, kind) for kind in ("type", "function") for name, parameter in (
+    ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"))}
 
 
 def _deep() -> Any:
