@@ -6,7 +6,7 @@ import math
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import last, size, untrained
+from ntgrad.nn.common import count, last, size, untrained
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -137,6 +137,52 @@ class InstanceNorm3d(InstanceNorm2d):
 
 
 @checked
+class InstanceNorm(Module):
+  """Each channel of each sample by its own mean and variance, for any number of dimensions: ``(n, num_features, ..) -> same``.
+
+  By tinygrad's name; ``weight`` and ``bias`` are (num_features,), with ``affine`` (:class:`InstanceNorm2d` has none by default).
+  """
+  _said = ("*num_features", "eps", "affine")
+
+  def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
+    self.num_features, self.eps, self.affine = size("InstanceNorm", "num_features", num_features), eps, affine
+    self.weight: Tensor | None = Tensor.ones(num_features, requires_grad=True) if affine else None
+    self.bias: Tensor | None = Tensor.zeros(num_features, requires_grad=True) if affine else None
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for another number of channels, or nothing behind them."""
+    if x.ndim < 3 or x.shape[1] != self.num_features:
+      raise ShapeError(f"nn.InstanceNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, ..)")
+    wide = (self.num_features, *[1] * (x.ndim - 2))
+    x = x.layernorm(axis=tuple(range(2, x.ndim)), eps=self.eps)
+    return x if self.weight is None or self.bias is None else x * self.weight.reshape(wide) + self.bias.reshape(wide)
+
+
+@checked
+class LocalResponseNorm(Module):
+  """x / (k + alpha · mean(x² of ``size`` channels around))^beta: ``(n, c, ..) -> same`` (AlexNet, section 3.3)."""
+  _said = ("*size", "alpha", "beta", "k")
+
+  def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+    name = type(self).__name__
+    self.size, self.alpha, self.beta, self.k = count(name, "size", size), alpha, beta, k
+
+  def __call__(self, input: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for less than 3 dimensions."""
+    return input.local_response_norm(self.size, self.alpha, self.beta, self.k)
+
+
+@checked
+class CrossMapLRN2d(LocalResponseNorm):
+  """:class:`LocalResponseNorm` of ``(n, c, h, w)``, by the name that Torch had for it (PyTorch's own, under this name, never
+  takes the first channel out of its sums)."""
+  def __call__(self, input: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for another number of dimensions."""
+    if input.ndim != 4: raise ShapeError(f"nn.CrossMapLRN2d: input of shape {input.shape}, expected (n, c, h, w)")
+    return super().__call__(input)
+
+
+@checked
 class LayerNorm(Module):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
 
@@ -218,5 +264,5 @@ class RMSNorm(Module):
     return x if self.weight is None else x * self.weight
 
 
-__all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
-           "InstanceNorm3d", "LayerNorm", "LayerNorm2d", "RMSNorm"]
+__all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm",
+           "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LayerNorm2d", "LocalResponseNorm", "RMSNorm"]

@@ -24,6 +24,7 @@ from ntgrad.tensor.products import Products
 from ntgrad.tensor.protocols import Protocols
 from ntgrad.tensor.selecting import Selecting
 from ntgrad.tensor.spatial import Spatial
+from ntgrad.tensor.windows import Windows
 from ntgrad.tensor.writing import Writing
 
 
@@ -64,7 +65,7 @@ class train:
 
 
 @checked
-class Tensor(Protocols, Writing, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Modes):
+class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, Linalg, Copying, metaclass=_Modes):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 

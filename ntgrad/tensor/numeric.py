@@ -333,6 +333,20 @@ class Numeric(Sorting):
   def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
     """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
     return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
+  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
+    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
+    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
+  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
+    ShapeError."""
+    out = vec1.outer(vec2)
+    if broadcast_shape("addr", self.shape, out.shape) != out.shape:
+      raise ShapeError(f"addr: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
+    out = _times(out, alpha)
+    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
   def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
     if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
       raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
