@@ -252,7 +252,7 @@ class Rearranging(Sorting):
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
     at = graph.scalar(BinaryOps.ADD, self._index(0, (m, m)), offset)
     there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, self._index(1, (m, m)), at))
-    return there.where(rows, 0).movedim((-2, -1), (a, b))._own()
+    return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:
     """The elements, flattened, on a diagonal of a square matrix; zeros elsewhere."""

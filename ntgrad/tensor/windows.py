@@ -12,6 +12,8 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError
 from ntgrad.core import real_number
 from ntgrad.sorting import Sorting
 
+_MOST = 1 << 24   # numbers of a window
+
 
 @checked
 class Windows(Sorting):
@@ -24,7 +26,7 @@ class Windows(Sorting):
     """fn of places from 0 to 1."""
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
     if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
-    n = cls._sizes(name, (n,))[0]
+    if not 0 <= n <= _MOST: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST}")
     last = n if periodic else n - 1
     values = fn(np.arange(n) / last) if n > 1 else np.ones(n)
     make: Any = cls
