@@ -10,7 +10,7 @@ from ntgrad.core import real_number
 from ntgrad.nn.common import last, size
 from ntgrad.nn.containers import ModuleList, Sequential
 from ntgrad.nn.linear import Linear
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 
@@ -21,6 +21,7 @@ class ASMoutput(NamedTuple):
 
 
 @checked
+@placed
 class AdaptiveLogSoftmaxWithLoss(Module):
   """Log probabilities of many classes, sorted from frequent to rare (https://arxiv.org/abs/1609.04309).
 

@@ -16,7 +16,7 @@ from ntgrad.nn.containers import ModuleList
 from ntgrad.nn.dropout import Dropout
 from ntgrad.nn.init import xavier_uniform_
 from ntgrad.nn.linear import Linear
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.nn.norms import LayerNorm
 from ntgrad.tensor import Tensor
 
@@ -32,6 +32,7 @@ def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
 
 
 @checked
+@placed
 class MultiheadAttention(Module):
   """Attention in several heads at once: each compares queries with keys, and gives a mean of values.
 
@@ -175,6 +176,7 @@ class _Layer(Module):
 
 
 @checked
+@placed
 class TransformerEncoderLayer(_Layer):
   """Self-attention, then two linear layers, each added to its input: ``(steps, n, d_model) -> same``, with ``batch_first``
   ``(n, steps, d_model)``.
@@ -198,6 +200,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 @checked
+@placed
 class TransformerDecoderLayer(_Layer):
   """Self-attention, attention to what an encoder gave (``memory``), then two linear layers, each added to its input:
   ``(steps, n, d_model) -> same``. Arguments as in :class:`TransformerEncoderLayer`."""
@@ -259,6 +262,7 @@ class TransformerDecoder(Module):
 
 
 @checked
+@placed
 class Transformer(Module):
   """An encoder of what is read, and a decoder of what is written, which attends to the encoder's result: ``src (s, n, d_model)``
   and ``tgt (t, n, d_model) -> (t, n, d_model)``, with ``batch_first`` ``(n, s, ..)``.

@@ -7,7 +7,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.nn.common import count, last, size, untrained
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 
@@ -43,6 +43,7 @@ class _Tracking(Module):
 
 
 @checked
+@placed
 class BatchNorm(_Tracking):
   """Batch normalisation over every axis but the second (https://arxiv.org/abs/1502.03167): ``(n, sz, ..) -> (n, sz, ..)``.
 
@@ -84,6 +85,7 @@ BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 
 
 @checked
+@placed
 class InstanceNorm2d(_Tracking):
   """Each channel of each sample by its own mean and variance (https://arxiv.org/abs/1607.08022): ``(n, num_features, h, w)`` or
   ``(num_features, h, w)`` ``-> same``.
@@ -137,6 +139,7 @@ class InstanceNorm3d(InstanceNorm2d):
 
 
 @checked
+@placed
 class InstanceNorm(Module):
   """Each channel of each sample by its own mean and variance, for any number of dimensions: ``(n, num_features, ..) -> same``.
 
@@ -183,6 +186,7 @@ class CrossMapLRN2d(LocalResponseNorm):
 
 
 @checked
+@placed
 class LayerNorm(Module):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
 
@@ -219,6 +223,7 @@ class LayerNorm2d(LayerNorm):
 
 
 @checked
+@placed
 class GroupNorm(Module):
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
 
@@ -248,6 +253,7 @@ class GroupNorm(Module):
 
 
 @checked
+@placed
 class RMSNorm(Module):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside."""
   _said = ("*dim", "eps")

@@ -166,8 +166,10 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
     from ntgrad import interchange
     return interchange.cuda_array(self)
 
-  def backward(self, gradient: Tensor | None = None) -> Tensor:
+  def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None) -> Tensor:
     """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it.
+
+    The graph stays as long as a tensor holds it, whatever ``retain_graph`` says: it may be gone through again.
 
     Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
     """

@@ -10,7 +10,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
 from ntgrad.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
 from ntgrad.names import Names, aligned, fit_aligned
@@ -281,12 +281,24 @@ class Numeric(Sorting):
   def negative(self) -> Self:
     """``-self``; see ``neg``."""
     return self.neg()
+  def round(self, decimals: int = 0) -> Self:
+    """Rounded to the nearest, halves to even, or to a number of ``decimals``; ints as they are. Raises ArgumentError."""
+    if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
+    if abs(decimals) > 300: raise ArgumentError(f"round: decimals {decimals}; it goes from -300 to 300")
+    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    out = (x * 10.0 ** decimals)._rounding(UnaryOps.ROUND) / 10.0 ** decimals if decimals > 0 else (
+      x / 10.0 ** -decimals)._rounding(UnaryOps.ROUND) * 10.0 ** -decimals
+    done: Self = out.cast(self.dtype)
+    return done
+  def __round__(self, digits: int | None = None) -> Any:
+    """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
+    return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)
   def absolute(self) -> Self:
     """The absolute value."""
     return self.abs()
-  def subtract(self, other: Any) -> Self:
-    """``self - other``."""
-    return self.sub(other)
+  def subtract(self, other: Any, *, alpha: float = 1) -> Self:
+    """``self - alpha * other``."""
+    return self.sub(other, alpha=alpha)
   def multiply(self, other: Any) -> Self:
     """``self * other``."""
     return self.mul(other)

@@ -118,6 +118,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "minimum": lambda: call(f(2).minimum, 1),
   "eq": lambda: call(f(2).eq, 1),
   "ne": lambda: call(f(2).ne, 1),
+  "isinf": lambda: call(f(2).isinf, True, False), "round": lambda: call(f(2).round, 1),
   "lerp": lambda: call(f(2).lerp, f(2), 0.5),
   "where": lambda: call(b(2).where, f(2), 0),
   "masked_fill": lambda: call(f(2).masked_fill, b(2), 0),
@@ -434,8 +435,8 @@ TENSOR |= {
 }
 PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward
 cos cosh cpu data det detach dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
-hardswish int inv inverse is_floating_point isfinite isinf isnan item log log10 log2 logical_not logsigmoid long
-mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt sigmoid sign silu sin sinh
+hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
+mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
 VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
@@ -691,11 +692,20 @@ OTHERS |= {
   "nn.ModuleDict": lambda: call(nn.ModuleDict, {"a": nn.ReLU()}), "nn.ModuleDict[]": lambda: call(
     nn.ModuleDict({"a": nn.ReLU()}).__getitem__, "a"),
   "nn.ModuleList[]": lambda: call(nn.ModuleList([nn.ReLU()]).__getitem__, 0), "nn.Module": lambda: call(nn.Module),
-  "nn.Module()": lambda: call(nn.Module()), "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
+  "nn.Parameter": lambda: call(nn.Parameter, f(2), True),
   "nn.Module.to": lambda: call(_net().to, "NUMPY", device="NUMPY", dtype="float64"),
   "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
   "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
   "nn.Module.register_buffer": lambda: call(_net().register_buffer, "mean", f(2), True),
+  "nn.Module.get_submodule": lambda: call(_net().get_submodule, ""),
+  "nn.Module.get_parameter": lambda: call(nn.Linear(1, 1).get_parameter, "bias"),
+  "nn.Module.get_buffer": lambda: call(nn.BatchNorm(2).get_buffer, "running_mean"),
+  "nn.Module.add_module": lambda: call(_net().add_module, "more", nn.ReLU()),
+  "nn.Module.register_parameter": lambda: call(_net().register_parameter, "scale", leaf(2)),
+  "nn.Module.parameters": lambda: call(_net().parameters, False),
+  "nn.Module.named_parameters": lambda: call(_net().named_parameters, "a", False),
+  "nn.Module.zero_grad": lambda: call(_net().zero_grad, False), "nn.Module.type": lambda: call(_net().type, "float64"),
+  "nn.Linear of a dtype": lambda: call(nn.Linear, 1, 1, True, device="NUMPY", dtype="float64"),
   "nn.Module.requires_grad_": lambda: call(_net().requires_grad_, True),
   "nn.Module.training=": lambda: call(lambda value: setattr(_net(), "training", value), True),
   "nn.summary": lambda: call(nn.summary, _net()),
@@ -828,6 +838,7 @@ BAD: dict[str, Callable[[], Any]] = {
 # a function that is given may raise what it likes
 OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
   ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))}
+OWN |= {("nn.Module.apply", "fn", "type"), ("nn.Module.apply", "fn", "function")}
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}
