@@ -2,8 +2,8 @@
 
     python docs/names/listed.py
 
-A line is ``name(parameters)``; what comes first in a call (the tensor) is left out, and so is what only some overloads have behind
-``|``. ``tables.py`` compares the parameters with those here.
+A line is ``name(parameters)``; what comes first in a call (the tensor) is left out, and what only some overloads have
+stands behind ``|``. ``tables.py`` compares the parameters with those here.
 """
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ SOME = {
   "autograd.": (torch.autograd, "Function backward grad gradcheck detect_anomaly set_detect_anomaly no_grad enable_grad "
                 "inference_mode set_grad_enabled"),
   "autograd.functional.": (torch.autograd.functional, "hessian hvp jacobian jvp vhp vjp"),
-  "func.": (torch.func, "functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize stack_module_state "
-            "vjp vmap"),
+  "func.": (torch.func, "functional_call functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize vjp vmap"),
   "cuda.": (torch.cuda, CUDA), "amp.": (torch.amp, "GradScaler autocast"),
   "jit.": (torch.jit, "load save script trace"), "profiler.": (torch.profiler, "profile record_function schedule"),
   "backends.cudnn.": (torch.backends.cudnn, "allow_tf32 benchmark deterministic enabled"),
@@ -41,14 +40,15 @@ SOME = {
   "nn.utils.stateless.": (torch.nn.utils.stateless, "functional_call"),
   "optim.Optimizer.": (torch.optim.Optimizer, "add_param_group load_state_dict param_groups state state_dict step zero_grad")}
 TYPES = ("Tensor Generator Size device dtype finfo iinfo no_grad enable_grad inference_mode set_grad_enabled autocast GradScaler "
-         "e pi nan inf newaxis float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 uint16 uint32 uint64 "
-         "short int long bool float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz complex64 complex128 cfloat cdouble "
-         "qint8 quint8 qint32 memory_format channels_last contiguous_format strided sparse_coo default_generator "
+         "e pi nan inf newaxis float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 uint16 uint32 "
+         "uint64 short int long bool float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz complex64 complex128 cfloat "
+         "cdouble qint8 quint8 qint32 memory_format channels_last contiguous_format strided sparse_coo default_generator "
          "FloatTensor DoubleTensor HalfTensor BFloat16Tensor IntTensor LongTensor BoolTensor ByteTensor vmap export random")
 
 
 def public(m: Any) -> list[str]: return [n for n in dir(m) if n[0] != "_"]
-def functions(m: Any) -> list[str]: return [n for n in public(m) if callable(getattr(m, n)) and not isinstance(getattr(m, n), type)]
+def functions(m: Any) -> list[str]:
+  return [n for n in public(m) if callable(getattr(m, n)) and not isinstance(getattr(m, n), type)]
 
 
 def of(prefix: str) -> list[str]:
@@ -81,7 +81,8 @@ def parameters(name: str, x: Any) -> str | None:
   plain = [p for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
   if plain:
     names = [p.name for p in plain]
-    tensor_first = not kind and "self" not in every and not name.startswith(("nn.init", "nn.utils", "nn.Module", "optim", "utils"))
+    rooms = "nn.init", "nn.utils", "nn.Module", "optim", "utils"
+    tensor_first = not kind and "self" not in every and not name.startswith(rooms)
     return ", ".join(names[1:] if tensor_first and names[0] != "size" else names)
   found = [[a.name for a in s[("Tensor" in str(s[0].type)):]] for s in schemas(name.split(".")[-1])]
   if not found: return None if not given else ""
@@ -92,7 +93,8 @@ def parameters(name: str, x: Any) -> str | None:
 def main() -> None:
   tt = torch
   groups: list[tuple[str, Any, list[str]]] = [
-    ("Tensor.", tt.Tensor, public(tt.Tensor)), ("torch.", tt, functions(tt) + TYPES.split()), ("linalg.", tt.linalg, of("linalg.")),
+    ("Tensor.", tt.Tensor, public(tt.Tensor)), ("torch.", tt, functions(tt) + TYPES.split()),
+    ("linalg.", tt.linalg, of("linalg.")),
     ("nn.", tt.nn, [n for n in public(tt.nn) if isinstance(getattr(tt.nn, n), type)]),
     ("nn.Module.", tt.nn.Module, public(tt.nn.Module)), ("nn.functional.", F, of("nn.functional.")),
     ("nn.init.", tt.nn.init, of("nn.init.")), ("nn.utils.", tt.nn.utils, of("nn.utils.")),

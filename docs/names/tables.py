@@ -5,8 +5,8 @@
     python docs/names/tables.py --parameters  # remarks about parameters, as found by looking
 
 The names are in ``pytorch.txt`` (which ``listed.py`` writes) and ``tinygrad.txt``, with parameters where they are known:
-``Tensor.sort(dim, descending | stable)``, what only some overloads have behind ``|``. Where a name is here is found by looking, and
-so are parameters that are not here or stand in another order; the rest is in ``notes.txt``.
+``Tensor.sort(dim, descending | stable)``, what only some overloads have behind ``|``. Where a name is here is found by looking,
+and so are parameters that are not here or stand in another order; the rest is in ``notes.txt``.
 """
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
   "torch.": [(ntgrad, "ntgrad.{}"), (Tensor, "Tensor.{}"), (dtypes, "dtypes.{}")],
   "nn.functional.": [(Tensor, "Tensor.{}")],
   "linalg.": [(Tensor, "Tensor.{}")], "special.": [(Tensor, "Tensor.{}")],
-  "nn.Module.": [(nn.Module, "nn.Module.{}")], "optim.Optimizer.": [(nn.optim.Optimizer, "nn.optim.Optimizer.{}")],
+  "nn.optim.Optimizer.": [(nn.optim.Optimizer, "nn.optim.Optimizer.{}")], "nn.Module.": [(nn.Module, "nn.Module.{}")],
+  "optim.Optimizer.": [(nn.optim.Optimizer, "nn.optim.Optimizer.{}")],
   "dtypes.": [(dtypes, "dtypes.{}")], "Device.": [(Device, "Device.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.utils.": "ntgrad.nn.utils", "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler",
@@ -37,10 +38,12 @@ MODULES = {"nn.init.": "ntgrad.nn.init", "nn.utils.": "ntgrad.nn.utils", "optim.
            "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
 # parameters that need no remark: they say where results go, how memory is laid out, or which kernel is taken
-PASSED_OVER = set("out memory_format layout pin_memory size_average non_blocking implicit names foreach fused capturable "
-                  "differentiable inplace path".split())
-# another name of the same parameter
-SAME = {"self": "x", "size": "shape"}
+PASSED_OVER = set("out memory_format layout pin_memory size_average reduce non_blocking implicit names foreach fused capturable "
+                  "differentiable inplace path out_dtype sparse_grad b _stacklevel mask_check enable_nested_tensor cudnn_enabled "
+                  "cudnn_enable min_value max_value remove_duplicate random_samples recompute_scale_factor train out_int32 "
+                  "compute_mode".split())
+# what is given by place: its name says nothing
+FIRST = set("other self end size input input2 x2 b A tensor vec2 sections split_size_or_sections dim0 from".split())
 
 
 class Found(NamedTuple):
@@ -103,18 +106,17 @@ def differs(x: Any, said: str) -> str:
   main, _, more = said.partition("|")
   theirs = [p.strip() for p in main.split(",") if p.strip()]
   others = [p.strip() for p in more.split(",") if p.strip()]
-  if not isinstance(x, type) and "first" in said: places = places[:]
   if many and theirs and theirs[0] not in names: theirs = theirs[1:]
   # the first operand may have another name
-  for p, q in zip(theirs, places):
-    if p in ("other", "self", "end", "size", "input") and p not in names: names = names | {p}
+  names = names | ({*theirs[:1]} & FIRST if places else set())
   missing = [p for p in [*theirs, *others] if p not in names and p not in PASSED_OVER]
   also = {"dim": "axis", "axis": "dim", "keepdim": "keepdims"}
   common = [p for p in theirs if p in names and p not in PASSED_OVER]
   order = [also[p] if p in also and p not in places and also[p] in places else p for p in common]
   out = []
   if missing: out.append("without " + ", ".join(f"`{p}`" for p in missing))
-  if not many and [p for p in order if p in places] != [p for p in places if p in order]: out.append("another order: give them by name")
+  if not many and [p for p in order if p in places] != [p for p in places if p in order]:
+    out.append("another order: give them by name")
   return "; ".join(out)
 
 
