@@ -79,6 +79,7 @@ def found(name: str) -> Found | None:
     last = name.removeprefix(prefix)
     if not name.startswith(prefix) or "." in last: continue
     for place, written in places:
+      if prefix and inspect.ismodule(getattr(place, last, None)): continue   # a room of ntgrad that happens to be open
       if hasattr(place, last): return Found(f"`{written.format(last)}`", getattr(place, last))
       if place is Tensor and last.endswith("_") and hasattr(place, last[:-1]): return Found(f"`x.assign(x.{last[:-1]}(..))`")
   return None
