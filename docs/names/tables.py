@@ -57,7 +57,7 @@ def notes() -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
   names, patterns = {}, []
   for line in (HERE / "notes.txt").read_text().splitlines():
     if not line.strip() or line[0] == "#": continue
-    first, *rest = [part.strip() for part in re.split(r" \| ?", line)]
+    first, *rest = [part.strip() for part in re.split(r"\s\|(?=\s|$)", line)]
     if first.startswith("~ "): patterns.append((first[2:], rest[0]))
     else: names[first] = rest[0], rest[1] if len(rest) > 1 else ""
   return names, patterns
