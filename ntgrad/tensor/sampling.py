@@ -92,11 +92,11 @@ class Sampling(Sorting):
     taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, align_corners) for k, s in enumerate(sizes)]
     total: Any = None
     for chosen in itertools.product(*taps):
-      value = self._read_at([index for index, _ in chosen]).cast(places.dtype)   # (n, *out, c)
+      value = self._read_at([index for index, _ in chosen]).cast(places.dtype)   # (n, c, *out)
       factors = [w for _, w in chosen if w is not None]
-      if factors: value = value * math.prod(factors[1:], start=factors[0]).unsqueeze(-1)
+      if factors: value = value * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
       total = value if total is None else total + value
-    done: Self = total.permute(0, rank + 1, *range(1, rank + 1)).cast(out)
+    done: Self = total.cast(out)
     return done
 
   def _taps_at(self, at: Any, size: int, mode: str, padding: str, corners: bool) -> list[tuple[Any, Any]]:
@@ -111,11 +111,12 @@ class Sampling(Sorting):
     return [(index(_kept_within(first + k - 1, size, padding, corners)), w) for k, w in enumerate(_cubic(t))]
 
   def _read_at(self, places: Sequence[Any]) -> Any:
-    """(n, c, ..) at a place for each further dim, (n, *out) each: (n, *out, c), zeros outside."""
-    s = places[0].shape
-    batch = graph.expand(graph.reshape(graph.iota(s[0]), (s[0],) + (1,) * (len(s) - 1)), s)
-    u = graph.permute(self.lazydata, (0, *range(2, self.ndim), 1))
-    return self._wrap_many(graph.gather(u, batch, *[p.lazydata for p in places]), ())
+    """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
+    n, *out = places[0].shape
+    s = (n, self.shape[1], *out)
+    index = [self._index(0, s), self._index(1, s)]
+    for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
+    return self._wrap_many(graph.gather(self.lazydata, *index), ())
 
   # ---- windows at random
   def _fractional(self, name: str, n: int, kernel_size: Any, output_size: Any, output_ratio: Any, return_indices: bool,
