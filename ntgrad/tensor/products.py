@@ -165,6 +165,17 @@ class Products(Sorting):
     u = graph.reshape(graph.expand(graph.reshape(u, (*s[:d], 1, *s[d:])), (*s[:d], 2, *s[d:])), (*s[:d], 2 * s[d], *s[d + 1:]))
     return self._wrap(graph.shrink(u, [(k, k + n) if i == d else (0, n) for i, n in enumerate(s)]))
 
+  def pdist(self, p: float = 2.0) -> Self:
+    """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..
+
+    Raises ShapeError, ArgumentError.
+    """
+    if self.ndim != 2: raise ShapeError(f"pdist: shape {text(self)}; it takes (n, d)")
+    n, x = self.shape[0], self.named()
+    make: Any = type(self)
+    i, j = make.triu_indices(n, n, 1, device=self.device).unbind(0)
+    return (x[i] - x[j]).norm(p, -1)
+
   def cdist(self, other: Operand, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (.., m, k), (.., n, k) -> (.., m, n); dims before the last two broadcast.
 

@@ -123,6 +123,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "minimum": lambda: call(f(2).minimum, 1),
   "eq": lambda: call(f(2).eq, 1),
   "ne": lambda: call(f(2).ne, 1),
+  "isinf": lambda: call(f(2).isinf, True, False), "round": lambda: call(f(2).round, 1),
   "lerp": lambda: call(f(2).lerp, f(2), 0.5),
   "where": lambda: call(b(2).where, f(2), 0),
   "masked_fill": lambda: call(f(2).masked_fill, b(2), 0),
@@ -442,6 +443,7 @@ PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bo
 cos cosh cpu data det detach dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
 hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt sigmoid sign silu sin sinh
+mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
 VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
@@ -613,6 +615,36 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "tile.visualize": lambda: call(tile.visualize, _softmax, (tile.Tensor(shape=(2, 2)),) * 2, {}, None),
   "tile.build": lambda: call(tile.build, _premade, [], "built", target="opencl", kernel_name="k"),
 }
+# sampling, copies with a part, windows, and what else PyTorch has
+TENSOR |= {
+  "affine_grid": lambda: call(f(1, 2, 3).affine_grid, (1, 1, 2, 2), False),
+  "grid_sample": lambda: call(f(1, 1, 2, 2).grid_sample, f(1, 1, 1, 2), "bilinear", "zeros", False),
+  "fractional_max_pool2d": lambda: call(f(1, 1, 3, 3).fractional_max_pool2d, 2, 2, None, True, f(1, 1, 2)),
+  "fractional_max_pool3d": lambda: call(f(1, 1, 3, 3, 3).fractional_max_pool3d, 2, None, 0.7, True, f(1, 1, 3)),
+  "channel_shuffle": lambda: call(f(1, 4, 2).channel_shuffle, 2),
+  "multilabel_margin_loss": lambda: call(f(2, 3).multilabel_margin_loss, i(2, 3), "mean"),
+  "triplet_margin_with_distance_loss": lambda: call(
+    f(2, 3).triplet_margin_with_distance_loss, f(2, 3), f(2, 3), distance_function=None, margin=1.0, swap=True, reduction="mean"),
+  "ger": lambda: call(f(2).ger, f(3)), "pdist": lambda: call(f(3, 2).pdist, 2.0),
+  "addbmm": lambda: call(f(2, 2).addbmm, f(1, 2, 3), f(1, 3, 2), beta=1, alpha=2),
+  "addr": lambda: call(f(2, 3).addr, f(2), f(3), beta=1, alpha=2),
+  "renorm": lambda: call(f(2, 3).renorm, 2.0, 1, 1.0),
+  "logdet": lambda: call(f(2, 2).logdet), "svdvals": lambda: call(f(2, 2).svdvals),
+  "eigvalsh": lambda: call(f(2, 2).eigvalsh, "L"), "pinverse": lambda: call(f(2, 2).pinverse, 0.1),
+  "cholesky_inverse": lambda: call(f(2, 2).cholesky_inverse, False),
+  "tensorinv": lambda: call(f(2, 2).tensorinv, 1), "tensorsolve": lambda: call(f(2, 2).tensorsolve, f(2), (1,)),
+  "select_scatter": lambda: call(f(2, 3).select_scatter, f(2), 1, 0),
+  "slice_scatter": lambda: call(f(2, 3).slice_scatter, f(2, 2), 1, 0, 3, 2),
+  "diagonal_scatter": lambda: call(f(2, 3).diagonal_scatter, f(2), 0, 0, 1),
+  "diagflat": lambda: call(f(2).diagflat, 1), "fill_diagonal_": lambda: call(f(2, 2).fill_diagonal_, 1.0, False),
+  "unravel_index": lambda: call(i(2).unravel_index, (2, 2)),
+  "nonzero_static": lambda: call(f(2, 3).nonzero_static, size=2, fill_value=-1),
+  "gumbel_softmax": lambda: call(f(2, 3).gumbel_softmax, 1.0, True, -1, generator=g()),
+  **{f"{name}_window": lambda name=name: call(getattr(Tensor, f"{name}_window"), 3, True, dtype="float32", device="NUMPY",
+                                              requires_grad=True) for name in ("hann", "blackman", "bartlett")},
+  "hamming_window": lambda: call(Tensor.hamming_window, 3, True, 0.5, 0.5, dtype="float32", device="NUMPY", requires_grad=True),
+  "kaiser_window": lambda: call(Tensor.kaiser_window, 3, True, 2.0, dtype="float32", device="NUMPY", requires_grad=True),
+}
 # layers: what makes each, with all of its parameters where they are not many, and what it is called with
 _SMALL = {"CELU": (1.0, False), "ELU": (1.0, False), "GELU": ("none",), "GLU": (-1,), "Hardshrink": (0.5,),
           "Hardsigmoid": (False,),
@@ -625,8 +657,8 @@ _SMALL = {"CELU": (1.0, False), "ELU": (1.0, False), "GELU": ("none",), "GLU": (
 LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   **{name: (args, lambda: (f(3, 2),)) for name, args in _SMALL.items()},
   **{f"Dropout{n}d": ((0.5, False), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
-  **{f"MaxPool{n}d": ((2, 2, 0, 1, False), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
-  **{f"AvgPool{n}d": ((2, 2, 0, False, True), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"MaxPool{n}d": ((2, 2, 0, 1, False, False), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"AvgPool{n}d": ((2, 2, 0, False, True, 2), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
   **{f"Adaptive{k}Pool{n}d": ((1,), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3) for k in ("Avg", "Max")},
   **{f"InstanceNorm{n}d": ((2, 1e-5, 0.1, True, True), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
   **{f"ConvTranspose{n}d": ((2, 2, 2, 2, 0, 0, 1, True, 1), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
@@ -652,6 +684,31 @@ LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   "SmoothL1Loss": (("mean", 1.0), lambda: (f(2, 3), f(2, 3))), "HuberLoss": (("mean", 1.0), lambda: (f(2, 3), f(2, 3))),
   "MSELoss": (("mean",), lambda: (f(2, 3), f(2, 3))), "L1Loss": (("mean",), lambda: (f(2, 3), f(2, 3))),
   "KLDivLoss": (("mean", False), lambda: (f(2, 3), f(2, 3))),
+  # losses, padding, and what else PyTorch has
+  **{name: ((*given, "mean"), lambda k=k: tuple(f(2, 3) for _ in range(k))) for name, given, k in (
+    ("PoissonNLLLoss", (False, True, 1e-8), 2), ("GaussianNLLLoss", (True, 1e-6), 3), ("HingeEmbeddingLoss", (1.0,), 2),
+    ("SoftMarginLoss", (), 2), ("MarginRankingLoss", (0.1,), 3), ("TripletMarginLoss", (1.0, 2.0, 1e-6, True), 3))},
+  "MultiMarginLoss": ((1, 1.0, f(3), "mean"), lambda: (f(2, 3), i(2))),
+  "MultiLabelMarginLoss": (("mean",), lambda: (f(2, 3), i(2, 3))),
+  "MultiLabelSoftMarginLoss": ((f(3), "mean"), lambda: (f(2, 3), f(2, 3))),
+  "CosineEmbeddingLoss": ((0.1, "mean"), lambda: (f(2, 3), f(2, 3), f(2))),
+  "TripletMarginWithDistanceLoss": ((), lambda: (f(2, 3), f(2, 3), f(2, 3))),
+  "CosineSimilarity": ((1, 1e-8), lambda: (f(2, 3), f(2, 3))),
+  "PairwiseDistance": ((2.0, 1e-6, True), lambda: (f(2, 3), f(2, 3))),
+  **{f"{k}Pad{n}d": ((1,), lambda n=n: (f(1, 2, *[3] * n),)) for n in (1, 2, 3) for k in ("Zero", "Reflection", "Replication",
+                                                                                         "Circular")},
+  **{f"ConstantPad{n}d": ((1, 2.0), lambda n=n: (f(1, 2, *[3] * n),)) for n in (1, 2, 3)},
+  **{f"LPPool{n}d": ((2, 2, 1, False), lambda n=n: (f(1, 2, *[3] * n),)) for n in (1, 2, 3)},
+  **{f"MaxUnpool{n}d": ((2, 2, 0), lambda n=n: (f(1, 1, *[1] * n), i(1, 1, *[1] * n), (2,) * n)) for n in (1, 2, 3)},
+  **{f"FractionalMaxPool{n}d": ((2, 2, None, True, f(1, 1, n)), lambda n=n: (f(1, 1, *[3] * n),)) for n in (2, 3)},
+  "UpsamplingNearest2d": ((None, 2), lambda: (f(1, 1, 2, 2),)), "UpsamplingBilinear2d": ((None, 2), lambda: (f(1, 1, 2, 2),)),
+  "ChannelShuffle": ((2,), lambda: (f(1, 2, 2),)), "Unfold": ((2, 1, 0, 1), lambda: (f(1, 1, 2, 2),)),
+  "Fold": ((2, 2, 1, 0, 1), lambda: (f(1, 4, 1),)), "RReLU": ((0.1, 0.3, False), lambda: (f(2, 3),)),
+  "InstanceNorm": ((2, 1e-5, True), lambda: (f(1, 2, 3),)), "LocalResponseNorm": ((2, 1e-4, 0.75, 1.0), lambda: (f(1, 2, 3),)),
+  "CrossMapLRN2d": ((2, 1e-4, 0.75, 1.0), lambda: (f(1, 2, 3, 3),)),
+  "AdaptiveLogSoftmaxWithLoss": ((4, 6, (2, 4), 2.0, True), lambda: (f(2, 4), i(2))),
+  "Transformer": ((2, 1, 1, 1, 3, 0.0, "relu", None, None, 1e-5, False, False, True),
+                  lambda: (f(3, 1, 2), f(3, 1, 2), b(3, 3), b(3, 3))),
   "Upsample": ((None, 2, "nearest", None), lambda: (f(1, 1, 2, 2),))}
 # what these call may not be there
 _METHODS = {"CrossEntropyLoss": "l1_loss", "NLLLoss": "l1_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",
@@ -688,6 +745,15 @@ OTHERS |= {
   "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
   "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
   "nn.Module.register_buffer": lambda: call(_net().register_buffer, "mean", f(2), True),
+  "nn.Module.get_submodule": lambda: call(_net().get_submodule, ""),
+  "nn.Module.get_parameter": lambda: call(nn.Linear(1, 1).get_parameter, "bias"),
+  "nn.Module.get_buffer": lambda: call(nn.BatchNorm(2).get_buffer, "running_mean"),
+  "nn.Module.add_module": lambda: call(_net().add_module, "more", nn.ReLU()),
+  "nn.Module.register_parameter": lambda: call(_net().register_parameter, "scale", leaf(2)),
+  "nn.Module.parameters": lambda: call(_net().parameters, False),
+  "nn.Module.named_parameters": lambda: call(_net().named_parameters, "a", False),
+  "nn.Module.zero_grad": lambda: call(_net().zero_grad, False), "nn.Module.type": lambda: call(_net().type, "float64"),
+  "nn.Linear of a dtype": lambda: call(nn.Linear, 1, 1, True, device="NUMPY", dtype="float64"),
   "nn.Module.requires_grad_": lambda: call(_net().requires_grad_, True),
   "nn.Module.training=": lambda: call(lambda value: setattr(_net(), "training", value), True),
   "nn.summary": lambda: call(nn.summary, _net()),
@@ -695,9 +761,9 @@ OTHERS |= {
   "ntgrad.Function": lambda: call(_Double.apply, leaf(2)),
   "init.calculate_gain": lambda: call(nn.init.calculate_gain, "leaky_relu", 0.1),
   "init.constant_": lambda: call(nn.init.constant_, leaf(2), 1.0), "init.dirac_": lambda: call(nn.init.dirac_, leaf(2, 2, 3), 1),
-  "init.kaiming_normal_": lambda: call(nn.init.kaiming_normal_, leaf(2, 2), 0.0, "fan_in", "relu"),
+  "init.kaiming_normal_": lambda: call(nn.init.kaiming_normal_, leaf(2, 2), 0.0, "fan_in", "relu", generator=g()),
   "init.kaiming_uniform_": lambda: call(nn.init.kaiming_uniform_, leaf(2, 2), 0.0, "fan_in", "relu"),
-  "init.normal_": lambda: call(nn.init.normal_, leaf(2), 0.0, 1.0),
+  "init.normal_": lambda: call(nn.init.normal_, leaf(2), 0.0, 1.0, generator=g()),
   "init.uniform_": lambda: call(nn.init.uniform_, leaf(2), 0.0, 1.0),
   "init.ones_": lambda: call(nn.init.ones_, leaf(2)), "init.zeros_": lambda: call(nn.init.zeros_, leaf(2)),
   "init.eye_": lambda: call(nn.init.eye_, leaf(2, 2)), "init.sparse_": lambda: call(nn.init.sparse_, leaf(4, 2), 0.5, 0.1),
@@ -822,6 +888,11 @@ OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model
   ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))} | {
   (name, parameter, kind) for kind in ("type", "function") for name, parameter in (
     ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"))}
+  ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))}
+OWN |= {("nn.Module.apply", "fn", "type"), ("nn.Module.apply", "fn", "function")}
+OWN |= {(name, parameter, "function") for name, parameter in (
+  ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
+  ("nn.Transformer", "custom_decoder"))}
 
 
 def _deep() -> Any:
