@@ -1,1 +1,18 @@
-"""What belongs to layers but is none, where PyTorch has it: ``nn.utils.checkpoint``."""
+"""What belongs to layers but is none, where PyTorch has it: ``nn.utils.checkpoint``, ``nn.utils.data``."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from ntgrad.nn.utils import checkpoint as checkpoint, data as data
+
+_FILES = ("checkpoint", "data")
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _FILES: raise AttributeError(f"module 'ntgrad.nn.utils' has no attribute {name!r}")
+  from importlib import import_module
+  return import_module(f"ntgrad.nn.utils.{name}")
+
+
+def __dir__() -> list[str]: return list(_FILES)
