@@ -14,7 +14,7 @@ from ntgrad.device import Device
 from ntgrad.engine.buffer import watchers
 from ntgrad.nn.data.collate import collated, placed
 from ntgrad.nn.data.samplers import BatchSampler, RandomSampler, SequentialSampler, batches, begin, count_of, seed_of
-from ntgrad.nn.data.sets import IterableDataset, getter
+from ntgrad.nn.data.sets import IterableDataset, by_number, getter, row
 from ntgrad.nn.data.threads import Ahead
 
 _WORKERS, _AHEAD = 256, 1024   # threads, and batches ahead for each of them, at most
@@ -80,7 +80,7 @@ class DataLoader:
     d = self.dataset
     if self.iterable:
       if ordered: raise ArgumentError("DataLoader: an IterableDataset comes in its own order; leave shuffle and samplers out")
-    elif not hasattr(type(d), "__getitem__") or isinstance(d, (Mapping, type)):
+    elif not by_number(d):
       raise ArgumentError(f"DataLoader: {shown(d)} is no dataset; it takes what has __getitem__ and __len__ (a Dataset, an array,"
                           " a list) or an IterableDataset")
 
@@ -132,10 +132,10 @@ class DataLoader:
     def make(job: Any) -> Any:
       if at_once is not None: return placed(at_once(job), device)
       if iterable: rows = job
-      elif single: rows = dataset[int(job) if isinstance(job, np.integer) else job]
+      elif single: rows = row(dataset, int(job) if isinstance(job, np.integer) else job)
       else:
         numbers = job.tolist() if isinstance(job, np.ndarray) else job
-        rows = many(numbers) if callable(many) else [dataset[i] for i in numbers]
+        rows = many(numbers) if callable(many) else [row(dataset, i) for i in numbers]
       if collate is not None: return placed(collate(rows), device)
       return placed(rows, device) if single else collated(rows, device)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError, shown
 from ntgrad.creation import array_of
 from ntgrad.nn.data.samplers import Rows, count_of, seed_of
 from ntgrad.tensor import Tensor
@@ -86,7 +86,7 @@ class ConcatDataset(Dataset[T]):
     self.datasets = list(datasets)
     if not self.datasets: raise ArgumentError("ConcatDataset: no datasets; give one or more")
     for d in self.datasets:
-      if not hasattr(type(d), "__getitem__") or isinstance(d, IterableDataset):
+      if not by_number(d):
         raise ArgumentError(f"ConcatDataset: {shown(d)} has no rows by number")
     self.cumulative_sizes = np.cumsum([count_of("ConcatDataset", d) for d in self.datasets]).tolist()
 
@@ -118,7 +118,22 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) 
   return [Subset(dataset, order[e - s:e].tolist()) for s, e in zip(sizes, ends)]
 
 
-# ---- many rows at once
+# ---- rows of anything
+
+def by_number(dataset: Any) -> bool:
+  """Whether something has rows by number."""
+  if isinstance(dataset, (Mapping, type, IterableDataset, np.generic)) or getattr(dataset, "ndim", None) == 0: return False
+  return hasattr(type(dataset), "__getitem__")
+
+
+def row(dataset: Any, index: Any) -> Any:
+  """One row of a dataset. Raises IndexOutOfRangeError for one that it has not, and what the dataset raises."""
+  try: return dataset[index]
+  except IndexError as e:
+    if isinstance(e, NtgradError) or not isinstance(index, int) or -(n := count_of("DataLoader", dataset)) <= index < n: raise
+    raise IndexOutOfRangeError(f"DataLoader: row {shown(index)} of {n}; the sampler gives what the dataset has not") from e
+
+
 
 def getter(dataset: Any) -> Callable[[Rows], Any] | None:
   """What gives many rows of a dataset at once, collated; None where they have to be asked for one by one."""
@@ -204,4 +219,5 @@ def _joined(parts: list[Any], back: Rows) -> Any:
     f"ConcatDataset: rows of different shapes or dtypes in one batch: {kinds}")
 
 
-__all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDataset", "getter", "random_split", "row_of", "taken"]
+__all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDataset", "by_number", "getter", "random_split", "row",
+           "row_of", "taken"]
