@@ -234,9 +234,10 @@ def test_states_of_something_else() -> None:
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_errors_come_where_the_batch_would(workers: int) -> None:
   loader = DataLoader(Rows(11, bad=7, slow=True), 3, num_workers=workers)
-  seen = []
+  seen, it = [], iter(loader)
   with pytest.raises(KeyError, match="row 7 is bad") as e:
-    for b in loader: seen.append(b["y"].tolist())
+    for b in it: seen.append(b["y"].tolist())
+  assert next(it, None) is None
   assert seen == [[0, 1, 2], [3, 4, 5]] and any("rows 6, 7, 8" in note for note in e.value.__notes__)
   assert (workers > 0) == any("in thread" in note for note in e.value.__notes__)
   assert loader.state_dict()["position"] == 2

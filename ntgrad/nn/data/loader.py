@@ -185,7 +185,7 @@ class _Iteration:
   """The batches of one epoch, from where the loader stands."""
 
   def __init__(self, loader: DataLoader):
-    self.loader, self.run = loader, loader._run
+    self.loader, self.run, self.failed = loader, loader._run, False
     begin(loader.dataset if loader.iterable else loader.sampler if loader.batch_sampler is None else loader.batch_sampler,
           loader._epoch)
     jobs, make = loader._jobs(loader._position), loader._batch(loader.device)
@@ -202,11 +202,11 @@ class _Iteration:
     try: batch = next(self.source)
     except StopIteration:
       self.source = iter(())
-      if loader._run == self.run and loader._begun:
+      if loader._run == self.run and loader._begun and not self.failed:
         loader._epoch, loader._position, loader._begun = loader._epoch + 1, 0, False
       raise
-    except BaseException:
-      self.source = iter(())
+    except BaseException:   # there are no more; the loader stays at the batch that failed
+      self.source, self.failed = iter(()), True
       raise
     if loader._run == self.run: loader._position += 1
     return batch
