@@ -15,6 +15,12 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.custom import Function as Function
   from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
+  from ntgrad.modes import (
+    enable_grad as enable_grad,
+    inference_mode as inference_mode,
+    is_grad_enabled as is_grad_enabled,
+    set_grad_enabled as set_grad_enabled,
+  )
   from ntgrad.profiling import profile as profile
   from ntgrad.random import Generator as Generator, default_generator as default_generator
 
@@ -28,6 +34,7 @@ _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
+         **{name: ("ntgrad.modes", name) for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
          "Generator": ("ntgrad.random", "Generator"), "default_generator": ("ntgrad.random", "default_generator")}
 
 
@@ -47,5 +54,5 @@ def __getattr__(name: str) -> Any:
 __all__ = [
   "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
   "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
-  "set_default_dtype"
+  "set_default_dtype", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"
 ]

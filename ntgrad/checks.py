@@ -192,8 +192,11 @@ def checked(x: F) -> F:
   return x
 
 
-# a parameter by another name that people know it by, where the function has no parameter of that name
-_ALSO = {"axis": "dim", "dim": "axis", "keepdim": "keepdims", "dims": "dim"}
+# a parameter by other names that people know it by, where the function has no parameter of that name; some of one function only
+_ALSO = {"axis": ("dim",), "dim": ("axis",), "keepdim": ("keepdims",), "dims": ("dim",), "sz": ("num_features",),
+         "vocab_size": ("num_embeddings",), "embed_size": ("embedding_dim",), "neg_slope": ("negative_slope",),
+         "nn.RMSNorm.dim": ("normalized_shape",), "pow.x": ("exponent",), "split.sizes": ("split_size", "split_size_or_sections"),
+         "outer.x": ("vec2",), "pad.padding": ("pad",), "unfold.dim": ("dimension",), "copy_.x": ("src",)}
 _MISSING = object()
 
 
@@ -213,7 +216,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   body, given, signature = [], [], []
   parameters = inspect.signature(fn).parameters
   me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
-  also = _also(parameters)
+  also = _also(label, parameters)
   needed: list[str] = []
   extra = []
   for p in parameters.values():
@@ -241,7 +244,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
     if p.kind is p.VAR_POSITIONAL and n in also: p = p.replace(name=f"_x{n}")
     signature.append(p.replace(annotation=p.empty, default=default))
     if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
-    kind = kind_of(eval(p.annotation, fn.__globals__, names) if isinstance(p.annotation, str) else p.annotation)
+    kind = kind_of(eval(p.annotation, inspect.unwrap(fn).__globals__, names) if isinstance(p.annotation, str) else p.annotation)
     if kind is None: continue
     known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)
     x = "_x" if p.kind is p.VAR_POSITIONAL else n
@@ -260,13 +263,15 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   return functools.wraps(fn)(known[fn.__name__])
 
 
-def _also(parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
+def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
   """The other names of each parameter."""
   if any([p.kind is p.VAR_KEYWORD for p in parameters.values()]): return {}
   out: dict[str, tuple[str, ...]] = {}
   for n, p in parameters.items():
     if p.kind is p.VAR_POSITIONAL: out[n] = (n, *(("dims",) if n in ("axis", "order") else ()))
-    elif n in _ALSO and p.kind is not p.POSITIONAL_ONLY and _ALSO[n] not in parameters: out[n] = (_ALSO[n],)
+    elif p.kind is not p.POSITIONAL_ONLY:
+      others = (*_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ()))
+      if found := tuple([other for other in others if other not in parameters]): out[n] = found
   return out
 
 

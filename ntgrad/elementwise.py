@@ -477,9 +477,6 @@ class Elementwise(Base):
   def trunc(self) -> Self:
     """Rounded to zero; ints as they are."""
     return self._rounding(UnaryOps.TRUNC)
-  def round(self) -> Self:
-    """Rounded to the nearest, halves to even; ints as they are."""
-    return self._rounding(UnaryOps.ROUND)
   def sign(self) -> Self:
     """-1, 0 or 1 (0 also of -0.0); NaN stays."""
     if self.dtype.kind not in "fi": return self.ne(0).cast(self.dtype)

@@ -101,4 +101,7 @@ class Functional(Reduction):
     """(m,), (n,) -> (m, n). Raises ShapeError."""
     if self.ndim != 1 or x.ndim != 1: raise ShapeError(f"outer: shapes {self.shape} and {x.shape}; it takes two 1-d tensors")
     return self.unsqueeze(1) * x.unsqueeze(0)
+  def ger(self, vec2: Operand) -> Self:
+    """``outer``."""
+    return self.outer(vec2)
 

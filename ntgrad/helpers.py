@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
 from typing import Any, Callable, TypeVar
@@ -126,6 +127,81 @@ def flatten(lists: Iterable[Iterable[T]]) -> list[T]:
   return [x for items in lists for x in items]
 
 
+def all_same(items: Sequence[Any]) -> bool:
+  """Whether all are equal; True for none."""
+  return all(x == items[0] for x in items)
+
+
+def all_int(values: Iterable[Any]) -> bool:
+  """Whether all are Python ints."""
+  return all(isinstance(x, int) for x in values)
+
+
+def argsort(values: Sequence[Any]) -> tuple[int, ...]:
+  """Where the elements stand, from the least to the greatest."""
+  return tuple(sorted(range(len(values)), key=values.__getitem__))
+
+
+def ceildiv(a: int, b: int) -> int:
+  """a / b rounded up."""
+  return -(-a // b)
+
+
+def round_up(n: int, multiple: int) -> int:
+  """The least multiple that is not less than n."""
+  return ceildiv(n, multiple) * multiple
+
+
+def dedup(items: Iterable[T]) -> list[T]:
+  """Each once, where it stood first."""
+  return list(dict.fromkeys(items))
+
+
+def fully_flatten(x: Any) -> list[Any]:
+  """Lists of lists of .. as one list."""
+  return [v for part in x for v in fully_flatten(part)] if isinstance(x, (list, tuple)) else [x]
+
+
+def partition(items: Iterable[T], condition: Callable[[T], Any]) -> tuple[list[T], list[T]]:
+  """Those for which a condition holds, and the others."""
+  yes: list[T] = []
+  no: list[T] = []
+  for x in items: (yes if condition(x) else no).append(x)
+  return yes, no
+
+
+def merge_dicts(dicts: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
+  """One dict of several. Raises ArgumentError where they say different things of a key."""
+  out: dict[Any, Any] = {}
+  for d in dicts:
+    for k, v in d.items():
+      if k in out and out[k] != v: raise ArgumentError(f"merge_dicts: {k!r} is {out[k]!r} in one and {v!r} in another")
+      out[k] = v
+  return out
+
+
+def get_single_element(items: Sequence[T]) -> T:
+  """The one element. Raises ArgumentError for another number of them."""
+  if len(items) != 1: raise ArgumentError(f"get_single_element: {len(items)} elements; it takes one")
+  return items[0]
+
+
+def unwrap(x: T | None) -> T:
+  """What is not None. Raises ArgumentError for None."""
+  if x is None: raise ArgumentError("unwrap: None; there is no value")
+  return x
+
+
+def ansistrip(text: str) -> str:
+  """Text without its colours."""
+  return re.sub("\x1b\\[(K|.*?m)", "", text)
+
+
+def ansilen(text: str) -> int:
+  """How long a text is without its colours."""
+  return len(ansistrip(text))
+
+
 def make_tuple(x: Any, count: int) -> tuple[Any, ...]:
   """A number ``count`` times, or a sequence as a tuple."""
   return (x,) * count if isinstance(x, (int, float)) else tuple(x)
@@ -152,4 +228,6 @@ def trange(n: int, **options: Any) -> Any:
   return tqdm(range(n), **options)
 
 
-__all__ = ["Context", "GlobalCounters", "Timing", "colored", "flatten", "getenv", "make_tuple", "prod", "tqdm", "trange"]
+__all__ = ["Context", "GlobalCounters", "Timing", "all_int", "all_same", "ansilen", "ansistrip", "argsort", "ceildiv", "colored",
+           "dedup", "flatten", "fully_flatten", "get_single_element", "getenv", "make_tuple", "merge_dicts", "partition", "prod",
+           "round_up", "tqdm", "trange", "unwrap"]

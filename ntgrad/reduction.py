@@ -127,9 +127,10 @@ class Reduction(Movement):
     n = count(u, axes)
     return graph.div(total, graph.const(real(n), acc, total.shape)) if n != 1 else total
 
-  def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The mean along axes (None: all); of ints and bools the default float. Raises AxisError."""
-    u = self.lazydata
+  def mean(self, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
+    """The mean along axes (None: all); of ints and bools the default float; with ``dtype`` elements are cast first. Raises
+    AxisError."""
+    u = self.lazydata if dtype is None else self.cast(dtype).lazydata
     axes = axes_of("mean", axis, len(u.shape), self._names)
     out = self._mean_node(u, axes)
     return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
@@ -142,32 +143,39 @@ class Reduction(Movement):
     total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
     return graph.div(total, graph.const(real(max(count(u, axes) - correction, 0)), mean.dtype, total.shape)), mean
 
-  def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
-    """The variance along axes (None: all), divided by n - correction. Raises AxisError."""
+  def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
+    """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
+    Raises AxisError."""
+    if unbiased is not None: correction = int(unbiased)
     u = self.lazydata
     axes = axes_of("var", axis, len(u.shape), self._names)
     out = self._var_node(u, axes, correction)[0]
     return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
 
-  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
-    """``(var, mean)``. Raises AxisError."""
-    return self.var(axis, keepdim, correction), self.mean(axis, keepdim)
+  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
+               unbiased: bool | None = None) -> tuple[Self, Self]:
+    """``(var, mean)``; see ``var``. Raises AxisError."""
+    return self.var(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
 
-  def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> Self:
-    """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError."""
+  def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
+    """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
+    if unbiased is not None: correction = int(unbiased)
     u = self.lazydata
     axes = axes_of("std", axis, len(u.shape), self._names)
     return self._finish(self._var_node(u, axes, correction)[0], axes, keepdim)._root(0.5)._rounded_to(u.dtype)
-  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1) -> tuple[Self, Self]:
-    """``(std, mean)``. Raises AxisError."""
-    return self.std(axis, keepdim, correction), self.mean(axis, keepdim)
+  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
+               unbiased: bool | None = None) -> tuple[Self, Self]:
+    """``(std, mean)``; see ``std``. Raises AxisError."""
+    return self.std(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
 
-  def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False) -> Self:
+  def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The p-norm along axes (None: all). p may be inf and -inf (the greatest and the least absolute value) and 0 (how many are
     not 0).
 
-    Small floats are computed in float32; no slope where the norm is 0. Raises AxisError, ArgumentError.
+    Small floats are computed in float32; no slope where the norm is 0; with ``dtype`` elements are cast first. Raises AxisError,
+    ArgumentError.
     """
+    if dtype is not None: return self.cast(dtype).norm(p, axis, keepdim)
     if not isinstance(p, (int, float)) or p != p: raise ArgumentError(f"norm: p = {p!r}; it must be a number")
     u = self.lazydata
     x = self.cast(graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float))
@@ -228,9 +236,10 @@ class Reduction(Movement):
     total = graph.reduce(BinaryOps.ADD, graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape))), axes)
     return self._finish(graph.cast(graph.add(graph.unary(UnaryOps.LOG, total), top), x.dtype), axes, keepdim)
 
-  def cumsum(self, axis: int | str = 0) -> Self:
-    """Running sums along an axis. Raises AxisError."""
+  def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
+    """Running sums along an axis; with ``dtype`` elements are cast first. Raises AxisError."""
     a = axis_of("cumsum", axis, self.ndim, self._names)
+    if dtype is not None: return self.cast(dtype).cumsum(a)
     u = self.lazydata
     u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
     if not u.shape or not u.shape[a]: return self._wrap(u)

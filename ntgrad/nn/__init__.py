@@ -1,5 +1,5 @@
-"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, digits in ``nn.datasets``, values
-to begin with in ``nn.init``.
+"""Layers; optimizers in ``nn.optim``, names of tensors and safetensors files in ``nn.state``, batches in ``nn.data``, what to
+train on in ``nn.datasets``, values to begin with in ``nn.init``.
 
 A layer is a Module: an object with Tensors for attributes and a ``__call__``. A model may inherit from Module or be any object
 that holds layers. Every name is loaded when it is used first.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from ntgrad.custom import checkpoint as checkpoint
   from ntgrad.nn import (
+    data as data,
     datasets as datasets,
     functional as functional,
     init as init,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     utils as utils,
   )
   from ntgrad.nn.activations import *
+  from ntgrad.nn.adaptive import *
   from ntgrad.nn.attention import *
   from ntgrad.nn.containers import *
   from ntgrad.nn.convolution import *
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
   from ntgrad.nn.linear import *
   from ntgrad.nn.losses import *
   from ntgrad.nn.module import *
+  from ntgrad.nn.moving import *
   from ntgrad.nn.norms import *
   from ntgrad.nn.pooling import *
   from ntgrad.nn.recurrent import *
@@ -36,27 +39,35 @@ if TYPE_CHECKING:
 _NAMES = {   # by file
   "activations":
     "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU ReLU "
-    "ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold",
-  "attention": "MultiHeadAttention MultiheadAttention TransformerDecoder TransformerDecoderLayer TransformerEncoder "
+    "RReLU ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold",
+  "adaptive": "AdaptiveLogSoftmaxWithLoss",
+  "attention": "MultiHeadAttention MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder "
     "TransformerEncoderLayer",
   "containers": "ModuleDict ModuleList Sequential",
   "convolution": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
   "dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
   "embedding": "Embedding EmbeddingBag",
   "linear": "Bilinear Linear",
-  "losses": "BCELoss BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss L1Loss MSELoss NLLLoss SmoothL1Loss",
+  "losses":
+    "BCELoss BCEWithLogitsLoss CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
+    "HuberLoss KLDivLoss L1Loss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss "
+    "PairwiseDistance PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss",
   "module": "Module Parameter",
+  "moving":
+    "ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Fold Identity "
+    "PixelShuffle PixelUnshuffle ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d "
+    "ReplicationPad3d Unflatten Unfold ZeroPad1d ZeroPad2d ZeroPad3d",
   "norms":
-    "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm "
-    "LayerNorm2d RMSNorm",
+    "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d CrossMapLRN2d GroupNorm InstanceNorm InstanceNorm1d InstanceNorm2d "
+    "InstanceNorm3d LayerNorm LayerNorm2d LocalResponseNorm RMSNorm",
   "pooling":
     "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d "
-    "AvgPool1d AvgPool2d AvgPool3d Flatten Identity MaxPool1d MaxPool2d MaxPool3d PixelShuffle PixelUnshuffle "
-    "Unflatten Upsample",
+    "AvgPool1d AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d "
+    "MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d Upsample UpsamplingBilinear2d UpsamplingNearest2d",
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary",
 }
-_FILES = ("datasets", "functional", "init", "optim", "state", "utils")
+_FILES = ("data", "datasets", "functional", "init", "optim", "state", "utils")
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_FILE_OF, *_FILES, "checkpoint"]  # noqa: PLE0604

@@ -259,6 +259,23 @@ class GLU(_Elementwise):
     return a * b.sigmoid()
 
 
+@layer
+class RReLU(Module):
+  """x where it is positive, else x times a slope: in training drawn anew for each element from lower to upper, else their mean
+  (https://arxiv.org/abs/1505.00853)."""
+  lower: float = 1 / 8
+  upper: float = 1 / 3
+  inplace: bool = False
+
+  def __post_init__(self) -> None:
+    if not self.lower <= self.upper:
+      raise ArgumentError(f"nn.RReLU: lower {self.lower}, upper {self.upper}; they must be in order")
+
+  def __call__(self, input: Tensor) -> Tensor:
+    """The input's shape."""
+    with self._in_mode(): return input.rrelu(self.lower, self.upper)
+
+
 @checked
 class PReLU(Module):
   """x where it is positive, else weight · x, a slope that is learned (https://arxiv.org/abs/1502.01852): one, or one a channel.
@@ -294,5 +311,5 @@ def activation_of(name: str, x: str | Callable[..., Any]) -> Callable[[Tensor], 
 
 
 __all__ = ["CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
-           "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "Sigmoid", "SiLU", "Softmax", "Softmax2d", "Softmin",
+           "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "Sigmoid", "SiLU", "Softmax", "Softmax2d", "Softmin",
            "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold"]

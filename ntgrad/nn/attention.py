@@ -14,8 +14,9 @@ from ntgrad.nn.activations import activation_of
 from ntgrad.nn.common import count, last, size
 from ntgrad.nn.containers import ModuleList
 from ntgrad.nn.dropout import Dropout
+from ntgrad.nn.init import xavier_uniform_
 from ntgrad.nn.linear import Linear
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.nn.norms import LayerNorm
 from ntgrad.tensor import Tensor
 
@@ -31,6 +32,7 @@ def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
 
 
 @checked
+@placed
 class MultiheadAttention(Module):
   """Attention in several heads at once: each compares queries with keys, and gives a mean of values.
 
@@ -174,6 +176,7 @@ class _Layer(Module):
 
 
 @checked
+@placed
 class TransformerEncoderLayer(_Layer):
   """Self-attention, then two linear layers, each added to its input: ``(steps, n, d_model) -> same``, with ``batch_first``
   ``(n, steps, d_model)``.
@@ -197,6 +200,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 @checked
+@placed
 class TransformerDecoderLayer(_Layer):
   """Self-attention, attention to what an encoder gave (``memory``), then two linear layers, each added to its input:
   ``(steps, n, d_model) -> same``. Arguments as in :class:`TransformerEncoderLayer`."""
@@ -257,5 +261,50 @@ class TransformerDecoder(Module):
     return tgt if self.norm is None else self.norm(tgt)
 
 
-__all__ = ["MultiHeadAttention", "MultiheadAttention", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
-           "TransformerEncoderLayer"]
+@checked
+@placed
+class Transformer(Module):
+  """An encoder of what is read, and a decoder of what is written, which attends to the encoder's result: ``src (s, n, d_model)``
+  and ``tgt (t, n, d_model) -> (t, n, d_model)``, with ``batch_first`` ``(n, s, ..)``.
+
+  ``custom_encoder`` and ``custom_decoder`` stand in for the two; else layers as in :class:`TransformerEncoderLayer`, each stack
+  with a layer norm behind it. Matrices begin as Xavier's uniform numbers.
+  """
+  _said = ("d_model", "nhead")
+
+  def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+               dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable[..., Any] = "relu",
+               custom_encoder: Callable[..., Any] | None = None, custom_decoder: Callable[..., Any] | None = None,
+               layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True):
+    self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+    given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+    self.encoder: Any = custom_encoder if custom_encoder is not None else TransformerEncoder(
+      TransformerEncoderLayer(*given), num_encoder_layers, LayerNorm(d_model, layer_norm_eps, bias=bias))
+    self.decoder: Any = custom_decoder if custom_decoder is not None else TransformerDecoder(
+      TransformerDecoderLayer(*given), num_decoder_layers, LayerNorm(d_model, layer_norm_eps, bias=bias))
+    for p in self.parameters():
+      if p.ndim == 2: xavier_uniform_(p)
+
+  def __call__(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None, tgt_mask: Tensor | None = None,
+               memory_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+               tgt_key_padding_mask: Tensor | None = None, memory_key_padding_mask: Tensor | None = None,
+               src_is_causal: bool = False, tgt_is_causal: bool = False, memory_is_causal: bool = False) -> Tensor:
+    """The shape of ``tgt``; masks as in :class:`MultiheadAttention`. Raises ShapeError."""
+    last("Transformer", src, self.d_model, "d_model")
+    last("Transformer", tgt, self.d_model, "d_model")
+    memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
+    out: Tensor = self.decoder(
+      tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
+      memory_key_padding_mask=memory_key_padding_mask, tgt_is_causal=tgt_is_causal, memory_is_causal=memory_is_causal)
+    return out
+
+  @staticmethod
+  def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: Any = None) -> Tensor:
+    """What is added to scores so that step i looks at steps 0 to i: (sz, sz), 0 there, -inf elsewhere."""
+    size("Transformer", "sz", sz)
+    hidden = Tensor.full((sz, sz), -math.inf, device=device, dtype=dtypes.default_float if dtype is None else dtype)
+    return hidden.triu(1)
+
+
+__all__ = ["MultiHeadAttention", "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
+           "TransformerEncoder", "TransformerEncoderLayer"]

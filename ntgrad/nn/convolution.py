@@ -6,7 +6,7 @@ import math
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.nn.common import ints, size
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
@@ -46,6 +46,7 @@ class _Convolution(Module):
 
 
 @checked
+@placed
 class Conv2d(_Convolution):
   """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``.
 
@@ -97,6 +98,7 @@ class Conv3d(Conv2d):
 
 
 @checked
+@placed
 class ConvTranspose2d(_Convolution):
   """The adjoint of a 2-d convolution, which makes larger what that makes smaller:
   ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, h' = (h - 1)·stride - 2·padding + dilation·(kernel - 1) +

@@ -8,7 +8,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.nn.common import size
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 
@@ -39,6 +39,7 @@ class _Table(Module):
 
 
 @checked
+@placed
 class Embedding(_Table):
   """Rows of a table: int ``(..) -> (.., embed_size)``. ``weight`` is (vocab_size, embed_size), Glorot uniform.
 
@@ -63,6 +64,7 @@ class Embedding(_Table):
 
 
 @checked
+@placed
 class EmbeddingBag(_Table):
   """The sum, mean or greatest of several rows of a table: int ``(n, k) -> (n, embedding_dim)``, a bag a row.
 

@@ -1,7 +1,7 @@
 """Values for parameters to begin with: each function writes a tensor in place, leaves that require gradients too, and gives it.
 
-Values are drawn when they are needed, from ``Tensor.manual_seed``'s sequence. ``fan_in`` of a weight (out, in, *kernel) is how
-many inputs an output has, ``fan_out`` how many outputs an input has.
+Values are drawn when they are needed, from ``Tensor.manual_seed``'s sequence or a ``generator``'s. ``fan_in`` of a weight
+(out, in, *kernel) is how many inputs an output has, ``fan_out`` how many outputs an input has.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad, real_number
+from ntgrad.random import Generator
 from ntgrad.tensor import Tensor
 
 
@@ -26,24 +27,24 @@ def _write(t: Tensor, value: Any) -> Tensor:
   with no_grad(): return t.assign(value)
 
 
-def _uniform(t: Tensor, low: float, high: float) -> Tensor:
-  return _write(t, Tensor.uniform(*t.shape, low=low, high=high, dtype=t.dtype, device=t.device))
+def _uniform(t: Tensor, low: float, high: float, generator: Generator | None) -> Tensor:
+  return _write(t, Tensor.uniform(*t.shape, low=low, high=high, generator=generator, dtype=t.dtype, device=t.device))
 
 
-def _normal(t: Tensor, mean: float, std: float) -> Tensor:
-  return _write(t, Tensor.normal(*t.shape, mean=mean, std=std, dtype=t.dtype, device=t.device))
+def _normal(t: Tensor, mean: float, std: float, generator: Generator | None) -> Tensor:
+  return _write(t, Tensor.normal(*t.shape, mean=mean, std=std, generator=generator, dtype=t.dtype, device=t.device))
 
 
 @checked
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Uniform in [a, b)."""
-  return _uniform(_float("uniform_", tensor), a, b)
+  return _uniform(_float("uniform_", tensor), a, b, generator)
 
 
 @checked
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Normal with a mean and a standard deviation."""
-  return _normal(_float("normal_", tensor), mean, std)
+  return _normal(_float("normal_", tensor), mean, std, generator)
 
 
 @checked
@@ -113,16 +114,16 @@ def _xavier(name: str, t: Tensor, gain: float) -> float:
 
 
 @checked
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Uniform in ±gain·√(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
   bound = abs(math.sqrt(3) * _xavier("xavier_uniform_", tensor, gain))
-  return _uniform(tensor, -bound, bound)
+  return _uniform(tensor, -bound, bound, generator)
 
 
 @checked
-def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """Normal with deviation gain·√(2 / (fan_in + fan_out)) (Glorot and Bengio, 2010). Raises ShapeError."""
-  return _normal(tensor, 0.0, abs(_xavier("xavier_normal_", tensor, gain)))
+  return _normal(tensor, 0.0, abs(_xavier("xavier_normal_", tensor, gain)), generator)
 
 
 def _kaiming(name: str, t: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -132,34 +133,37 @@ def _kaiming(name: str, t: Tensor, a: float, mode: str, nonlinearity: str) -> fl
 
 
 @checked
-def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+                     generator: Generator | None = None) -> Tensor:
   """Uniform in ±gain·√(3 / fan) (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
   bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
-  return _uniform(tensor, -bound, bound)
+  return _uniform(tensor, -bound, bound, generator)
 
 
 @checked
-def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+                    generator: Generator | None = None) -> Tensor:
   """Normal with deviation gain / √fan (https://arxiv.org/abs/1502.01852); ``a`` is the slope of leaky_relu. Raises ShapeError."""
-  return _normal(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity))
+  return _normal(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity), generator)
 
 
 @checked
-def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
   """A matrix with orthogonal rows or columns (https://arxiv.org/abs/1312.6120), of more dimensions all but the first as one;
   found on the host. Raises ShapeError."""
   _fans("orthogonal_", tensor)
   rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
   if not rows * columns: return tensor
-  drawn = Tensor.randn(max(rows, columns), min(rows, columns), device=tensor.device).numpy().astype(np.float64)
-  q, r = np.linalg.qr(drawn)
+  drawn = Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, device=tensor.device)
+  q, r = np.linalg.qr(drawn.numpy().astype(np.float64))
   q = q * np.where(np.diagonal(r) < 0, -1, 1)
   a = (q if rows >= columns else q.T) * real_number("nn.init.orthogonal_", "gain", gain)
   return _write(tensor, Tensor(a.reshape(tensor.shape), device=tensor.device).cast(tensor.dtype))
 
 
 @checked
-def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
+                  generator: Generator | None = None) -> Tensor:
   """Normal with a mean and a standard deviation, of which only values in [a, b] are drawn. Raises ArgumentError."""
   name = "trunc_normal_"
   _float(name, tensor)
@@ -168,7 +172,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     raise ArgumentError(f"nn.init.{name}: std {std} from {a} to {b}; std is more than 0, and a not more than b")
   low, high = [math.erf((x - mean) / std / math.sqrt(2)) for x in (a, b)]
   work = graph.acc_dtype(tensor.dtype)
-  x = Tensor.uniform(*tensor.shape, low=low, high=high, dtype=work, device=tensor.device)
+  x = Tensor.uniform(*tensor.shape, low=low, high=high, generator=generator, dtype=work, device=tensor.device)
   return _write(tensor, (_inverse_erf(x) * (std * math.sqrt(2)) + mean).clamp(a, b).cast(tensor.dtype))
 
 
@@ -187,15 +191,15 @@ def _inverse_erf(x: Tensor) -> Tensor:
 
 
 @checked
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
   """Normal with a standard deviation, and in each column a part ``sparsity`` of the elements, chosen at random on the host,
   0 (Martens, 2010). Raises ShapeError for other than two dimensions."""
   _float("sparse_", tensor)
   if tensor.ndim != 2: raise ShapeError(f"nn.init.sparse_: a tensor of shape {tensor.shape}; it takes two dimensions")
   if not 0 <= real_number("nn.init.sparse_", "sparsity", sparsity) <= 1:
     raise ArgumentError(f"nn.init.sparse_: sparsity {sparsity}; it must be from 0 to 1")
-  drawn = Tensor.normal(*tensor.shape, std=std, dtype=tensor.dtype, device=tensor.device)
-  place = Tensor.rand(*tensor.shape, device=tensor.device).numpy().argsort(0).argsort(0)
+  drawn = Tensor.normal(*tensor.shape, std=std, generator=generator, dtype=tensor.dtype, device=tensor.device)
+  place = Tensor.rand(*tensor.shape, generator=generator, device=tensor.device).numpy().argsort(0).argsort(0)
   kept = Tensor(place >= math.ceil(sparsity * tensor.shape[0]), device=tensor.device)
   return _write(tensor, kept.where(drawn, 0))
 

@@ -6,11 +6,12 @@ import math
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.nn.common import last, size
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 
 @checked
+@placed
 class Linear(Module):
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
 
@@ -34,6 +35,7 @@ class Linear(Module):
 
 
 @checked
+@placed
 class Bilinear(Module):
   """``x1ᵀ weight[k] x2 + bias[k]`` for each k: ``(.., in1_features), (.., in2_features) -> (.., out_features)``.
 

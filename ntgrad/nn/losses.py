@@ -1,31 +1,41 @@
 """Losses as layers: each calls the method of Tensor that PyTorch's function of that name corresponds to, with its arguments.
 
-Called with predictions and a target; ``reduction`` is "mean", "sum" or "none".
+Called with predictions and a target; ``reduction`` is "mean", "sum" or "none". Similarities and distances are here too.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.nn.activations import layer
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
 
-class _Loss(Module):
+def _known(name: str, reduction: str) -> str:
+  if reduction not in ("mean", "sum", "none"):
+    raise ArgumentError(f"nn.{name}: reduction {reduction!r}; it takes 'mean', 'sum' or 'none'")
+  return reduction
+
+
+class _Calls(Module):
   """``_calls``: the method, then the attributes that it takes by name."""
   _calls: ClassVar[str]
   reduction: str
 
-  def __post_init__(self) -> None:
-    if self.reduction not in ("mean", "sum", "none"):
-      raise ArgumentError(f"nn.{type(self).__name__}: reduction {self.reduction!r}; it takes 'mean', 'sum' or 'none'")
-
-  def __call__(self, input: Tensor, target: Any) -> Any:
-    """The loss: one number, or with reduction "none" one for each element or row."""
+  def __post_init__(self) -> None: _known(type(self).__name__, self.reduction)
+  def _of(self, input: Tensor, *others: Any) -> Any:
     method, *names = self._calls.split()
     given = {n: getattr(self, n) for n in names}
-    return getattr(input, method)(target, **{n: v for n, v in given.items() if v is not None})
+    return getattr(input, method)(*others, **{n: v for n, v in given.items() if v is not None})
+
+
+class _Loss(_Calls):
+  def __call__(self, input: Tensor, target: Any) -> Any:
+    """The loss: one number, or with reduction "none" one for each element or row."""
+    return self._of(input, target)
 
 
 @layer
@@ -116,5 +126,155 @@ class KLDivLoss(Module):
     return fn(target, reduction=self.reduction, log_target=self.log_target)
 
 
-__all__ = ["BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "NLLLoss",
-           "SmoothL1Loss"]
+@layer
+class PoissonNLLLoss(_Loss):
+  """exp(x) - y · x for the logarithm x of a rate, or x - y · log(x + eps) for a rate; ``full`` adds Stirling's term."""
+  log_input: bool = True
+  full: bool = False
+  eps: float = 1e-8
+  reduction: str = "mean"
+  _calls = "poisson_nll_loss log_input full eps reduction"
+
+
+@layer
+class GaussianNLLLoss(_Calls):
+  """(log(var) + (x - y)² / var) / 2 for predicted means and variances; ``full`` adds a constant."""
+  full: bool = False
+  eps: float = 1e-6
+  reduction: str = "mean"
+  _calls = "gaussian_nll_loss full eps reduction"
+
+  def __call__(self, input: Tensor, target: Any, var: Any) -> Any:
+    """The loss of means ``input`` with variances ``var``. Raises ShapeError."""
+    return self._of(input, target, var)
+
+
+@layer
+class HingeEmbeddingLoss(_Loss):
+  """x where the target is 1, max(0, margin - x) where it is -1."""
+  margin: float = 1.0
+  reduction: str = "mean"
+  _calls = "hinge_embedding_loss margin reduction"
+
+
+@layer
+class SoftMarginLoss(_Loss):
+  """log(1 + exp(-y · x)) for targets 1 and -1."""
+  reduction: str = "mean"
+  _calls = "soft_margin_loss reduction"
+
+
+@layer
+class MultiMarginLoss(_Loss):
+  """How far scores (n, classes) of other classes come within ``margin`` of the one of the class index (n,), to the power p, 1 or
+  2. ``weight`` has one number a class."""
+  p: int = 1
+  margin: float = 1.0
+  weight: Tensor | None = None
+  reduction: str = "mean"
+  _calls = "multi_margin_loss p margin weight reduction"
+  _buffers = frozenset({"weight"})
+
+
+@layer
+class MultiLabelMarginLoss(_Loss):
+  """How far scores (n, classes) of other classes come within 1 of those of the target's: class indices (n, classes), -1 ends a
+  row."""
+  reduction: str = "mean"
+  _calls = "multilabel_margin_loss reduction"
+
+
+@layer
+class MultiLabelSoftMarginLoss(_Loss):
+  """Binary cross entropy of sigmoid(x), its mean over the classes. ``weight`` has one number a class."""
+  weight: Tensor | None = None
+  reduction: str = "mean"
+  _calls = "multilabel_soft_margin_loss weight reduction"
+  _buffers = frozenset({"weight"})
+
+
+class _OfTwo(_Calls):
+  def __call__(self, input1: Tensor, input2: Any, target: Any) -> Any:
+    """The loss of two predictions and a target: one number, or with reduction "none" one for each. Raises ShapeError."""
+    return self._of(input1, input2, target)
+
+
+@layer
+class MarginRankingLoss(_OfTwo):
+  """max(0, -y · (x1 - x2) + margin): a target of 1 wants x1 above x2, one of -1 below."""
+  margin: float = 0.0
+  reduction: str = "mean"
+  _calls = "margin_ranking_loss margin reduction"
+
+
+@layer
+class CosineEmbeddingLoss(_OfTwo):
+  """1 - cosine for a target of 1, max(0, cosine - margin) for one of -1: (n, d) twice and target (n,)."""
+  margin: float = 0.0
+  reduction: str = "mean"
+  _calls = "cosine_embedding_loss margin reduction"
+
+
+@layer
+class TripletMarginLoss(_Calls):
+  """max(0, margin + |a - p| - |a - n|) for an anchor a, what is like it, p, and what is not, n: (n, d) each.
+
+  ``swap`` takes |p - n| where that is less than |a - n| (Balntas et al., Learning shallow convolutional feature descriptors with
+  triplet losses, 2016).
+  """
+  margin: float = 1.0
+  p: float = 2.0
+  eps: float = 1e-6
+  swap: bool = False
+  reduction: str = "mean"
+  _calls = "triplet_margin_loss margin p eps swap reduction"
+
+  def __call__(self, anchor: Tensor, positive: Any, negative: Any) -> Any:
+    """One number, or with reduction "none" one for each row. Raises ShapeError."""
+    return self._of(anchor, positive, negative)
+
+
+@checked
+class TripletMarginWithDistanceLoss(Module):
+  """:class:`TripletMarginLoss` with a distance of one's own: a function of two tensors, which gives one number a row (None: the
+  Euclidean distance)."""
+  _said = ("margin", "swap")
+
+  def __init__(self, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False,
+               reduction: str = "mean"):
+    self.distance_function, self.margin, self.swap = distance_function, margin, swap
+    self.reduction = _known("TripletMarginWithDistanceLoss", reduction)
+
+  def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """One number, or with reduction "none" one for each row. Raises ShapeError."""
+    return anchor.triplet_margin_with_distance_loss(
+      positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap, reduction=self.reduction)
+
+
+@layer
+class CosineSimilarity(Module):
+  """x1 · x2 / (|x1| |x2|) along ``dim``, each length at least eps."""
+  dim: Any = 1
+  eps: float = 1e-8
+
+  def __call__(self, x1: Tensor, x2: Any) -> Tensor:
+    """The inputs' shape, broadcast, without ``dim``. Raises AxisError, ShapeError."""
+    return x1.cosine_similarity(x2, self.dim, self.eps)
+
+
+@layer
+class PairwiseDistance(Module):
+  """The p-norm of x1 - x2 + eps along the last dimension."""
+  p: float = 2.0
+  eps: float = 1e-6
+  keepdim: bool = False
+
+  def __call__(self, x1: Tensor, x2: Any) -> Tensor:
+    """The inputs' shape, broadcast, without the last dimension. Raises ShapeError."""
+    return x1.pairwise_distance(x2, self.p, self.eps, self.keepdim)
+
+
+__all__ = ["BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "GaussianNLLLoss",
+           "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
+           "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PairwiseDistance", "PoissonNLLLoss", "SmoothL1Loss",
+           "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss"]

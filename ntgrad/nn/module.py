@@ -10,9 +10,11 @@ whatever it calls that has no mode of its own (``x.dropout()``, plain objects). 
 """
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad import graph
 from ntgrad.alias import Alias
@@ -25,6 +27,8 @@ from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:
   from ntgrad.nn.state.loading import Unmatched
+
+C = TypeVar("C", bound=type)
 
 
 @checked
@@ -99,26 +103,58 @@ class Module:
     """The Modules that are in it but in no other one."""
     return (m for _, m in self.named_children())
 
-  def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that can be trained with its path, each once; those with ``requires_grad=False`` too."""
-    from ntgrad.nn.tree import is_buffer, tensors
-    return ((path, p.value) for path, p in tensors(self).items() if not is_buffer(p))
-  def parameters(self) -> Iterator[Tensor]:
-    """Every tensor that can be trained, each once."""
-    return (t for _, t in self.named_parameters())
-  def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor that is state but never trained (running statistics), with its path, each once."""
-    from ntgrad.nn.tree import is_buffer, tensors
-    return ((path, p.value) for path, p in tensors(self).items() if is_buffer(p))
-  def buffers(self) -> Iterator[Tensor]:
+  def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that can be trained with its path (behind ``prefix.``), each once; those with ``requires_grad=False`` too.
+    Without ``recurse`` those that no Module in it holds."""
+    return self._named(False, prefix, recurse)
+  def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+    """Every tensor that can be trained, each once; see ``named_parameters``."""
+    return (t for _, t in self.named_parameters("", recurse))
+  def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that is state but never trained (running statistics), with its path, each once; see ``named_parameters``."""
+    return self._named(True, prefix, recurse)
+  def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
     """Every tensor that is state but never trained."""
-    return (t for _, t in self.named_buffers())
+    return (t for _, t in self.named_buffers("", recurse))
+  def _named(self, buffers: bool, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
+    from ntgrad.nn.tree import is_buffer, tensors
+    inner = () if recurse else tuple([f"{path}." for path, _ in self.named_children()])
+    front = f"{prefix}." if prefix else ""
+    return ((front + path, p.value) for path, p in tensors(self).items()
+            if is_buffer(p) is buffers and not path.startswith(inner))
+
+  def get_submodule(self, target: str) -> Module:
+    """The Module at a path, as ``named_modules`` has them. Raises ArgumentError."""
+    return self._held("get_submodule", target, dict(self.named_modules()))
+  def get_parameter(self, target: str) -> Tensor:
+    """The tensor at a path, as ``named_parameters`` has them. Raises ArgumentError."""
+    return self._held("get_parameter", target, dict(self.named_parameters()))
+  def get_buffer(self, target: str) -> Tensor:
+    """The tensor at a path, as ``named_buffers`` has them. Raises ArgumentError."""
+    return self._held("get_buffer", target, dict(self.named_buffers()))
+  def _held(self, name: str, target: str, there: Mapping[str, Any]) -> Any:
+    if target not in there: raise ArgumentError(f"{name}: nothing at {target!r}; there are {', '.join(there) or 'none'}")
+    return there[target]
+
+  def add_module(self, name: str, module: Any) -> None:
+    """Set an attribute to a layer, or to None. Raises ArgumentError for a name that no attribute can have."""
+    if module is not None and not callable(module): raise ArgumentError(f"add_module: {shown(module)} is no layer")
+    setattr(self, self._new("add_module", name), module)
+  def register_module(self, name: str, module: Any) -> None:
+    """``add_module``."""
+    self.add_module(name, module)
+  def register_parameter(self, name: str, param: Tensor | None) -> None:
+    """Set an attribute to a tensor that is trained, or to None. Raises ArgumentError for a name that no attribute can have."""
+    setattr(self, self._new("register_parameter", name), param)
+  def _new(self, what: str, name: str) -> str:
+    if not name.isidentifier() or hasattr(type(self), name):
+      raise ArgumentError(f"{what}: {name!r} cannot be a {what.split('_')[1]}'s name; give the name of a new attribute")
+    return name
 
   def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
     """Set an attribute to a tensor that is never trained; without ``persistent`` ``state_dict`` leaves it out. Raises
     ArgumentError for a name that no attribute can have."""
-    if not name.isidentifier() or hasattr(type(self), name):
-      raise ArgumentError(f"register_buffer: {name!r} cannot be a buffer's name; give the name of a new attribute")
+    self._new("register_buffer", name)
     if tensor is not None and tensor.requires_grad: tensor = tensor.detach()
     setattr(self, name, tensor)
     self._buffers = self._buffers | {name}
@@ -167,9 +203,19 @@ class Module:
     """``to("float32")``."""
     return self.to(dtypes.float32)
 
-  def zero_grad(self) -> None:
-    """Forget the gradients of all parameters: ``grad`` is None."""
-    for t in self.parameters(): t.grad = None
+  def cpu(self) -> Self:
+    """``to("CPU")``."""
+    return self.to("CPU")
+  def cuda(self) -> Self:
+    """``to("CUDA")``."""
+    return self.to("CUDA")
+  def type(self, dst_type: DType | str) -> Self:
+    """``to(dst_type)``."""
+    return self.to(dtype=dst_type)
+
+  def zero_grad(self, set_to_none: bool = True) -> None:
+    """Forget the gradients of all parameters: ``grad`` is None; without ``set_to_none`` zeros."""
+    for t in self.parameters(): t.grad = None if set_to_none or t.grad is None else t.grad.zeros_like()
   def requires_grad_(self, requires_grad: bool = True) -> Self:
     """Set ``requires_grad`` of all parameters."""
     for t in self.parameters(): t.requires_grad = requires_grad
@@ -195,11 +241,27 @@ def forward_of(cls: type) -> Callable[..., Any]:
   return forward
 
 
+def placed(cls: C) -> C:
+  """A layer that also takes ``device`` and ``dtype``, by name: where its tensors are, and what its floats are."""
+  kind: Any = cls
+  made = kind.__init__
+  at = inspect.signature(made)
+
+  @functools.wraps(made)
+  def make(self: Any, *args: Any, device: str | None = None, dtype: DType | str | None = None, **kwargs: Any) -> None:
+    made(self, *args, **kwargs)
+    if device is not None or dtype is not None: self.to(device=device, dtype=dtype)
+
+  more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in (
+    ("device", "str | None"), ("dtype", "Any"))]
+  make.__signature__ = at.replace(parameters=[*at.parameters.values(), *more])  # type: ignore[attr-defined]
+  kind.__init__ = make
+  return cls
+
+
 @checked
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
-  """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``; or what one is made of.
-  Raises GradientError for a dtype that has no gradients."""
-  return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
+from ntgrad.checks import checked
 
 
 def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x

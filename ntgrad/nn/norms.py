@@ -6,8 +6,8 @@ import math
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import last, size, untrained
-from ntgrad.nn.module import Module
+from ntgrad.nn.common import count, last, size, untrained
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 
@@ -43,6 +43,7 @@ class _Tracking(Module):
 
 
 @checked
+@placed
 class BatchNorm(_Tracking):
   """Batch normalisation over every axis but the second (https://arxiv.org/abs/1502.03167): ``(n, sz, ..) -> (n, sz, ..)``.
 
@@ -84,6 +85,7 @@ BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 
 
 @checked
+@placed
 class InstanceNorm2d(_Tracking):
   """Each channel of each sample by its own mean and variance (https://arxiv.org/abs/1607.08022): ``(n, num_features, h, w)`` or
   ``(num_features, h, w)`` ``-> same``.
@@ -137,6 +139,54 @@ class InstanceNorm3d(InstanceNorm2d):
 
 
 @checked
+@placed
+class InstanceNorm(Module):
+  """Each channel of each sample by its own mean and variance, for any number of dimensions: ``(n, num_features, ..) -> same``.
+
+  By tinygrad's name; ``weight`` and ``bias`` are (num_features,), with ``affine`` (:class:`InstanceNorm2d` has none by default).
+  """
+  _said = ("*num_features", "eps", "affine")
+
+  def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
+    self.num_features, self.eps, self.affine = size("InstanceNorm", "num_features", num_features), eps, affine
+    self.weight: Tensor | None = Tensor.ones(num_features, requires_grad=True) if affine else None
+    self.bias: Tensor | None = Tensor.zeros(num_features, requires_grad=True) if affine else None
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for another number of channels, or nothing behind them."""
+    if x.ndim < 3 or x.shape[1] != self.num_features:
+      raise ShapeError(f"nn.InstanceNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, ..)")
+    wide = (self.num_features, *[1] * (x.ndim - 2))
+    x = x.layernorm(axis=tuple(range(2, x.ndim)), eps=self.eps)
+    return x if self.weight is None or self.bias is None else x * self.weight.reshape(wide) + self.bias.reshape(wide)
+
+
+@checked
+class LocalResponseNorm(Module):
+  """x / (k + alpha · mean(x² of ``size`` channels around))^beta: ``(n, c, ..) -> same`` (AlexNet, section 3.3)."""
+  _said = ("*size", "alpha", "beta", "k")
+
+  def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+    name = type(self).__name__
+    self.size, self.alpha, self.beta, self.k = count(name, "size", size), alpha, beta, k
+
+  def __call__(self, input: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for less than 3 dimensions."""
+    return input.local_response_norm(self.size, self.alpha, self.beta, self.k)
+
+
+@checked
+class CrossMapLRN2d(LocalResponseNorm):
+  """:class:`LocalResponseNorm` of ``(n, c, h, w)``, by the name that Torch had for it (PyTorch's own, under this name, never
+  takes the first channel out of its sums)."""
+  def __call__(self, input: Tensor) -> Tensor:
+    """The input's shape. Raises ShapeError for another number of dimensions."""
+    if input.ndim != 4: raise ShapeError(f"nn.CrossMapLRN2d: input of shape {input.shape}, expected (n, c, h, w)")
+    return super().__call__(input)
+
+
+@checked
+@placed
 class LayerNorm(Module):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
 
@@ -173,6 +223,7 @@ class LayerNorm2d(LayerNorm):
 
 
 @checked
+@placed
 class GroupNorm(Module):
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
 
@@ -202,6 +253,7 @@ class GroupNorm(Module):
 
 
 @checked
+@placed
 class RMSNorm(Module):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside."""
   _said = ("*dim", "eps")
@@ -218,5 +270,5 @@ class RMSNorm(Module):
     return x if self.weight is None else x * self.weight
 
 
-__all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
-           "InstanceNorm3d", "LayerNorm", "LayerNorm2d", "RMSNorm"]
+__all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm",
+           "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LayerNorm2d", "LocalResponseNorm", "RMSNorm"]

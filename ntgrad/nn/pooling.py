@@ -1,13 +1,12 @@
-"""Pooling, resampling, and layers that only move elements."""
+"""Pooling and resampling."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.nn.activations import layer
-from ntgrad.nn.common import count, ints, size
+from ntgrad.nn.common import count, ints
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -29,18 +28,21 @@ class _Pool(Module):
 
 @checked
 class MaxPool2d(_Pool):
-  """The greatest of each window: ``(n, c, h, w)`` or ``(c, h, w)`` ``-> (.., h', w')``. ``stride`` None is the kernel's size."""
+  """The greatest of each window: ``(n, c, h, w)`` or ``(c, h, w)`` ``-> (.., h', w')``. ``stride`` None is the kernel's size.
+
+  With ``return_indices`` also which element of the flattened ``h, w`` each is, for :class:`MaxUnpool2d`.
+  """
   _said = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
   def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, dilation: Ints = 1,
-               ceil_mode: bool = False):
+               return_indices: bool = False, ceil_mode: bool = False):
     self._windows(kernel_size, stride, padding, dilation)
-    self.ceil_mode = ceil_mode
+    self.ceil_mode, self.return_indices = ceil_mode, return_indices
 
-  def __call__(self, x: Tensor) -> Tensor:
-    """The greatest of each window. Raises ShapeError."""
+  def __call__(self, x: Tensor) -> Any:
+    """The greatest of each window, or with ``return_indices`` ``(values, indices)``. Raises ShapeError."""
     self._spatial(x)
-    return x.max_pool2d(self.kernel_size, self.stride, self.dilation, self.padding, self.ceil_mode)
+    return x.max_pool2d(self.kernel_size, self.stride, self.dilation, self.padding, self.ceil_mode, self.return_indices)
 
 
 @checked
@@ -62,14 +64,15 @@ class AvgPool2d(_Pool):
   _said = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 
   def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True):
+               count_include_pad: bool = True, divisor_override: int | None = None):
     self._windows(kernel_size, stride, padding)
-    self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+    self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
   def __call__(self, x: Tensor) -> Tensor:
     """The mean of each window. Raises ShapeError."""
     self._spatial(x)
-    return x.avg_pool2d(self.kernel_size, self.stride, 1, self.padding, self.ceil_mode, self.count_include_pad)
+    return x.avg_pool2d(self.kernel_size, self.stride, 1, self.padding, self.ceil_mode, self.count_include_pad,
+                        self.divisor_override)
 
 
 @checked
@@ -81,6 +84,93 @@ class AvgPool1d(AvgPool2d):
 @checked
 class AvgPool3d(AvgPool2d):
   """The mean of each window of ``(n, c, d, h, w)`` or ``(c, d, h, w)``. See :class:`AvgPool2d`."""
+  _rank = 3
+
+
+@checked
+class LPPool2d(_Pool):
+  """(Σ |x|^p)^(1/p) of each window, p being ``norm_type``: ``(n, c, h, w)`` or ``(c, h, w)`` ``-> (.., h', w')``."""
+  _said = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
+  def __init__(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False):
+    self._windows(kernel_size, stride, 0)
+    self.norm_type, self.ceil_mode = norm_type, ceil_mode
+
+  def __call__(self, x: Tensor) -> Tensor:
+    """The norm of each window. Raises ShapeError, ArgumentError."""
+    self._spatial(x)
+    fn: Any = getattr(x, f"lp_pool{self._rank}d")
+    out: Tensor = fn(self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    return out
+
+
+@checked
+class LPPool1d(LPPool2d):
+  """The same of ``(n, c, w)`` or ``(c, w)``. See :class:`LPPool2d`."""
+  _rank = 1
+
+
+@checked
+class LPPool3d(LPPool2d):
+  """The same of ``(n, c, d, h, w)`` or ``(c, d, h, w)``. See :class:`LPPool2d`."""
+  _rank = 3
+
+
+@checked
+class FractionalMaxPool2d(_Pool):
+  """The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size
+  (https://arxiv.org/abs/1412.6071): ``(n, c, h, w)`` or ``(c, h, w)`` ``-> (.., h', w')``."""
+  _said = ("kernel_size", "output_size", "output_ratio")
+  _buffers = frozenset({"_random_samples"})
+
+  def __init__(self, kernel_size: Ints, output_size: Ints | None = None, output_ratio: float | Sequence[float] | None = None,
+               return_indices: bool = False, _random_samples: Tensor | None = None):
+    name = type(self).__name__
+    self.kernel_size = ints(name, "kernel_size", kernel_size, self._rank, 1)
+    if (output_size is None) is (output_ratio is None):
+      raise ArgumentError(f"nn.{name}: give output_size or output_ratio, one of them")
+    self.output_size, self.output_ratio, self.return_indices = output_size, output_ratio, return_indices
+    self._random_samples = _random_samples
+
+  def __call__(self, x: Tensor) -> Any:
+    """The greatest of each window, or with ``return_indices`` ``(values, indices)``. Raises ShapeError, ArgumentError."""
+    self._spatial(x)
+    fn: Any = getattr(x, f"fractional_max_pool{self._rank}d")
+    return fn(self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples)
+
+
+@checked
+class FractionalMaxPool3d(FractionalMaxPool2d):
+  """The same of ``(n, c, d, h, w)`` or ``(c, d, h, w)``. See :class:`FractionalMaxPool2d`."""
+  _rank = 3
+
+
+@checked
+class MaxUnpool2d(_Pool):
+  """Puts the values of a max pooling back where its indices say, with zeros elsewhere: ``(n, c, h', w')`` or ``(c, h', w')``
+  ``-> (.., h, w)``. ``stride`` None is the kernel's size."""
+  _said = ("kernel_size", "stride", "padding")
+
+  def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0):
+    self._windows(kernel_size, stride, padding)
+
+  def __call__(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+    """The values in place; ``indices`` are what ``return_indices=True`` gave. Raises ShapeError, DTypeError."""
+    self._spatial(x)
+    fn: Any = getattr(x, f"max_unpool{self._rank}d")
+    out: Tensor = fn(indices, self.kernel_size, self.stride, self.padding, output_size)
+    return out
+
+
+@checked
+class MaxUnpool1d(MaxUnpool2d):
+  """The same of ``(n, c, w')`` or ``(c, w')``. See :class:`MaxUnpool2d`."""
+  _rank = 1
+
+
+@checked
+class MaxUnpool3d(MaxUnpool2d):
+  """The same of ``(n, c, d', h', w')`` or ``(c, d', h', w')``. See :class:`MaxUnpool2d`."""
   _rank = 3
 
 
@@ -135,12 +225,19 @@ class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
 
 @checked
 class AdaptiveMaxPool2d(_Adaptive):
-  """The greatest of as many windows as give ``output_size`` (None: the input's size): ``(.., h, w) -> (.., *output_size)``."""
+  """The greatest of as many windows as give ``output_size`` (None: the input's size): ``(.., h, w) -> (.., *output_size)``; with
+  ``return_indices`` also which element of the flattened ``h, w`` each is."""
   _how = "max"
-  def __init__(self, output_size: Any): self._into(output_size)
-  def __call__(self, x: Tensor) -> Tensor:
-    """The greatest elements. Raises ShapeError."""
-    return self._pooled(x)
+
+  def __init__(self, output_size: Any, return_indices: bool = False):
+    self._into(output_size)
+    self.return_indices = return_indices
+
+  def __call__(self, x: Tensor) -> Any:
+    """The greatest elements, or with ``return_indices`` ``(values, indices)``. Raises ShapeError."""
+    if not self.return_indices: return self._pooled(x)
+    self._spatial(x)
+    return getattr(x, f"adaptive_max_pool{self._rank}d")(self.output_size, True)
 
 
 @checked
@@ -159,7 +256,7 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 class Upsample(Module):
   """``(n, c, *spatial)`` to ``size``, or by ``scale_factor``, with ``mode`` nearest, linear, bilinear, bicubic or trilinear: what
   ``Tensor.interpolate`` does with these."""
-  _said = ("size", "scale_factor", "mode", "align_corners")
+  _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor", "mode", "align_corners")
 
   def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None):
     if (size is None) == (scale_factor is None): raise ArgumentError("nn.Upsample: give size or scale_factor, one of them")
@@ -167,75 +264,25 @@ class Upsample(Module):
 
   def __call__(self, x: Tensor) -> Tensor:
     """The resampled input. Raises ShapeError, ArgumentError."""
-    given = {k: v for k in self._said if (v := getattr(self, k)) is not None}
+    given = {k: v for k in Upsample._said if (v := getattr(self, k)) is not None}
     return x.interpolate(**given)
 
 
-@layer
-class PixelShuffle(Module):
-  """``(.., c·r², h, w) -> (.., c, h·r, w·r)`` (https://arxiv.org/abs/1609.05158)."""
-  upscale_factor: int
-
-  def __post_init__(self) -> None: size("PixelShuffle", "upscale_factor", self.upscale_factor)
-  def __call__(self, x: Tensor) -> Tensor:
-    """Channels as pixels. Raises ShapeError for channels that r² does not divide."""
-    r = self.upscale_factor
-    if x.ndim < 3 or x.shape[-3] % (r * r):
-      raise ShapeError(f"nn.PixelShuffle: input of shape {x.shape}, expected (.., c, h, w), c a multiple of {r * r}")
-    *n, c, h, w = x.shape
-    k = len(n)
-    x = x.reshape(*n, c // (r * r), r, r, h, w).permute(*range(k), k, k + 3, k + 1, k + 4, k + 2)
-    return x.reshape(*n, c // (r * r), h * r, w * r)
-
-
-@layer
-class PixelUnshuffle(Module):
-  """``(.., c, h·r, w·r) -> (.., c·r², h, w)``: what undoes PixelShuffle."""
-  downscale_factor: int
-
-  def __post_init__(self) -> None: size("PixelUnshuffle", "downscale_factor", self.downscale_factor)
-  def __call__(self, x: Tensor) -> Tensor:
-    """Pixels as channels. Raises ShapeError for sizes that r does not divide."""
-    r = self.downscale_factor
-    if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
-      raise ShapeError(f"nn.PixelUnshuffle: input of shape {x.shape}, expected (.., c, h, w), h and w multiples of {r}")
-    *n, c, h, w = x.shape
-    k = len(n)
-    x = x.reshape(*n, c, h // r, r, w // r, r).permute(*range(k), k, k + 2, k + 4, k + 1, k + 3)
-    return x.reshape(*n, c * r * r, h // r, w // r)
-
-
-@layer
-class Flatten(Module):
-  """Dimensions from start_dim to end_dim as one."""
-  start_dim: Any = 1
-  end_dim: Any = -1
-
-  def __call__(self, x: Tensor) -> Tensor:
-    """A view of the input. Raises AxisError."""
-    return x.flatten(self.start_dim, self.end_dim)
+@checked
+class UpsamplingNearest2d(Upsample):
+  """:class:`Upsample` with mode nearest."""
+  _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor")
+  def __init__(self, size: Any = None, scale_factor: Any = None): super().__init__(size, scale_factor)
 
 
 @checked
-class Unflatten(Module):
-  """One dimension as several: ``nn.Unflatten(1, (2, 3))``."""
-  _said = ("dim", "unflattened_size")
-
-  def __init__(self, dim: Any, unflattened_size: Sequence[int]): self.dim, self.unflattened_size = dim, tuple(unflattened_size)
-  def __call__(self, x: Tensor) -> Tensor:
-    """A view of the input. Raises AxisError, ShapeError."""
-    return x.unflatten(self.dim, self.unflattened_size)
-
-
-@checked
-class Identity(Module):
-  """What goes in comes out. Arguments are taken and not used."""
-  def __init__(self, *args: Any, **kwargs: Any): pass
-  def __call__(self, x: Any) -> Any:
-    """The input itself."""
-    return x
+class UpsamplingBilinear2d(Upsample):
+  """:class:`Upsample` with mode bilinear, whose outermost elements are the input's (``align_corners``)."""
+  _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor")
+  def __init__(self, size: Any = None, scale_factor: Any = None): super().__init__(size, scale_factor, "bilinear", True)
 
 
 __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-           "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "Flatten", "Identity", "MaxPool1d", "MaxPool2d",
-           "MaxPool3d", "PixelShuffle", "PixelUnshuffle", "Unflatten", "Upsample"]
+           "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool1d",
+           "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "Upsample",
+           "UpsamplingBilinear2d", "UpsamplingNearest2d"]

@@ -12,7 +12,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import real_number
 from ntgrad.nn.common import count, last, size
-from ntgrad.nn.module import Module
+from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
@@ -83,6 +83,7 @@ class _Cell(Module):
 
 
 @checked
+@placed
 class RNNCell(_Cell):
   """``h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)``, or relu: (n, input_size), (n, hidden_size) or None -> (n, hidden_size)."""
   _said = ("*input_size", "*hidden_size", "bias", "nonlinearity")
@@ -97,6 +98,7 @@ class RNNCell(_Cell):
 
 
 @checked
+@placed
 class GRUCell(_Cell):
   """A step of a gated recurrent unit (https://arxiv.org/abs/1406.1078), gates in the order reset, update, new:
   (n, input_size), (n, hidden_size) or None -> (n, hidden_size)."""
@@ -109,6 +111,7 @@ class GRUCell(_Cell):
 
 
 @checked
+@placed
 class LSTMCell(_Cell):
   """A step of a long short-term memory (https://doi.org/10.1162/neco.1997.9.8.1735), gates in the order input, forget, cell,
   output: (n, input_size), (h, c) of (n, hidden_size) each or None -> (h', c')."""
@@ -210,6 +213,7 @@ class _Recurrent(Module):
 
 
 @checked
+@placed
 class RNN(_Recurrent):
   """``h_t = tanh(x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh)`` (or relu) over a sequence, in num_layers layers.
 
@@ -232,6 +236,7 @@ class RNN(_Recurrent):
 
 
 @checked
+@placed
 class GRU(_Recurrent):
   """Gated recurrent units (https://arxiv.org/abs/1406.1078) over a sequence, in num_layers layers; gates in the order reset,
   update, new. Shapes and arguments are those of :class:`RNN`."""
@@ -248,6 +253,7 @@ class GRU(_Recurrent):
 
 
 @checked
+@placed
 class LSTM(_Recurrent):
   """Long short-term memory (https://doi.org/10.1162/neco.1997.9.8.1735) over a sequence, in num_layers layers; gates in the order
   input, forget, cell, output. Shapes and arguments are those of :class:`RNN`; a state is a pair (h, c). With ``proj_size`` h is

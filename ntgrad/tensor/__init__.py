@@ -25,6 +25,7 @@ from ntgrad.tensor.products import Products
 from ntgrad.tensor.protocols import Protocols
 from ntgrad.tensor.selecting import Selecting
 from ntgrad.tensor.spatial import Spatial
+from ntgrad.tensor.windows import Windows
 from ntgrad.tensor.writing import Writing
 
 
@@ -65,7 +66,7 @@ class train:
 
 
 @checked
-class Tensor(Protocols, Writing, Selecting, Products, Spatial, Losses, Linalg, Copying, metaclass=_Modes):
+class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, Linalg, Copying, metaclass=_Modes):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 
@@ -166,8 +167,10 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Losses, Linalg, C
     from ntgrad import interchange
     return interchange.cuda_array(self)
 
-  def backward(self, gradient: Tensor | None = None) -> Tensor:
+  def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None) -> Tensor:
     """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it.
+
+    The graph stays as long as a tensor holds it, whatever ``retain_graph`` says: it may be gone through again.
 
     Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
     """

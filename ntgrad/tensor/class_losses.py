@@ -207,5 +207,28 @@ class ClassLosses(Attention):
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
     return rows._reduced(name, reduction).cast(self._float())
 
+  def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
+    """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
+    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
+
+    The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
+    """
+    name = "multilabel_margin_loss"
+    if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
+    n = self.shape[-1]
+    Y = self._target(name, target, n, -1)
+    index = self._from_node(self._classes(name, Y, self.shape, n, -1))
+    x: Any = self.named().cast(graph.acc_dtype(self._float()))
+    counts: Any = (index < 0).cumsum(-1) < 1
+    mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
+    others = mine.any(-2).logical_not().unsqueeze(-2)
+    scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)
+    each = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0)
+    rows = each.sum((-2, -1)) / max(n, 1)
+    rows._names = None if self._names is None else self._names[:-1]
+    total: Self = rows._reduced(name, reduction)
+    return total.cast(self._float())
+
 
 __all__ = ["ClassLosses"]

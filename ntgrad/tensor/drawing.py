@@ -9,7 +9,7 @@ from ntgrad.checks import Operand, checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import mode, real_number, whole_number
+from ntgrad.core import axis_of, mode, real_number, whole_number
 from ntgrad.device import Device
 from ntgrad.random import Generator, bits, fraction
 from ntgrad.sorting import Sorting
@@ -269,6 +269,25 @@ class Drawing(Sorting):
     return {"generator": generator, "dtype": self.dtype, "device": self.device}
 
   # ---- dropout
+  def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,
+                     generator: Generator | None = None) -> Self:
+    """softmax((x + g) / tau) along a dim with Gumbel noise g: nearly one-hot samples of the classes whose logits x are; ``hard``:
+    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144).
+
+    Raises AxisError, DTypeError, ArgumentError.
+    """
+    if not real_number("gumbel_softmax", "tau", tau) > 0: raise ArgumentError(f"gumbel_softmax: tau {tau}; it must be above 0")
+    if self.dtype.kind != "f": raise DTypeError(f"gumbel_softmax: a tensor of {self.dtype.name}; it takes floats")
+    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
+    soft = ((x - noise) / tau).softmax(dim)
+    if not hard: return soft.cast(self.dtype)
+    d = axis_of("gumbel_softmax", dim, self.ndim, self._names)
+    if not self.ndim: return soft.cast(self.dtype)
+    at = self._from_node(self._index(d, self.shape))
+    chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
+    return (chosen + (soft - soft.detach())).cast(self.dtype)
+
   def dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
     """While training: zero with probability p, else divided by 1 - p. ``training`` None: as ``Tensor.train`` says. Raises
     ArgumentError for a p outside [0, 1]."""

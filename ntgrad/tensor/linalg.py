@@ -9,13 +9,13 @@ size. ``factors.py`` has the factorisations and their gradients, ``factor_kernel
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.core import axes_of
+from ntgrad.core import axes_of, whole_number
 from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.names import text
 from ntgrad.reduction import Axis
@@ -108,6 +108,37 @@ class Linalg(Sorting):
     """``inverse``."""
     return self.inverse()
 
+  def pinverse(self, rcond: float | None = None) -> Self:
+    """``pinv``."""
+    return self.pinv(rcond)
+
+  def cholesky_inverse(self, upper: bool = False) -> Self:
+    """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
+    self._batch("cholesky_inverse", True)
+    eye: Any = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
+    out: Self = eye.expand(self.shape).cholesky_solve(self, upper)
+    return out
+
+  def tensorinv(self, ind: int = 2) -> Self:
+    """What ``tensordot`` with it over ``ind`` dimensions undoes: (a.., b..) -> (b.., a..), where the first ``ind`` sizes, a..,
+    and the others have the same product. Raises ShapeError, ArgumentError."""
+    ind = whole_number("tensorinv", "ind", ind, 1)
+    first, rest = self.shape[:ind], self.shape[ind:]
+    if math.prod(first) != math.prod(rest):
+      raise ShapeError(f"tensorinv: shape {text(self)} with ind {ind}; the first {ind} sizes must have the product of the others")
+    return self.named().reshape(math.prod(first), -1).inverse().reshape(*rest, *first)
+
+  def tensorsolve(self, B: Operand, dims: Sequence[int] | None = None) -> Self:
+    """X with ``tensordot(self, X, X.ndim) = B``: (b.., x..), (b..) -> (x..); ``dims`` are moved to the end first. Raises
+    ShapeError, AxisError."""
+    named: Any = self.named()
+    x = named if dims is None else named.movedim(tuple(dims), tuple(range(self.ndim - len(dims), self.ndim)))
+    rest = x.shape[B.ndim:]
+    if math.prod(rest) != B.numel() or math.prod(x.shape[:B.ndim]) != B.numel():
+      raise ShapeError(f"tensorsolve: shapes {text(self)} and {text(B)}; it takes (b.., x..) and (b..) with as many b as x")
+    out: Self = x.reshape(B.numel(), -1).solve(B.named().reshape(-1)).reshape(rest)
+    return out
+
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
     greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
@@ -160,6 +191,11 @@ class Linalg(Sorting):
     a, batch, d = self._batch("slogdet", True)
     sign, log = factors.slogdet(a)
     return _shaped(sign, batch, d), _shaped(log, batch, d)
+
+  def logdet(self) -> Self:
+    """Logarithms of determinants (..) of (.., n, n): -inf for 0, NaN for one beneath it. Raises ShapeError."""
+    sign, log = self.slogdet()
+    return (sign < 0).where(math.nan, log)
 
   # ---- factorisations
   def cholesky(self, upper: bool = False) -> Self:
@@ -226,6 +262,14 @@ class Linalg(Sorting):
     a, batch, _ = self._batch(name)
     s = factors.svd(a)[1]
     return s.reshape(*batch, s.shape[1])
+
+  def svdvals(self) -> Self:
+    """The singular values (.., k) of (.., m, n), the greatest first, where k is the less of m and n. Raises ShapeError."""
+    return self.svd(False)[1]
+
+  def eigvalsh(self, UPLO: str = "L") -> Self:
+    """The eigenvalues (.., n) of symmetric matrices, rising; see :meth:`eigh`. Raises ShapeError, ArgumentError."""
+    return self.eigh(UPLO)[0]
 
   def matrix_rank(self, tol: float | None = None) -> Self:
     """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int32:

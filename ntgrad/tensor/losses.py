@@ -6,13 +6,14 @@ has the dtype that predictions and target promote to; ints are computed as float
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Self
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, promote
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.core import real_number
+from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.core import Base, real_number
 from ntgrad.elementwise import broadcast_shape
 from ntgrad.names import text
 from ntgrad.tensor.class_losses import ClassLosses
@@ -102,6 +103,26 @@ class Losses(ClassLosses):
     if swap: other = other.minimum(near.pairwise_distance(far, p, eps))
     apart = x.pairwise_distance(near, p, eps) - other
     return self._lost(name, (apart + _positive(name, "margin", margin)).relu(), reduction, out)
+
+  def triplet_margin_with_distance_loss(self, positive: Operand, negative: Operand, *,
+                                        distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0,
+                                        swap: bool = False, reduction: str = "mean") -> Self:
+    """``triplet_margin_loss`` with a distance of one's own, a function of two tensors of this shape (None: their Euclidean
+    distance along the last dim). Raises ShapeError, ArgumentError."""
+    name = "triplet_margin_with_distance_loss"
+    if not self.ndim == positive.ndim == negative.ndim:
+      raise ShapeError(f"{name}: shapes {text(self)}, {text(positive)} and {text(negative)}; they must have as many dimensions")
+    x, near, far, out = self._alike(positive, negative)
+
+    def apart(a: Any, b: Any) -> Any:
+      d = a.pairwise_distance(b) if distance_function is None else distance_function(a, b)
+      if not isinstance(d, Base): raise ArgumentError(f"{name}: distance_function gave {shown(d)}; it must give a tensor")
+      return d
+
+    margin = _positive(name, "margin", margin)
+    other = apart(x, far)
+    if swap: other = other.minimum(apart(near, far))
+    return self._lost(name, (apart(x, near) - other + margin).relu(), reduction, out)
 
   def cosine_similarity(self, x2: Operand, dim: int | str = 1, eps: float = 1e-8) -> Self:
     """x1 · x2 / (|x1| |x2|) along a dim, each length at least eps; the two broadcast. Raises AxisError, ShapeError."""

@@ -10,7 +10,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
 from ntgrad.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
 from ntgrad.names import Names, aligned, fit_aligned
@@ -288,12 +288,24 @@ class Numeric(Sorting):
   def negative(self) -> Self:
     """``-self``; see ``neg``."""
     return self.neg()
+  def round(self, decimals: int = 0) -> Self:
+    """Rounded to the nearest, halves to even, or to a number of ``decimals``; ints as they are. Raises ArgumentError."""
+    if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
+    if abs(decimals) > 300: raise ArgumentError(f"round: decimals {decimals}; it goes from -300 to 300")
+    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    out = (x * 10.0 ** decimals)._rounding(UnaryOps.ROUND) / 10.0 ** decimals if decimals > 0 else (
+      x / 10.0 ** -decimals)._rounding(UnaryOps.ROUND) * 10.0 ** -decimals
+    done: Self = out.cast(self.dtype)
+    return done
+  def __round__(self, digits: int | None = None) -> Any:
+    """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
+    return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)
   def absolute(self) -> Self:
     """The absolute value."""
     return self.abs()
-  def subtract(self, other: Any) -> Self:
-    """``self - other``."""
-    return self.sub(other)
+  def subtract(self, other: Any, *, alpha: float = 1) -> Self:
+    """``self - alpha * other``."""
+    return self.sub(other, alpha=alpha)
   def multiply(self, other: Any) -> Self:
     """``self * other``."""
     return self.mul(other)
@@ -340,6 +352,20 @@ class Numeric(Sorting):
   def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
     """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
     return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
+  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
+    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
+    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
+  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
+    ShapeError."""
+    out = vec1.outer(vec2)
+    if broadcast_shape("addr", self.shape, out.shape) != out.shape:
+      raise ShapeError(f"addr: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
+    out = _times(out, alpha)
+    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
   def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
     if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
       raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")

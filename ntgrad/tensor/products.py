@@ -165,6 +165,17 @@ class Products(Sorting):
     u = graph.reshape(graph.expand(graph.reshape(u, (*s[:d], 1, *s[d:])), (*s[:d], 2, *s[d:])), (*s[:d], 2 * s[d], *s[d + 1:]))
     return self._wrap(graph.shrink(u, [(k, k + n) if i == d else (0, n) for i, n in enumerate(s)]))
 
+  def pdist(self, p: float = 2.0) -> Self:
+    """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..
+
+    Raises ShapeError, ArgumentError.
+    """
+    if self.ndim != 2: raise ShapeError(f"pdist: shape {text(self)}; it takes (n, d)")
+    n, x = self.shape[0], self.named()
+    make: Any = type(self)
+    i, j = make.triu_indices(n, n, 1, device=self.device).unbind(0)
+    return (x[i] - x[j]).norm(p, -1)
+
   def cdist(self, other: Operand, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (.., m, k), (.., n, k) -> (.., m, n); dims before the last two broadcast.
 
@@ -243,6 +254,24 @@ class Products(Sorting):
     shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
     ends = list(itertools.accumulate([len(g) for g in groups]))
     return moved._regrouped(shape, [end - 1 if len(g) == 1 else None for g, end in zip(groups, ends)])
+
+  def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
+    """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
+    ``params[0]·x + params[1]·x³ + ..`` of them (https://kellerjordan.github.io/posts/muon/), of the matrix divided by its
+    Frobenius norm. Raises ShapeError, ArgumentError.
+    """
+    if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
+    n = _count("newton_schulz", "steps", steps)
+    x: Any = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
+    flipped = self.shape[-2] > self.shape[-1]
+    if flipped: x = x.transpose(-2, -1)
+    for _ in range(n):
+      square, power, total = x @ x.transpose(-2, -1), x, x * params[0]
+      for p in params[1:]:
+        power = square @ power
+        total = total + p * power
+      x = total
+    return x.transpose(-2, -1) if flipped else x
 
 
 def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:

@@ -100,11 +100,6 @@ class Protocols(Sorting):
 
   def __contains__(self, value: Any) -> bool: return bool((self == value).any().item())
 
-  def __round__(self, digits: int | None = None) -> Any:
-    """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
-    if self.numel() == 1: return round(self.item(), digits)
-    return self.round() if not digits else (self * 10 ** digits).round() / 10 ** digits
-
   def __divmod__(self, x: Any) -> tuple[Self, Self]: return self // x, self % x
   def __rdivmod__(self, x: Any) -> tuple[Self, Self]: return x // self, x % self
 

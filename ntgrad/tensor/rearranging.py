@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Self, Sequence
+from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Ints, checked
+from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
@@ -252,7 +252,63 @@ class Rearranging(Sorting):
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
     at = graph.scalar(BinaryOps.ADD, self._index(0, (m, m)), offset)
     there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, self._index(1, (m, m)), at))
-    return there.where(rows, 0).movedim((-2, -1), (a, b))._own()
+    return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
+
+  def diagflat(self, offset: int = 0) -> Self:
+    """The elements, flattened, on a diagonal of a square matrix; zeros elsewhere."""
+    return self.named().flatten().diag_embed(offset) if self.ndim else self.named().reshape(1).diag_embed(offset)
+
+  def select_scatter(self, src: Operand, dim: int | str, index: int) -> Self:
+    """A copy with ``src`` as what ``select(dim, index)`` gives. Raises AxisError, ShapeError, IndexOutOfRangeError."""
+    return self._with("select_scatter", src, lambda t: t.select(dim, index))
+
+  def slice_scatter(self, src: Operand, dim: int | str = 0, start: int | None = None, end: int | None = None,
+                    step: int = 1) -> Self:
+    """A copy with ``src`` as the elements ``start:end:step`` of a dim. Raises AxisError, ShapeError, ArgumentError."""
+    d = axis_of("slice_scatter", dim, self.ndim, self._names)
+    whole_number("slice_scatter", "step", step, 1)
+    return self._with("slice_scatter", src, lambda t: t[(slice(None),) * d + (slice(start, end, step),)])
+
+  def diagonal_scatter(self, src: Operand, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
+    """A copy with ``src`` as what ``diagonal(offset, dim1, dim2)`` gives. Raises AxisError, ShapeError."""
+    return self._with("diagonal_scatter", src, lambda t: t.diagonal(offset, dim1, dim2))
+
+  def _with(self, name: str, src: Any, part: Callable[[Any], Any]) -> Self:
+    """A copy of which a part, a view, is ``src``."""
+    where = part(self.named())
+    if src.shape != where.shape:
+      raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {where.shape}; they must be equal")
+    places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
+    flat: Any = self.named().reshape(-1)
+    out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
+    out._names = self._names
+    return out
+
+  def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
+    """A number on the main diagonal of a matrix, or of a tensor whose dims have one size, written in place; ``wrap``: of a high
+    matrix again and again, a row left out between. Raises ShapeError."""
+    s = self.shape
+    if len(s) < 2 or (len(s) > 2 and len(set(s)) > 1):
+      raise ShapeError(f"fill_diagonal_: shape {s}; it takes a matrix, or dimensions of one size")
+    step = sum([math.prod(s[d + 1:]) for d in range(len(s))])
+    most = self.numel() if wrap and len(s) == 2 else min(s[0], s[1]) * step
+    at: Any = self._from_node(graph.reshape(graph.iota(self.numel()), s))
+    self._in_place("fill_diagonal_", lambda: ((at % step == 0) & (at < most)).where(fill_value, self).cast(self.dtype))
+    return self
+
+  def unravel_index(self, shape: Ints) -> tuple[Self, ...]:
+    """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end.
+
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    if self.dtype.kind not in "iu": raise DTypeError(f"unravel_index: indices of {self.dtype.name}; they must be ints")
+    sizes = shape_of("unravel_index", (shape,) if isinstance(shape, int) else shape)
+    step, out, at = math.prod(sizes), [], self._own()
+    if not step: raise ShapeError(f"unravel_index: a tensor of shape {sizes} has no elements")
+    for n in sizes:
+      step //= n
+      out.append((at // step) % n)
+    return tuple(out)
 
   @classmethod
   def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,

@@ -298,6 +298,23 @@ class Selecting(Rearranging, Scattering):
     make: Any = type(self)
     if as_tuple: return tuple([make(i.astype(d), device=self.lazydata.device) for i in np.nonzero(a)])
     return make(np.argwhere(a).astype(d), device=self.lazydata.device)
+  def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
+    """(size, ndim): the indices of the first ``size`` elements that are not zero, row by row, int32; ``fill_value`` where there
+    are less. Unlike ``nonzero`` its shape is known, so that a jit can record it. Raises ArgumentError, ShapeError."""
+    size = whole_number("nonzero_static", "size", size, 0)
+    if self.numel() > dtypes.max(dtypes.int32): raise ShapeError(f"nonzero_static: indices of {self.shape}; int32 is too small")
+    make: Any = type(self)
+    if not size or not self.ndim or not self.numel():
+      nothing: Self = make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
+      return nothing
+    counts = self.named().cast(dtypes.bool).reshape(-1).cast(dtypes.int32).cumsum(0)
+    at = counts.searchsorted(make.arange(1, size + 1, device=self.device).cast(dtypes.int32))
+    columns, step = [], self.numel()
+    for n in self.shape:
+      step //= n
+      columns.append((at // step) % n)
+    out: Self = (at < self.numel()).unsqueeze(1).where(columns[0].stack(*columns[1:], dim=1), fill_value)
+    return out
   def argwhere(self) -> Self:
     """``nonzero()``."""
     out: Self = self.nonzero()

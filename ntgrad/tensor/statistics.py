@@ -64,6 +64,16 @@ class Statistics(Sorting):
     n = min(self.shape)
     return self.named()[:n, :n].diagonal().sum()
 
+  def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
+    """Each part along a dim whose p-norm is above ``maxnorm`` scaled down to it. Raises AxisError, DTypeError, ArgumentError."""
+    d = axis_of("renorm", dim, self.ndim, self._names)
+    if self.ndim < 2: raise ShapeError(f"renorm: shape {self.shape}; it takes at least two dimensions")
+    if self.dtype.kind != "f": raise DTypeError(f"renorm: a tensor of {self.dtype.name}; it takes floats")
+    if p <= 0 or maxnorm < 0: raise ArgumentError(f"renorm: p {p}, maxnorm {maxnorm}; p must be above 0, maxnorm not beneath it")
+    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    size = x.norm(p, tuple([k for k in range(self.ndim) if k != d]), keepdim=True)
+    out: Self = ((size > maxnorm).where(maxnorm / (size + 1e-7), 1.0) * x).cast(self.dtype)
+    return out
   def dist(self, other: Operand, p: float = 2) -> Self:
     """The p-norm of the difference of both tensors, over all elements; see ``norm``."""
     if not p >= 0: raise ArgumentError(f"dist: p = {p}; it must not be negative")

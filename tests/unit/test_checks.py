@@ -133,7 +133,8 @@ def test_methods() -> None:
 
 
 def test_the_signature_and_the_name_stay() -> None:
-  assert str(inspect.signature(nn.Linear.__init__)) == "(self, in_features: 'int', out_features: 'int', bias: 'bool' = True)"
+  assert str(inspect.signature(nn.Linear.__init__)) == (
+    "(self, in_features: 'int', out_features: 'int', bias: 'bool' = True, *, device: 'str | None' = None, dtype: 'Any' = None)")
   assert Tensor.conv2d.__name__ == "conv2d" and "Convolution" in (Tensor.conv2d.__doc__ or "")
   assert inspect.signature(take).parameters["sizes"].default == (1, 2)
 

@@ -19,9 +19,9 @@ FLOORS = {"codegen": ("ntgrad.codegen",), "backends": ("ntgrad.codegen", "ntgrad
 OTHERS = {
   "codegen": {"numpy", "sympy", "ml_dtypes"},
   "backends": {"numpy", "ml_dtypes", "pyopencl", "platformdirs", "triton", "cuda", "tqdm"},
-  "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib"},
+  "ntgrad": {"numpy", "ml_dtypes", "platformdirs", "sympy", "tqdm", "mlxtend", "matplotlib", "PIL"},
 }
-LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend", "matplotlib"}  # not loaded by ``import ntgrad``
+LAZY = {"sympy", "triton", "pyopencl", "cuda", "tqdm", "mlxtend", "matplotlib", "PIL"}  # not loaded by ``import ntgrad``
 
 
 def imports(path: Path) -> Iterator[tuple[int, str, bool]]:

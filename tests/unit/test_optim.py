@@ -102,8 +102,9 @@ def test_parameters_keep_shape_dtype_and_value() -> None:
 def test_slices_of_one_buffer_are_aligned() -> None:
   params, _, _ = start()
   opt = Adam(params)
-  assert len(opt._groups) == 1
-  assert [b * 4 % 64 for b, _ in opt._groups[0].slices] == [0] * 4 and opt._groups[0].size == 16 + 16 + 32 + 16
+  assert len(opt.param_groups[0].flats) == 1
+  assert [b * 4 % 64 for b, _ in opt.param_groups[0].flats[0].slices] == [0] * 4
+  assert opt.param_groups[0].flats[0].size == 16 + 16 + 32 + 16
 
 
 def test_learning_rate_can_be_changed() -> None:
@@ -184,7 +185,7 @@ def test_parameters_given_new_values_are_taken_in() -> None:
 def test_other_dtypes_and_mixed(dtype: str, tolerance: float) -> None:
   half, single = Tensor([1.0, -2.0, 3.0], dtype=dtype, requires_grad=True), Tensor([4.0], requires_grad=True)
   opt, update = Adam([half, single], lr=0.1), NumpyAdam(0.1)
-  assert len(opt._groups) == 2
+  assert len(opt.param_groups[0].flats) == 2
   want = [np.array([1.0, -2.0, 3.0]), np.array([4.0])]
   for _ in range(3):
     opt.zero_grad()
@@ -241,8 +242,8 @@ def test_an_update_is_one_kernel(make: Callable[[list[Tensor]], Optimizer]) -> N
   opt = make(params)
   for p in params: p.grad = Tensor(np.ones(p.shape, np.float32))
   kernels = launched(opt.step)
-  # at most one for each gradient that is copied into its slice, one for Adam's two step counts, one for everything else
-  assert len(kernels) <= len(params) + 2 and kernels.count(f"E_{opt._groups[0].size}") == 1, kernels
+  # at most one for each gradient that is copied into its slice, two for what depends on the step, one
+  assert len(kernels) <= len(params) + 3 and kernels.count(f"E_{opt.param_groups[0].flats[0].size}") == 1, kernels
 
 
 def test_captured_with_a_changing_learning_rate() -> None:
@@ -273,11 +274,11 @@ def test_captured_with_a_changing_learning_rate() -> None:
   (lambda: SGD([Tensor([1.0], requires_grad=False)]), ArgumentError, "none of the 1 params has requires_grad"),
   (lambda: SGD([(t := Tensor([1.0])), t]), ArgumentError, r"of shape \(1,\) is given twice"),
   (lambda: SGD([Tensor([1, 2])]), DTypeError, r"of shape \(2,\) is int32, only floats"),
-  (lambda: SGD([Tensor([1.0])], lr=0), ArgumentError, "lr is 0, expected a number above 0"),
+  (lambda: SGD([Tensor([1.0])], lr=-1), ArgumentError, r"lr is -1(.0)?, expected a number of at least 0"),
   (lambda: Adam([Tensor([1.0])], lr=-1), ArgumentError, "Adam: lr is -1"),
   (lambda: AdamW([Tensor([1.0])], lr=float("nan")), ArgumentError, "AdamW: lr is nan"),
   (lambda: Adam([Tensor([1.0])], lr="fast"), ArgumentError, "lr is 'fast'; it takes a number"),  # type: ignore[arg-type]
-  (lambda: Adam([Tensor([1.0])], b1=1.0), ArgumentError, "b1 is 1.0"),
+  (lambda: Adam([Tensor([1.0])], b1=1.0), ArgumentError, r"betas\[0\] is 1.0"),
   (lambda: Adam([Tensor([1.0])], eps=-1e-8), ArgumentError, "eps is -1e-08, expected a number of at least 0"),
   (lambda: SGD([Tensor([1.0])], momentum=-0.1), ArgumentError, "momentum is -0.1"),
   (lambda: SGD([Tensor([1.0])], nesterov=True), ArgumentError, "nesterov needs a momentum")])
@@ -292,5 +293,5 @@ def test_refusals_at_a_step() -> None:
   p.grad = Tensor([1.0])
   with pytest.raises(ShapeError, match=r"a gradient of shape \(1,\) for a parameter of shape \(2,\)"): opt.step()
   with pytest.raises(ShapeError, match="expected one element"): opt.lr = Tensor([1.0, 2.0])
-  with pytest.raises(ArgumentError, match="lr is 0"): opt.lr = 0
+  with pytest.raises(ArgumentError, match="lr is -1"): opt.lr = -1
   assert p.tolist() == [1, 2]

@@ -23,6 +23,13 @@ BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEAR
 _NOTHING = frozenset(("PROTO", "FRAME", "STOP"))
 
 
+class Built:
+  """A value that a pickle makes in two steps: by a call, and by ``build`` with what the pickle has of it. ``build`` raises
+  ValueError for what it does not take."""
+  __slots__ = ()
+  def build(self, state: Any) -> None: raise ValueError(f"a {type(self).__name__} of {shown(state)}")
+
+
 class Called:
   """A function that a pickle may name, and its name."""
   __slots__ = ("name", "fn")
@@ -144,9 +151,10 @@ class _Machine:
       raise self.refuse(f"{fn.name} has other arguments than it takes ({e})") from None
 
   def op_build(self, _: Any) -> None:
-    """Attributes of a dict (an OrderedDict's ``_metadata``) are left out; nothing else has any."""
-    self.pop()
-    self.onto(dict)
+    """Attributes of a dict (an OrderedDict's ``_metadata``) are left out; else only a Built has any."""
+    state = self.pop()
+    if isinstance(x := self.top(), Built): x.build(state)
+    else: self.onto(dict)
 
 
 def _pairs(found: list[Any]) -> dict[Any, Any]:
@@ -154,4 +162,4 @@ def _pairs(found: list[Any]) -> dict[Any, Any]:
   return dict(zip(found[::2], found[1::2]))
 
 
-__all__ = ["Called", "load"]
+__all__ = ["Built", "Called", "load"]

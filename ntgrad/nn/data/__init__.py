@@ -1,0 +1,23 @@
+"""Batches to train on: datasets, samplers that say in which order their rows come, and ``DataLoader``, which makes batches of
+them. The names are those of ``torch.utils.data``.
+
+``sets.py`` has the datasets, ``samplers.py`` the orders, ``collate.py`` makes one batch of many rows, ``threads.py`` computes
+batches ahead, ``loader.py`` has the DataLoader.
+"""
+from __future__ import annotations
+
+from ntgrad.nn.data.collate import default_collate
+from ntgrad.nn.data.loader import DataLoader
+from ntgrad.nn.data.samplers import (
+  BatchSampler,
+  RandomSampler,
+  Sampler,
+  SequentialSampler,
+  SubsetRandomSampler,
+  WeightedRandomSampler,
+)
+from ntgrad.nn.data.sets import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
+
+__all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",
+           "SequentialSampler", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate",
+           "random_split"]

@@ -1,0 +1,101 @@
+"""One batch of many rows."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ntgrad.checks import checked, foreign
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.tensor import Tensor
+
+_DEEP = 64   # rows may be nested so deep
+
+
+@checked
+def default_collate(batch: Sequence[Any]) -> Any:
+  """The rows ``batch`` as one: Tensors, arrays and numbers are stacked to Tensors whose first dimension is the batch; tuples,
+  lists and dicts of them are collated item by item; strings and bytes are a list.
+
+  Arrays keep their dtype, Python's numbers have the one that ``Tensor`` gives a list of them. Raises ShapeError for rows of
+  different shapes, lengths or keys, DTypeError for what no tensor is made of, ArgumentError for no rows.
+  """
+  return collated(batch, None)
+
+
+def collated(rows: Sequence[Any], device: str | None, deep: int = 0) -> Any:
+  """``default_collate`` with Tensors on ``device`` (None: the default one, or where the rows' Tensors are)."""
+  if not len(rows): raise ArgumentError("default_collate: no rows; a batch has one or more")
+  if deep > _DEEP: raise ShapeError(f"default_collate: rows are nested more than {_DEEP} deep")
+  first = rows[0]
+  if isinstance(first, (str, bytes)): return list(rows)
+  kinds = {_kind(x) for x in rows}
+  if len(kinds) > 1:
+    raise DTypeError(f"default_collate: rows of {' and '.join(sorted(kinds))}; they must be of one kind, or give a collate_fn")
+  kind = kinds.pop()
+  if kind == "numbers":
+    array = np.stack(rows) if all(isinstance(x, np.generic) for x in rows) and len({x.dtype for x in rows}) == 1 else list(rows)
+    return Tensor(array, device=device)
+  if kind == "arrays": return _stacked(rows, device)
+  if kind == "Tensors": return _stacked([x.detach().numpy() for x in rows], device or first.device)
+  if kind == "dicts":
+    if any(x.keys() != first.keys() for x in rows):
+      odd = next(x for x in rows if x.keys() != first.keys())
+      raise ShapeError(f"default_collate: dicts with the keys {shown(list(first))} and {shown(list(odd))}; all must be alike")
+    return {k: collated([x[k] for x in rows], device, deep + 1) for k in first}
+  if kind == "lists":
+    lengths = sorted({len(x) for x in rows})
+    if len(lengths) > 1:
+      raise ShapeError(f"default_collate: lists of {lengths[0]} and of {lengths[-1]} items; all rows must be alike, or give a "
+                       "collate_fn")
+    made = [collated(column, device, deep + 1) for column in zip(*rows)]
+    if isinstance(first, list): return made
+    return type(first)(*made) if hasattr(first, "_fields") else tuple(made)
+  raise DTypeError(f"default_collate: rows of {type(first).__name__} ({shown(first)}); they may be Tensors, arrays, numbers, "
+                   "text, and tuples, lists and dicts of these. Give a collate_fn for others")
+
+
+def placed(x: Any, device: str | None, deep: int = 0) -> Any:
+  """Arrays and Tensors within lists, tuples and dicts as Tensors on ``device``; what no tensor is made of stays as it is."""
+  if isinstance(x, Tensor): return x if device is None or x.device == device else x.to(device).realize()
+  if isinstance(x, np.ndarray): return Tensor(x, device=device) if x.dtype.kind in "biuf" or _known(x.dtype) else x
+  if deep > _DEEP: return x
+  if isinstance(x, Mapping): return {k: placed(v, device, deep + 1) for k, v in x.items()}
+  if isinstance(x, list): return [placed(v, device, deep + 1) for v in x]
+  if isinstance(x, tuple):
+    items = [placed(v, device, deep + 1) for v in x]
+    return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
+  return x
+
+
+def _known(dtype: np.dtype[Any]) -> bool:
+  try: return bool(dtypes.of(dtype))
+  except DTypeError: return False
+
+
+def _kind(x: Any) -> str:
+  if isinstance(x, Tensor): return "Tensors"
+  if isinstance(x, (bool, int, float, np.bool_, np.number)): return "numbers"
+  if isinstance(x, np.ndarray): return "arrays"
+  if isinstance(x, (str, bytes)): return "text"
+  if isinstance(x, Mapping): return "dicts"
+  if isinstance(x, (list, tuple)): return "lists"
+  return "arrays" if foreign(x) else type(x).__name__
+
+
+def _stacked(rows: Sequence[Any], device: str | None) -> Tensor:
+  """Arrays, or what numpy or DLPack can read as arrays, as one Tensor."""
+  arrays = [np.asarray(x) if hasattr(type(x), "__array__") else Tensor(x).numpy() for x in rows]
+  shapes = list(dict.fromkeys([a.shape for a in arrays]))
+  if len(shapes) > 1:
+    raise ShapeError(f"default_collate: rows of shape {shapes[0]} and {shapes[1]}; they must be the same, or give a collate_fn")
+  kinds = list(dict.fromkeys([a.dtype for a in arrays]))
+  if len(kinds) > 1:
+    raise DTypeError(f"default_collate: rows of {kinds[0]} and {kinds[1]}; they must be of one dtype, or give a collate_fn")
+  dtypes.of(arrays[0].dtype)   # refuses what no tensor has
+  return Tensor(np.stack(arrays), device=device)
+
+
+__all__ = ["collated", "default_collate", "placed"]

@@ -1,0 +1,221 @@
+"""``DataLoader``: batches of a dataset as Tensors, in an order that can be made again."""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, CaptureError, StateError, shown
+from ntgrad.device import Device
+from ntgrad.engine.buffer import watchers
+from ntgrad.nn.data.collate import collated, placed
+from ntgrad.nn.data.samplers import BatchSampler, RandomSampler, SequentialSampler, batches, begin, count_of, seed_of
+from ntgrad.nn.data.sets import IterableDataset, by_number, getter, row
+from ntgrad.nn.data.threads import Ahead
+
+_WORKERS, _AHEAD = 256, 1024   # threads, and batches ahead for each of them, at most
+_STATE = ("epoch", "position", "seed", "batch_size", "rows")
+
+
+@checked
+class DataLoader:
+  """Batches of ``dataset`` as Tensors: ``for x, y in DataLoader(TensorDataset(images, labels), 32, shuffle=True): ..``
+
+  ``dataset`` has rows by number (``__getitem__`` and ``__len__``: a Dataset, an array, a list, ..) or is an IterableDataset.
+  Rows of arrays and Tensors (TensorDataset, and Subset and ConcatDataset of it) are taken a batch at once; others one by one,
+  and ``collate_fn`` makes a batch of a list of them (see ``default_collate``). Without ``batch_size`` rows are given one by one.
+
+  ``shuffle`` gives rows in another order each epoch, the same for the same ``seed`` (or ``generator``: a seed, numpy's Generator
+  or ntgrad's; without either the seed of ``Tensor.manual_seed``). A ``sampler`` gives numbers of rows, a ``batch_sampler`` lists
+  of them. ``drop_last`` leaves out a last batch with fewer rows: a captured function then sees one shape.
+
+  ``num_workers`` threads compute ``prefetch_factor`` batches each ahead, and copy them to the device; the batches and their order
+  are the same with any number. They run the dataset's Python one at a time, but numpy, files and decoders side by side. Errors
+  are raised where the batch would come, with a note that says which rows.
+
+  Tensors come on ``device`` (None: the default one; rows of Tensors stay where they are), arrays in their dtype. Every copy to
+  CUDA goes through pinned memory, so ``pin_memory`` changes nothing.
+
+  ``state_dict()`` says where an iteration is, and ``load_state_dict`` of a loader of the same dataset goes on there: the next
+  iteration gives the very batches that had not been given. Raises ArgumentError, DeviceError; CaptureError where a captured
+  function takes a batch, which a replay cannot do again.
+  """
+
+  def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = False, sampler: Iterable[Any] | None = None,
+               batch_sampler: Iterable[Any] | None = None, num_workers: int = 0, collate_fn: Callable[..., Any] | None = None,
+               pin_memory: bool = False, drop_last: bool = False, generator: Any = None, seed: int | None = None,
+               prefetch_factor: int | None = 2, device: str | None = None):
+    if not 0 <= num_workers <= _WORKERS: raise ArgumentError(f"DataLoader: num_workers {num_workers}; it takes 0 to {_WORKERS}")
+    if prefetch_factor is None: prefetch_factor = 2
+    if not 1 <= prefetch_factor <= _AHEAD:
+      raise ArgumentError(f"DataLoader: prefetch_factor {prefetch_factor}; it takes 1 to {_AHEAD}")
+    if batch_size is not None and batch_size < 1: raise ArgumentError(f"DataLoader: batch_size {batch_size}; it takes 1 or more")
+    drawn = seed_of("DataLoader", generator, seed)
+    self.dataset, self.num_workers, self.collate_fn, self.pin_memory = dataset, num_workers, collate_fn, pin_memory
+    self.prefetch_factor, self.device = prefetch_factor, None if device is None else Device.canonicalize(device)
+    self.iterable = isinstance(dataset, IterableDataset)
+    self._check_dataset(bool(shuffle) or sampler is not None or batch_sampler is not None)
+    if sampler is not None and shuffle: raise ArgumentError("DataLoader: a sampler says the order; leave shuffle out")
+    if batch_sampler is not None:
+      if batch_size != 1 or shuffle or sampler is not None or drop_last:
+        raise ArgumentError("DataLoader: a batch_sampler says it all; leave batch_size, shuffle, sampler and drop_last out")
+      batch_size = getattr(batch_sampler, "batch_size", None)
+    if batch_size is None and drop_last: raise ArgumentError("DataLoader: drop_last without a batch_size")
+    self.batch_size, self.drop_last = batch_size, drop_last
+    if not self.iterable and sampler is None and batch_sampler is None:
+      sampler = RandomSampler(dataset, generator=drawn) if shuffle else SequentialSampler(dataset)
+    if not self.iterable and batch_sampler is None and batch_size is not None:
+      assert sampler is not None
+      batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+    self.sampler = getattr(batch_sampler, "sampler", None) if sampler is None else sampler
+    self.batch_sampler = batch_sampler
+    self._epoch = self._position = self._run = 0
+    self._begun = False   # whether an iteration of this epoch has begun
+
+  def _check_dataset(self, ordered: bool) -> None:
+    d = self.dataset
+    if self.iterable:
+      if ordered: raise ArgumentError("DataLoader: an IterableDataset comes in its own order; leave shuffle and samplers out")
+    elif not by_number(d):
+      raise ArgumentError(f"DataLoader: {shown(d)} is no dataset; it takes what has __getitem__ and __len__ (a Dataset, an array,"
+                          " a list) or an IterableDataset")
+
+  # ---- batches
+  def __len__(self) -> int:
+    """How many batches an epoch has. Raises ArgumentError where the dataset or the sampler does not say."""
+    if not self.iterable: return count_of("DataLoader", self.sampler if self.batch_sampler is None else self.batch_sampler)
+    n = count_of("DataLoader", self.dataset)
+    if self.batch_size is None: return n
+    return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+  @property
+  def epoch(self) -> int:
+    """The number of the epoch that is on, or begins next: 0, 1, .."""
+    return self._epoch
+
+  @property
+  def seed(self) -> int | None:
+    """The seed of the order; None where the sampler has none."""
+    return getattr(self.sampler, "seed", None)
+
+  def __iter__(self) -> Iterator[Any]:
+    """The batches of the next epoch, or those left of one whose state was loaded."""
+    if self._begun: self._epoch, self._position = self._epoch + 1, 0
+    self._begun, self._run = True, self._run + 1
+    return _Iteration(self)
+
+  def _jobs(self, skip: int) -> Iterator[Any]:
+    """What each batch is made of: numbers of rows, or the rows of an IterableDataset."""
+    if self.iterable:
+      rows, size = iter(self.dataset), self.batch_size
+      for _ in islice(rows, skip * (size or 1)): pass
+      if size is None:
+        yield from rows
+        return
+      while found := list(islice(rows, size)):
+        if len(found) == size or not self.drop_last: yield found
+    elif self.batch_sampler is None: yield from islice(self.sampler or (), skip, None)
+    elif type(self.batch_sampler) is BatchSampler: yield from batches(self.batch_sampler, skip)
+    else: yield from islice(self.batch_sampler, skip, None)
+
+  def _batch(self, device: str | None) -> Callable[[Any], Any]:
+    """What makes a batch of a job."""
+    dataset, collate, iterable = self.dataset, self.collate_fn, self.iterable
+    single = self.batch_size is None and self.batch_sampler is None
+    at_once = None if iterable or single or collate is not None else getter(dataset)
+    many = getattr(dataset, "__getitems__", None)   # PyTorch's way to give the rows of a batch as a list
+
+    def make(job: Any) -> Any:
+      if at_once is not None: return placed(at_once(job), device)
+      if iterable: rows = job
+      elif single: rows = row(dataset, int(job) if isinstance(job, np.integer) else job)
+      else:
+        numbers = job.tolist() if isinstance(job, np.ndarray) else job
+        rows = many(numbers) if callable(many) else [row(dataset, i) for i in numbers]
+      if collate is not None: return placed(collate(rows), device)
+      return placed(rows, device) if single else collated(rows, device)
+
+    def noted(job: Any) -> Any:
+      try: return make(job)
+      except StopIteration as e:   # would end the iteration without a word
+        raise ArgumentError(f"DataLoader: the dataset or collate_fn raised StopIteration for rows {_brief(job)}") from e
+      except Exception as e:
+        if not iterable: e.add_note(f"(DataLoader: in the batch of rows {_brief(job)})")
+        raise
+    return noted
+
+  # ---- where it is
+  def state_dict(self) -> dict[str, Any]:
+    """Where the newest iteration is: the epoch, how many batches it has given, the seed, and what a loader must have in common
+    to go on. Plain numbers, for a checkpoint."""
+    rows = None
+    if not self.iterable:
+      try: rows = len(self.dataset)
+      except (TypeError, NotImplementedError): pass
+    return {"epoch": self._epoch, "position": self._position, "seed": self.seed, "batch_size": self.batch_size, "rows": rows}
+
+  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    """Go on where ``state_dict()`` was called: the next iteration gives the batches of that epoch that were left (none after the
+    last one), those after it the next epochs.
+
+    Iterations that are on do not count any more. Raises StateError for a state of something else, and then nothing has changed.
+    """
+    missing = [k for k in _STATE if k not in state_dict]
+    if missing or len(state_dict) != len(_STATE):
+      raise StateError(f"DataLoader: {shown(dict(state_dict))} is no state of a loader; it has {', '.join(_STATE)}")
+    epoch, position, seed = (state_dict[k] for k in _STATE[:3])
+    for name, n in (("epoch", epoch), ("position", position), *([("seed", seed)] if seed is not None else [])):
+      if type(n) is not int or not 0 <= n < 2 ** 64:
+        raise StateError(f"DataLoader: the state's {name} is {shown(n)}, expected a whole number from 0 on")
+    mine = self.state_dict()
+    for name in ("batch_size", "rows"):
+      if mine[name] != state_dict[name]:
+        raise StateError(f"DataLoader: the state is of a loader with {name} {shown(state_dict[name])}, this one has {mine[name]}")
+    if (seed is None) != (self.seed is None):
+      raise StateError(f"DataLoader: the state has the seed {seed}, this loader {self.seed}; one of them shuffles, one does not")
+    if seed is not None: self.sampler.seed = seed   # type: ignore[union-attr]
+    self._epoch, self._position, self._begun, self._run = epoch, position, False, self._run + 1
+
+
+class _Iteration:
+  """The batches of one epoch, from where the loader stands."""
+
+  def __init__(self, loader: DataLoader):
+    self.loader, self.run, self.failed = loader, loader._run, False
+    begin(loader.dataset if loader.iterable else loader.sampler if loader.batch_sampler is None else loader.batch_sampler,
+          loader._epoch)
+    jobs, make = loader._jobs(loader._position), loader._batch(loader.device)
+    workers = loader.num_workers
+    self.source: Iterator[Any] = map(make, jobs) if not workers else Ahead(jobs, make, workers, workers * loader.prefetch_factor)
+
+  def __iter__(self) -> _Iteration: return self
+
+  def __next__(self) -> Any:
+    if watchers and any([w.thread == threading.get_ident() for w in watchers]):
+      raise CaptureError("DataLoader: a batch is taken within a captured function, which a replay cannot repeat; take it before "
+                         "the call, and pass it as an argument")
+    loader = self.loader
+    try: batch = next(self.source)
+    except StopIteration:
+      self.source = iter(())
+      if loader._run == self.run and loader._begun and not self.failed:
+        loader._epoch, loader._position, loader._begun = loader._epoch + 1, 0, False
+      raise
+    except BaseException:   # there are no more; the loader stays at the batch that failed
+      self.source, self.failed = iter(()), True
+      raise
+    if loader._run == self.run: loader._position += 1
+    return batch
+
+
+def _brief(job: Any) -> str:
+  rows = job.tolist() if isinstance(job, np.ndarray) else job
+  if not isinstance(rows, (list, tuple)): return shown(rows)
+  return ", ".join([shown(r) for r in rows[:8]]) + (", .." if len(rows) > 8 else "")
+
+
+__all__ = ["DataLoader"]

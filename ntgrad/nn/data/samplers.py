@@ -1,0 +1,208 @@
+"""In which order the rows of a dataset come.
+
+An order is a function of a seed and of the number of the epoch, so that it can be made again: that is how a loader goes on in the
+middle of an epoch.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.random import Generator, default_generator
+
+Rows = np.ndarray[Any, Any]
+_MOST_ROWS = 2 ** 31   # numbers of rows that an order may have in memory
+
+
+def seed_of(name: str, generator: Any, seed: int | None = None) -> int:
+  """The seed that is given: a number, numpy's generator, ntgrad's, or, without one, that of ``Tensor.manual_seed``. Raises
+  ArgumentError."""
+  if seed is not None:
+    if generator is not None: raise ArgumentError(f"{name}: generator and seed={seed} say the same; give one of them")
+    generator = seed
+  if generator is None: return default_generator.initial_seed()
+  if isinstance(generator, Generator): return generator.initial_seed()
+  if isinstance(generator, np.random.Generator): return int(generator.integers(0, 2 ** 63))
+  if isinstance(generator, (int, np.integer)) and not isinstance(generator, bool) and 0 <= generator < 2 ** 64:
+    return int(generator)
+  raise ArgumentError(
+    f"{name}: generator {shown(generator)}; it takes a seed from 0 to 2**64 - 1, a numpy.random.Generator or an ntgrad.Generator"
+  )
+
+
+class NoLength(ArgumentError, TypeError):
+  """Something does not say how many rows it has; a TypeError for ``list``, which asks everything for its length first."""
+
+
+def count_of(name: str, dataset: Any) -> int:
+  """How many rows a dataset has. Raises ArgumentError where it does not say."""
+  try: return len(dataset)
+  except (TypeError, NotImplementedError):
+    raise NoLength(f"{name}: {shown(dataset)} has no length; give a dataset with a __len__, or a sampler") from None
+
+
+class Sampler:
+  """The base of samplers: an ``__iter__`` gives numbers of rows (or lists of them, for a ``batch_sampler``).
+
+  One that has ``set_epoch(n)`` is told the number of an epoch before it begins; its order must then be a function of that, or a
+  loader cannot go on in the middle of one.
+  """
+
+  def __iter__(self) -> Iterator[Any]: raise ArgumentError(f"{type(self).__name__} has no __iter__; it gives numbers of rows")
+
+
+class _Ordered(Sampler):
+  """A sampler that has its whole order at once, one for each epoch."""
+
+  def __init__(self, seed: int): self.seed, self.epoch = seed, 0
+
+  def order(self) -> Rows:
+    """The numbers of the rows in this epoch."""
+    raise NotImplementedError
+
+  def rng(self) -> np.random.Generator:
+    """Random numbers that belong to the seed and the epoch."""
+    return np.random.default_rng((self.seed, self.epoch))
+
+  def set_epoch(self, epoch: int) -> None:
+    """Have the order of this epoch, from 0 on. Raises ArgumentError."""
+    if type(epoch) is not int or epoch < 0: raise ArgumentError(f"set_epoch: {shown(epoch)}; epochs are counted from 0")
+    self.epoch = epoch
+
+  def __iter__(self) -> Iterator[int]:
+    order = self.order()
+    self.epoch += 1
+    return iter(order.tolist())
+
+
+@checked
+class SequentialSampler(Sampler):
+  """The rows of ``data_source`` in order: 0, 1, .. Raises ArgumentError where it has no length."""
+
+  def __init__(self, data_source: Any):
+    self.data_source = data_source
+    count_of("SequentialSampler", data_source)
+  def __iter__(self) -> Iterator[int]: return iter(range(len(self)))
+  def __len__(self) -> int: return count_of("SequentialSampler", self.data_source)
+
+
+@checked
+class RandomSampler(_Ordered):
+  """The rows of ``data_source`` in an order drawn by ``generator`` (a seed, numpy's Generator or ntgrad's; None: the seed of
+  ``Tensor.manual_seed``), another one each epoch.
+
+  ``replacement``: each row is drawn among all. ``num_samples`` rows are given, by default as many as there are; without
+  replacement all come once before one comes again. Raises ArgumentError.
+  """
+
+  def __init__(self, data_source: Any, replacement: bool = False, num_samples: int | None = None, generator: Any = None):
+    n = count_of("RandomSampler", data_source)
+    if num_samples is not None and not 0 < num_samples < _MOST_ROWS:
+      raise ArgumentError(f"RandomSampler: num_samples {num_samples}; it takes 1 to {_MOST_ROWS - 1}")
+    if num_samples and not n: raise ArgumentError(f"RandomSampler: {num_samples} rows of a dataset that has none")
+    super().__init__(seed_of("RandomSampler", generator))
+    self.data_source, self.replacement, self.given = data_source, replacement, num_samples
+
+  @property
+  def num_samples(self) -> int:
+    """How many rows an epoch has."""
+    return len(self)
+  def __len__(self) -> int: return count_of("RandomSampler", self.data_source) if self.given is None else self.given
+
+  def order(self) -> Rows:
+    """The numbers of the rows in this epoch, int64."""
+    n, many, rng = count_of("RandomSampler", self.data_source), len(self), self.rng()
+    if self.replacement: return rng.integers(0, n, many)
+    if many <= n: return rng.permutation(n)[:many]
+    return np.concatenate([rng.permutation(n) for _ in range(-(-many // n))])[:many]
+
+
+@checked
+class SubsetRandomSampler(_Ordered):
+  """The rows ``indices`` in an order drawn by ``generator`` (see RandomSampler), another one each epoch. Raises ArgumentError."""
+
+  def __init__(self, indices: Sequence[int], generator: Any = None):
+    super().__init__(seed_of("SubsetRandomSampler", generator))
+    self.indices = _numbers("SubsetRandomSampler", indices)
+  def __len__(self) -> int: return len(self.indices)
+  def order(self) -> Rows:
+    """The numbers of the rows in this epoch, int64."""
+    return self.rng().permutation(self.indices)
+
+
+@checked
+class WeightedRandomSampler(_Ordered):
+  """``num_samples`` rows, each drawn as often as its number of ``weights`` says (they need not add up to 1), with ``replacement``
+  or each row once. ``generator`` as for RandomSampler. Raises ArgumentError."""
+
+  def __init__(self, weights: Sequence[float], num_samples: int, replacement: bool = True, generator: Any = None):
+    w = np.array(weights, np.float64)
+    if not len(w) or not np.isfinite(w).all() or (w < 0).any() or not 0 < w.sum() < np.inf:
+      raise ArgumentError(f"WeightedRandomSampler: weights {shown(weights)}; they are finite, 0 or above, not all 0")
+    if not 0 < num_samples < _MOST_ROWS or (not replacement and num_samples > np.count_nonzero(w)):
+      raise ArgumentError(f"WeightedRandomSampler: num_samples {num_samples}; it takes 1 to {_MOST_ROWS - 1}, and without "
+                          f"replacement no more than the {np.count_nonzero(w)} rows with a weight")
+    super().__init__(seed_of("WeightedRandomSampler", generator))
+    self.weights, self.num_samples, self.replacement = w / w.sum(), num_samples, replacement
+
+  def __len__(self) -> int: return self.num_samples
+  def order(self) -> Rows:
+    """The numbers of the rows in this epoch, int64."""
+    return self.rng().choice(len(self.weights), self.num_samples, self.replacement, self.weights)
+
+
+@checked
+class BatchSampler(Sampler):
+  """Lists of ``batch_size`` numbers of ``sampler``; the last one has fewer, or is left out with ``drop_last``. Raises
+  ArgumentError."""
+
+  def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool = False):
+    if batch_size < 1: raise ArgumentError(f"BatchSampler: batch_size {batch_size}; it takes 1 or more")
+    self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+  def __iter__(self) -> Iterator[list[Any]]:
+    for rows in batches(self): yield rows.tolist() if isinstance(rows, np.ndarray) else rows
+
+  def __len__(self) -> int:
+    n = count_of("BatchSampler", self.sampler)
+    return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+  def set_epoch(self, epoch: int) -> None:
+    """Tell the sampler the number of the epoch, if it wants to know."""
+    begin(self.sampler, epoch)
+
+
+def begin(sampler: Any, epoch: int) -> None:
+  """Tell a sampler the number of the epoch, if it wants to know."""
+  if callable(tell := getattr(sampler, "set_epoch", None)): tell(epoch)
+
+
+def batches(sampler: BatchSampler, skip: int = 0) -> Iterator[Any]:
+  """The batches of a BatchSampler without the first ``skip``: arrays of the numbers of our samplers, lists of those of others."""
+  size, inner = sampler.batch_size, sampler.sampler
+  if type(inner) in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, SequentialSampler):
+    order: Any = range(len(inner)) if isinstance(inner, SequentialSampler) else inner.order()  # type: ignore[attr-defined]
+    for at in range(skip * size, len(order), size):
+      rows = order[at:at + size]
+      if len(rows) < size and sampler.drop_last: return
+      yield np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+    return
+  numbers = iter(inner)
+  for _ in islice(numbers, skip * size): pass
+  while found := list(islice(numbers, size)):
+    if len(found) < size and sampler.drop_last: return
+    yield found
+
+
+def _numbers(name: str, indices: Sequence[int]) -> Rows:
+  try: return np.array(indices, np.int64)
+  except OverflowError: raise ArgumentError(f"{name}: indices {shown(indices)}; numbers of rows have 63 bits at most") from None
+
+
+__all__ = ["BatchSampler", "RandomSampler", "Rows", "Sampler", "SequentialSampler", "SubsetRandomSampler",
+           "WeightedRandomSampler", "batches", "begin", "count_of", "seed_of"]

@@ -1,0 +1,132 @@
+"""CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html), in the binary form or the Python form as published."""
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.nn.datasets.digits import Images, folder_of, listing
+from ntgrad.nn.files import plain_file
+from ntgrad.nn.state.mapped import Refuse
+from ntgrad.nn.state.pickles import Built, Called, load
+
+_PIXELS = 3 * 32 * 32
+
+
+@checked
+def cifar10(data: str | os.PathLike[str]) -> Images:
+  """CIFAR-10: 32 × 32 pictures in 10 classes, uint8 ``(n, 3, 32, 32)`` and int32 ``(n,)``, 50,000 to train on, 10,000 held out.
+
+  ``data`` is the folder as it is unpacked: ``cifar-10-batches-bin`` (``data_batch_1.bin``, .., ``test_batch.bin``) or
+  ``cifar-10-batches-py`` (``data_batch_1``, .., pickles, of which nothing is run), or the folder that it is in. There may be
+  fewer than five batches. Raises ArgumentError where a file is missing, damaged or of another length.
+  """
+  names = [f"data_batch_{i}" for i in range(1, 6)]
+  folder, end = _found("cifar10", data, ("cifar-10-batches-bin", "cifar-10-batches-py"), "data_batch_1", "test_batch")
+  read = _binary if end else _pickled
+  train = [read("cifar10", folder / (n + end), 10, 1, 0) for n in names if (folder / (n + end)).is_file()]
+  return _joined(train, read("cifar10", folder / ("test_batch" + end), 10, 1, 0))
+
+
+@checked
+def cifar100(data: str | os.PathLike[str], coarse: bool = False) -> Images:
+  """CIFAR-100: 32 × 32 pictures in 100 classes, or with ``coarse`` in the 20 classes above these; shapes as of ``cifar10``.
+
+  ``data`` is the folder as it is unpacked: ``cifar-100-binary`` (``train.bin``, ``test.bin``) or ``cifar-100-python`` (``train``,
+  ``test``), or the folder that it is in. Raises ArgumentError where a file is missing, damaged or of another length.
+  """
+  folder, end = _found("cifar100", data, ("cifar-100-binary", "cifar-100-python"), "train", "test")
+  read = _binary if end else _pickled
+  train, test = (read("cifar100", folder / (n + end), 20 if coarse else 100, 2, 0 if coarse else 1) for n in ("train", "test"))
+  return _joined([train], test)
+
+
+def _found(name: str, data: str | os.PathLike[str], inner: tuple[str, str], *files: str) -> tuple[Path, str]:
+  """The folder that has the files, and how their names end."""
+  top = folder_of(name, data, "its files")
+  for folder in (top, *[top / i for i in inner]):
+    for end in (".bin", ""):
+      if all((folder / (f + end)).is_file() for f in files): return folder, end
+  raise ArgumentError(f"{name}: {str(top)!r} has no {' and '.join(f'{f}.bin' for f in files)}, nor the same without .bin; it has "
+                      f"{listing(top)}")
+
+
+def _joined(train: list[tuple[np.ndarray, np.ndarray]], test: tuple[np.ndarray, np.ndarray]) -> Images:
+  return Images(np.concatenate([x for x, _ in train]), np.concatenate([y for _, y in train]), *test)
+
+
+def _binary(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
+  """Rows of ``labels`` bytes, one a label, and the pixels."""
+  table = np.frombuffer(plain_file(name, path).read_bytes(), np.uint8)
+  row = labels + _PIXELS
+  if not len(table) or len(table) % row:
+    raise ArgumentError(f"{name}: {str(path)!r} has {len(table)} bytes, expected a multiple of {row} (a picture and its labels)")
+  table = table.reshape(-1, row)
+  return _checked(name, path, table[:, labels:], table[:, which], classes)
+
+
+def _checked(name: str, path: Path, pixels: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+  if labels.max() >= classes or labels.min() < 0:
+    raise ArgumentError(
+      f"{name}: the labels of {str(path)!r} go from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}"
+    )
+  return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int32)
+
+
+# ---- the Python form: pickles of numpy arrays, as Python 2 wrote them
+
+class _DType(Built):
+  """numpy.dtype of bytes; its state is how bytes are ordered, of which one has none."""
+  def __init__(self, text: Any, *how: Any):
+    if text not in ("u1", b"u1"): raise ValueError(f"a dtype {shown(text)}, expected u1")
+  def build(self, state: Any) -> None:
+    """Nothing is taken of it."""
+
+
+class _Array(Built):
+  """numpy.ndarray of bytes."""
+  def __init__(self, *how: Any): self.array: np.ndarray | None = None
+
+  def build(self, state: Any) -> None:
+    """``(version, shape, dtype, whether in Fortran's order, bytes)``."""
+    _, shape, dtype, fortran, data = state
+    if isinstance(data, str): data = data.encode("latin-1")   # Python 2 has one type for both
+    if not isinstance(dtype, _DType) or not isinstance(data, bytes) or not isinstance(shape, tuple) \
+       or not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) != len(data):
+      raise ValueError(f"an array of shape {shown(shape)} and {len(data)} bytes")
+    self.array = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
+
+
+def _text_bytes(text: str, how: str) -> bytes: return text.encode("latin-1")
+
+
+_KNOWN: dict[str, Any] = {"numpy.dtype": Called("numpy.dtype", _DType), "numpy.ndarray": None,
+                          "_codecs.encode": Called("_codecs.encode", _text_bytes)}
+for _module in ("numpy.core", "numpy._core"):
+  _KNOWN[f"{_module}.multiarray._reconstruct"] = Called("numpy's _reconstruct", _Array)
+
+
+def _pickled(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
+  """A dict of ``data`` (n, 3072) and lists of labels."""
+  def error(why: str) -> ArgumentError: return ArgumentError(f"{name}: {str(path)!r} is no batch as published: {why}")
+  refuse: Refuse = error   # type: ignore[assignment]
+  def no_other(pid: Any) -> Any: raise error(f"its pickle asks for {shown(pid)}")
+  with open(plain_file(name, path), "rb") as f: found = load(f, _KNOWN, no_other, refuse)
+  if not isinstance(found, dict): raise error(f"it holds {shown(found)}, expected a dict")
+  found = {k.decode("latin-1") if isinstance(k, bytes) else k: v for k, v in found.items()}
+  key = "labels" if labels == 1 else ("coarse_labels", "fine_labels")[which]
+  data, numbers = found.get("data"), found.get(key)
+  pixels = data.array if isinstance(data, _Array) else None
+  if pixels is None or pixels.ndim != 2 or pixels.shape[1] != _PIXELS or not len(pixels):
+    raise error(f"its data is {'missing' if pixels is None else f'an array of shape {pixels.shape}'}, expected (n, {_PIXELS})")
+  if not isinstance(numbers, list) or len(numbers) != len(pixels) or not all(type(n) is int and 0 <= n < 256 for n in numbers):
+    raise error(f"its {key} are {shown(numbers)}, expected {len(pixels)} numbers")
+  return _checked(name, path, pixels, np.array(numbers), classes)
+
+
+__all__ = ["cifar10", "cifar100"]

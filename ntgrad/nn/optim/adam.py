@@ -1,0 +1,176 @@
+"""Adam and what was made of it."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.tensor import Tensor
+
+from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth, without_effect
+from .descent import New, States, decayed
+from .flat import Flat
+
+
+class AdamLike(Optimizer):
+  """Running means of the gradient (m) and of its square (v), and how far both still are from their limits."""
+  _checks = {"lr": AT_LEAST_0, "betas": pair(BELOW_1), "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "maximize": truth,
+             "amsgrad": truth}
+  _states: Sequence[str] = ("exp_avg", "exp_avg_sq")
+  _scalars_of: Sequence[str] = ("bias1", "bias2")   # 1 - b1ᵗ, 1 - b2ᵗ
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    b1, b2 = group["betas"]
+    return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "eps": group["eps"], "weight_decay": group["weight_decay"],
+            "log1": math.log(b1) if b1 else -1e30, "log2": math.log(b2) if b2 else -1e30}
+
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+    return [-(t * n.log1).expm1(), -(t * n.log2).expm1()]
+
+  def _means(self, states: States, g: Tensor, n: Numbers) -> dict[str, Tensor]:
+    return {"exp_avg": n.b1 * states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * states["exp_avg_sq"] + n.c2 * (g * g)}
+
+
+class _Adam(AdamLike):
+  def __init__(self, params: Iterable[Any], lr: float, betas: Any, eps: float, weight_decay: float, amsgrad: bool,
+               decoupled: bool, maximize: bool, options: dict[str, Any]):
+    without_effect(type(self).__name__, options)
+    self.decoupled = decoupled
+    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+                                  "maximize": maximize})
+
+  def _state_names(self, group: ParamGroup) -> Sequence[str]:
+    return (*self._states, "max_exp_avg_sq") if group["amsgrad"] else self._states
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    if not self.decoupled: g = decayed(group, p, g, n)
+    new = self._means(flat.states, g, n)
+    v = new["exp_avg_sq"]
+    if group["amsgrad"]: v = new["max_exp_avg_sq"] = flat.states["max_exp_avg_sq"].maximum(v)
+    up = (new["exp_avg"] / c.bias1) / ((v / c.bias2).sqrt() + n.eps)
+    if group["weight_decay"] and self.decoupled: up = up + n.weight_decay * p
+    return p - n.lr * up, new
+
+
+@checked
+class Adam(_Adam):
+  """Adam (https://arxiv.org/abs/1412.6980) with bias correction. ``weight_decay`` is added to the gradient, as in PyTorch.
+
+  ``m = b1·m + (1-b1)·g``; ``v = b2·v + (1-b2)·g²``; ``p -= lr · m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps)``.
+  ``t`` counts the optimizer's steps. Betas are two numbers, or one tuple ``betas``. ``amsgrad`` takes the greatest v so far
+  (https://openreview.net/forum?id=ryQu7f-RZ). Raises as :class:`Optimizer`, and ArgumentError for betas outside [0, 1) and for
+  negative ``eps`` or ``weight_decay``.
+  """
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-8,
+               weight_decay: float = 0.0, amsgrad: bool = False, *, betas: tuple[float, float] | None = None,
+               maximize: bool = False, decoupled_weight_decay: bool = False, **options: Any):
+    betas = betas_of("Adam", b1, b2, 0.999, betas)
+    super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay, maximize, options)
+
+
+@checked
+class AdamW(_Adam):
+  """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101): as :class:`Adam`, and ``p -= lr · weight_decay · p``."""
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-8,
+               weight_decay: float = 0.01, amsgrad: bool = False, *, betas: tuple[float, float] | None = None,
+               maximize: bool = False, **options: Any):
+    super().__init__(params, lr, betas_of("AdamW", b1, b2, 0.999, betas), eps, weight_decay, amsgrad, True, maximize, options)
+
+
+@checked
+class Adamax(AdamLike):
+  """Adam with the greatest gradient in place of the mean square (https://arxiv.org/abs/1412.6980), as PyTorch has it.
+
+  ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`.
+  """
+  _states = ("exp_avg", "exp_inf")
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
+    without_effect("Adamax", options)
+    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    g = decayed(group, p, g, n)
+    m, u = n.b1 * flat.states["exp_avg"] + n.c1 * g, (n.b2 * flat.states["exp_inf"]).maximum(g.abs() + n.eps)
+    return p - n.lr / c.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
+
+
+@checked
+class NAdam(AdamLike):
+  """Adam with Nesterov's momentum (https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ), as PyTorch has it.
+
+  ``muₜ = b1·(1 - 0.96^(t·momentum_decay)/2)``; ``p -= lr · (g·(1-muₜ)/(1-Πmu) + m·muₜ₊₁/(1-Πmu·muₜ₊₁)) / (√(v/(1-b2ᵗ)) + eps)``.
+  Raises as :class:`Adam`.
+  """
+  _checks = {**AdamLike._checks, "momentum_decay": AT_LEAST_0, "decoupled_weight_decay": truth}
+  _scalars_of = ("bias2", "mu_product", "of_g", "of_m")
+  _kept = ("mu_product",)
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+               weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
+               maximize: bool = False, **options: Any):
+    without_effect("NAdam", options)
+    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
+                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    return {**super()._numbers(group), "decay": group["momentum_decay"] * math.log(0.96)}
+
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+    mu, after = [n.b1 * (1 - 0.5 * (k * n.decay).exp()) for k in (t, t + 1)]
+    product = (t > 1).where(before.mu_product * mu, mu)
+    return [-(t * n.log2).expm1(), product, (1 - mu) / (1 - product), after / (1 - product * after)]
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    decoupled = group["decoupled_weight_decay"]
+    if not decoupled: g = decayed(group, p, g, n)
+    new = self._means(flat.states, g, n)
+    up = (g * c.of_g + new["exp_avg"] * c.of_m) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
+    if decoupled and group["weight_decay"]: up = up + n.weight_decay * p
+    return p - n.lr * up, new
+
+
+@checked
+class RAdam(AdamLike):
+  """Rectified Adam (https://arxiv.org/abs/1908.03265), as PyTorch has it: without v while that is of too few gradients.
+
+  Raises as :class:`Adam`.
+  """
+  _checks = {**AdamLike._checks, "decoupled_weight_decay": truth}
+  _scalars_of = ("bias1", "bias2", "rectified")
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+               weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False, **options: Any):
+    without_effect("RAdam", options)
+    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay,
+                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    b2 = group["betas"][1]
+    most = 2 / (1 - b2) - 1
+    return {**super()._numbers(group), "most": most, "begin": most + 2 / math.log(b2) if b2 else 0.0}
+
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+    # rho = most - 2·t·b2ᵗ/(1 - b2ᵗ), of large numbers that nearly cancel; with x = -t·log(b2) it is
+    # begin + 2·t·(1/x - 1/(eˣ - 1))
+    x = -t * n.log2
+    small = 0.5 - x / 12 + x ** 3 / 720 - x ** 5 / 30240
+    rho = n.begin + 2 * t * (x < 0.5).where(small, 1 / x - 1 / x.expm1())
+    ratio = (rho - 4) * (rho - 2) * n.most / ((n.most - 4) * (n.most - 2) * rho)
+    return [*super()._scalars(n, t, before), (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    decoupled = group["decoupled_weight_decay"]
+    if not decoupled: g = decayed(group, p, g, n)
+    new = self._means(flat.states, g, n)
+    scaled = c.rectified * c.bias2.sqrt() / (new["exp_avg_sq"].sqrt() + n.eps)
+    up = new["exp_avg"] / c.bias1 * (c.rectified > 0).where(scaled, 1.0)
+    if decoupled and group["weight_decay"]: up = up + n.weight_decay * p
+    return p - n.lr * up, new
+
+
+__all__ = ["Adam", "AdamLike", "AdamW", "Adamax", "NAdam", "RAdam"]

@@ -1,0 +1,406 @@
+"""``Optimizer``, what all optimizers have: groups of parameters with options, a step, state that can be saved.
+
+Parameters live in one flat buffer a group, dtype and device, so that a step is one kernel each, however many there are. Options
+that are numbers (learning rate, momentum, ..) live in a small buffer, which the kernels read: changing one compiles nothing, and
+a captured step follows.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
+
+import numpy as np
+
+from ntgrad.backends.process import uninterrupted
+from ntgrad.checks import checked
+from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError, shown
+from ntgrad.tensor import Tensor
+
+from .flat import Flat, moves, own
+
+# options of PyTorch's that change nothing here: every step is fused, and may be captured
+_WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+class Numbers:
+  """Numbers of a small buffer by name, as Tensors of shape (1,)."""
+
+  def __init__(self, values: Tensor, names: Sequence[str]): self._values, self._names = values, tuple(names)
+
+  def __getattr__(self, name: str) -> Tensor:
+    if name not in self._names: raise AttributeError(name)
+    i = self._names.index(name)
+    return self._values[i:i + 1]
+
+  def on(self, device: str, dtype: DType) -> Numbers:
+    """The same elsewhere."""
+    return Numbers(self._values.to(device).cast(dtype), self._names)
+
+
+class ParamGroup(dict[str, Any]):
+  """Parameters that have the same options, as PyTorch's ``param_groups`` has them: ``group["lr"] = 0.01``, ``group["params"]``.
+
+  What the options come to as numbers (``numbers``: a name each, the learning rate first) lies in a buffer. Raises ArgumentError
+  for a value that an option does not take.
+  """
+
+  def __init__(self, optimizer: Optimizer, params: list[Tensor], options: Mapping[str, Any]):
+    super().__init__(params=params, **options)
+    self.optimizer, self.params, self.flats = optimizer, params, list[Flat]()
+    self.known: Any = None         # the node that the buffer had when the numbers here were written
+    self.check()
+    groups: dict[tuple[DType, Any, int | None], list[int]] = {}
+    first = sum(len(g.params) for g in optimizer.param_groups)
+    for i, p in enumerate(params):
+      alone = optimizer._alone or not moves(p)
+      if math.prod(p.shape): groups.setdefault((p.dtype, p.device, id(p) if alone else None), []).append(i)
+    for at in groups.values():
+      ps = [params[i] for i in at]
+      self.flats.append(Flat(ps, [first + i for i in at], moves(ps[0])))
+    self.device = params[0].device
+    self.dtype = promote(dtypes.float32, *(f.wide for f in self.flats))
+    self.names = tuple(self.numbers())
+    self.buffer = Tensor(self._values(), device=self.device)
+    self.steps, self.scalars = self._small(1), self._small(len(optimizer._scalars_of))
+
+  def _small(self, n: int) -> Tensor: return own(Tensor.zeros(n, dtype=self.dtype, device=self.device))
+  def _values(self) -> np.ndarray[Any, Any]: return np.array(list(self.numbers().values()), np.dtype(self.dtype.np))
+
+  def numbers(self) -> dict[str, float]:
+    """What kernels read, the learning rate first."""
+    lr = dict.__getitem__(self, "lr")
+    return {"lr": 0.0 if isinstance(lr, Tensor) else lr, **self.optimizer._numbers(self)}
+
+  def check(self) -> None:
+    """Raises ArgumentError for a value that an option does not take."""
+    name = type(self.optimizer).__name__
+    for option, value in self.items():
+      if option == "lr" and isinstance(value, Tensor): continue
+      if option in self.optimizer._checks: dict.__setitem__(self, option, self.optimizer._checks[option](name, option, value))
+    self.optimizer._check(self)
+
+  def __getitem__(self, option: str) -> Any:
+    value = dict.__getitem__(self, option)
+    if option != "lr" or (not isinstance(value, Tensor) and self.buffer._alias.node is self.known): return value
+    return float(self.buffer[:1].item())   # it was written as a Tensor
+
+  def __setitem__(self, option: str, value: Any) -> None:
+    if not isinstance(option, str): raise ArgumentError(f"{type(self.optimizer).__name__}: no option {shown(option)}")
+    if option == "lr" and isinstance(value, Tensor):
+      if math.prod(value.shape) != 1: raise ShapeError(f"lr: a Tensor of shape {tuple(value.shape)}, expected one element")
+      self.buffer[:1].assign(value.detach().reshape(1).cast(self.dtype).to(self.device))
+      dict.__setitem__(self, option, value)
+      return
+    before = dict.get(self, option)
+    lr = self["lr"] if option in self.optimizer._checks else None
+    dict.__setitem__(self, option, value)
+    if option not in self.optimizer._checks: return
+    if option != "lr": dict.__setitem__(self, "lr", lr)
+    try: self.check()
+    except ArgumentError:
+      dict.__setitem__(self, option, before)
+      raise
+    self.write()
+
+  def write(self) -> None:
+    """Write the numbers to the buffer."""
+    self.buffer.assign(Tensor(self._values(), device=self.device)).realize()
+    self.known = self.buffer._alias.node
+
+  def tensors(self) -> list[Tensor]:
+    """All that a step writes, and the buffer."""
+    extra = [self.steps, self.scalars] if self.optimizer._scalars_of else []
+    return [t for f in self.flats for t in (f.flat, *f.states.values())] + [*extra, self.buffer]
+
+  def __repr__(self) -> str:
+    shown = ", ".join(f"{k}={self[k]!r}" for k in self if k != "params" and self[k] is not None)
+    return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
+
+
+def _side_by_side(scalars: Sequence[Tensor]) -> Tensor:
+  """Tensors (1,) as one, which a single kernel computes."""
+  out = scalars[0]
+  if len(scalars) == 1: return out
+  i = Tensor.arange(len(scalars), device=out.device)
+  for k, s in enumerate(scalars[1:], 1): out = i.eq(k).where(s, out)
+  return out
+
+
+# ---- what options take
+Check = Callable[[str, str, Any], Any]
+
+
+def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) -> Check:
+  """A number of at least ``least`` (``beyond``: greater) and below ``below``."""
+  def check(name: str, what: str, value: Any) -> float:
+    try: x = float(value)
+    except (TypeError, ValueError, OverflowError):
+      raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
+    if not (x > least if beyond else x >= least) or not x < below:
+      limit = "" if below == math.inf else f" and below {below:g}"
+      kind = f"{'above' if beyond else 'of at least'} {least:g}{limit}"
+      raise ArgumentError(f"{name}: {what} is {value!r}, expected a number {kind}")
+    return x
+  return check
+
+
+def pair(check: Check) -> Check:
+  """Two of them."""
+  def both(name: str, what: str, value: Any) -> tuple[Any, Any]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+      raise ArgumentError(f"{name}: {what} is {shown(value)}, expected two numbers")
+    return check(name, f"{what}[0]", value[0]), check(name, f"{what}[1]", value[1])
+  return both
+
+
+def truth(name: str, what: str, value: Any) -> bool:
+  """True or False."""
+  if not isinstance(value, (bool, np.bool_)): raise ArgumentError(f"{name}: {what} is {shown(value)}, expected True or False")
+  return bool(value)
+
+
+POSITIVE, AT_LEAST_0, BELOW_1 = number(beyond=True), number(), number(below=1.0)
+
+
+def betas_of(name: str, b1: Any, b2: Any, default: float, betas: Any) -> Any:
+  """Betas given as PyTorch does (one tuple) or as tinygrad does (two numbers)."""
+  if betas is not None: return betas
+  if not isinstance(b1, (tuple, list)): return b1, b2
+  if b2 != default: raise ArgumentError(f"{name}: betas {b1} and then {shown(b2)}; give what comes after betas by name (eps=..)")
+  return b1
+
+
+def without_effect(name: str, options: Mapping[str, Any]) -> None:
+  """Raises ArgumentError for options that are not known."""
+  for option in options:
+    if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
+
+
+@checked
+class Optimizer:
+  """Base of the optimizers: takes ``params``, steps them against their ``.grad``.
+
+  ``params`` are Tensors, or groups of them with options of their own: ``[{"params": body}, {"params": head, "lr": 0.01}]``.
+  Parameters become views of one flat buffer a group, dtype and device, with everything that shares their memory; those that
+  another library sees, or that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running
+  statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
+  value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
+
+  Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
+  parameter that is not a float.
+  """
+  _checks: Mapping[str, Check] = {"lr": AT_LEAST_0}
+  _states: Sequence[str] = ()       # state of parameters by PyTorch's names
+  _scalars_of: Sequence[str] = ()   # numbers that depend on how many steps were made
+  _kept: Sequence[str] = ()         # those of them that are state
+  _alone = False                    # whether each parameter is updated by itself
+
+  def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None):
+    name = type(self).__name__
+    if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
+    self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
+    self.param_groups: list[ParamGroup] = []
+    self.params: list[Tensor] = []
+    self.buffers: list[Tensor] = []
+    given = list(params)
+    if not any(isinstance(g, Mapping) for g in given): given = [{"params": given}]
+    for g in given: self._add(g, "params")
+    if not self.params:
+      raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
+    self._begin(self.param_groups)
+
+  def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+    """Another group: ``{"params": [..], "lr": ..}``; options that are not given are the optimizer's. Raises as the class."""
+    n = len(self.param_groups)
+    self._add(param_group, "add_param_group")
+    self._begin(self.param_groups[n:])
+
+  def _add(self, given: Any, what: str) -> None:
+    name = type(self).__name__
+    if not isinstance(given, Mapping) or "params" not in given:
+      raise ArgumentError(f"{name}: {what} has {shown(given)}, expected {{'params': [..], ..}}")
+    params = given["params"]
+    params = [params] if isinstance(params, Tensor) else list(params) if isinstance(params, Iterable) else [params]
+    for option in given:
+      if option not in {"params", "initial_lr", *self.defaults, *_WITHOUT_EFFECT}:
+        raise ArgumentError(f"{name}: a group has {option!r}; its options are {', '.join(self.defaults)}")
+    for p in params:
+      if not isinstance(p, Tensor):
+        raise ArgumentError(f"{name}: params has a {type(p).__name__}, expected Tensors (nn.state.get_parameters(model))")
+    known = {id(p) for p in (*self.params, *self.buffers)}
+    for p in params:
+      if id(p) in known: raise ArgumentError(f"{name}: a parameter of shape {p.shape} is given twice; give each once")
+      known.add(id(p))
+    trained = [p for p in params if p.requires_grad is not False]
+    for p in trained:
+      if not dtypes.is_float(p.dtype):
+        raise DTypeError(f"{name}: a parameter of shape {tuple(p.shape)} is {p.dtype.name}, only floats can be trained")
+      self._check_param(p)
+    self.buffers += [p for p in params if p.requires_grad is False]
+    if not trained: return
+    for p in trained: p.requires_grad = True
+    options = {**self.defaults, **{k: v for k, v in given.items() if k not in _WITHOUT_EFFECT and k != "params"}}
+    self.param_groups.append(ParamGroup(self, trained, options))
+    self.params += trained
+
+  def _begin(self, groups: Sequence[ParamGroup]) -> None:
+    """Make the state of new groups, and their parameters views of the flat buffers."""
+    for g in groups:
+      for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in self._state_names(g)})
+    Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
+    for g in groups:
+      if isinstance(lr := dict.__getitem__(g, "lr"), Tensor): g["lr"] = lr
+      else: g.known = g.buffer._alias.node
+      for f in g.flats: f.move(given=False)
+
+  # ---- what an optimizer defines
+  def _check(self, group: ParamGroup) -> None:
+    """Raise ArgumentError for options that do not go together."""
+
+  def _check_param(self, p: Tensor) -> None:
+    """Raise ShapeError for a parameter that is none for this optimizer."""
+
+  def _state_names(self, group: ParamGroup) -> Sequence[str]: return self._states
+  def _initial(self, group: ParamGroup, state: str) -> float: return 0.0
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    """What kernels read beside the learning rate. Differences such as 1 - beta are made here, in float64."""
+    return {}
+
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+    """The numbers ``_scalars_of`` for step ``t`` = 1, 2, ..: each (1,). ``before`` are those of the last step."""
+    return []
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers,
+              c: Numbers) -> tuple[Tensor, dict[str, Tensor]]:
+    """The new parameters and state from the old (``p``, ``flat.states``) and the gradient, all flat and wide;
+    ``n`` are the numbers, ``c`` the scalars."""
+    raise NotImplementedError(f"{type(self).__name__} has no rule for a step")
+
+  # ---- what everyone calls
+  @property
+  def lr(self) -> Tensor:
+    """The learning rate of the first group, (1,), float32 (float64 if a parameter is).
+
+    Assign a number (``opt.lr = 0.01``) or a one-element Tensor: all groups have it, and nothing is compiled anew.
+    """
+    return self.param_groups[0].buffer[:1]
+
+  @lr.setter
+  def lr(self, value: float | Tensor) -> None:
+    for g in self.param_groups: g["lr"] = value
+
+  def zero_grad(self, set_to_none: bool = True) -> None:
+    """Forget the gradients (``.grad = None``), so that the next ``backward()`` starts anew; or have them be zeros."""
+    for p in self.params: p.grad = None if set_to_none or p.grad is None else p.zeros_like()
+
+  def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    """Update the parameters from their gradients and realise everything. A ``closure`` finds the gradients first; its result is
+    given back. Raises GradientError if no parameter has a gradient."""
+    out = None if closure is None else closure()
+    with uninterrupted(): tensors = self.schedule_step()   # all of it or nothing
+    Tensor.realize(*tensors)
+    return out
+
+  def schedule_step(self) -> list[Tensor]:
+    """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to
+    happen."""
+    found = [[f.gradients() for f in g.flats] for g in self.param_groups]
+    if not any(any(grads) for grads in found):
+      raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
+                          "call loss.backward() first, with Tensors that have requires_grad")
+    out: list[Tensor] = []
+    for group, all_grads in zip(self.param_groups, found):
+      numbers, scalars = Numbers(group.buffer, group.names), Numbers(group.scalars, self._scalars_of)
+      if self._scalars_of:
+        group.steps.assign(group.steps + 1)
+        group.scalars.assign(_side_by_side(self._scalars(numbers, group.steps, scalars)))
+      for flat, grads in zip(group.flats, all_grads):
+        if grads is None: continue
+        grad, mask = grads
+        flat.move()
+        old = flat.flat.cast(flat.wide)
+        g = grad.cast(flat.wide)
+        new, states = self._update(group, flat, old, -g if group.get("maximize") else g,
+                                   numbers.on(flat.device, flat.wide), scalars.on(flat.device, flat.wide))
+        if mask is not None:
+          new = mask.where(new, old)
+          states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}
+        for k, s in states.items(): flat.states[k].assign(s)
+        flat.flat.assign(new.cast(flat.dtype))
+        out.append(grad)
+    return [*out, *[t for g in self.param_groups for t in g.tensors()], *self.buffers]
+
+  # ---- state
+  def state_dict(self) -> dict[str, Any]:
+    """State and options, as PyTorch has them, parameters by number:
+    ``{"state": {i: {name: Tensor}}, "param_groups": [{option: value, "params": [i]}]}``.
+
+    The Tensors are views of the state: writing into them (``nn.state.load_state_dict``) is loading it.
+    """
+    state: dict[int, dict[str, Tensor]] = {}
+    groups, first = [], 0
+    for g in self.param_groups:
+      groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})
+      first += len(g.params)
+      scalars = Numbers(g.scalars, self._scalars_of)
+      common = {"step": g.steps.reshape(())} if self._scalars_of else {}
+      common |= {name: getattr(scalars, name).reshape(()) for name in self._kept}
+      for f in g.flats:
+        for k, i in enumerate(f.numbers):
+          state[i] = {**common, **{name: f.view(s, k) for name, s in f.states.items()}}
+    return {"state": {i: s for i, s in sorted(state.items()) if s}, "param_groups": groups}
+
+  @property
+  def state(self) -> dict[Tensor, dict[str, Tensor]]:
+    """The state of each parameter; see :meth:`state_dict`."""
+    state = self.state_dict()["state"]
+    return {p: state.get(i, {}) for i, p in enumerate(self.params)}
+
+  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    """Take what :meth:`state_dict` gave, of this optimizer or PyTorch's. A parameter without state there begins anew.
+
+    Raises StateError for other groups or parameters, state that is missing or unknown, or another shape.
+    """
+    name = f"{type(self).__name__}.load_state_dict"
+    if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+      raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
+    groups = state_dict["param_groups"]
+    sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
+    if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
+    order = [i for g in groups for i in g["params"]]
+    written: list[Tensor] = []
+    begun: set[tuple[int, str]] = set()   # small state that a parameter of the group has given a value
+    for i, mine in self.state_dict()["state"].items():
+      given = state_dict["state"].get(order[i], state_dict["state"].get(str(order[i]), {}))
+      given = {k: v for k, v in given.items() if v is not None and (k in mine or k not in {"step", *self._scalars_of})}
+      if given and "step" in mine: given.setdefault("step", 1.0)   # not all of PyTorch's count steps where these do
+      if given and (wrong := set(mine) ^ set(given)):
+        raise StateError(f"{name}: state {', '.join(map(repr, sorted(wrong)))} of parameter {i} is "
+                         f"{'missing' if wrong <= set(mine) else 'not known'}; it is {', '.join(map(repr, mine)) or 'none'}")
+      group = next(k for k in range(len(sizes)) if i < sum(sizes[:k + 1]))
+      for k, target in mine.items():
+        small = k == "step" or k in self._kept
+        if small and (group, k) in begun: continue
+        if small and given: begun.add((group, k))
+        value = given.get(k, self._initial(self.param_groups[group], k))
+        t = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
+        if t.shape != target.shape and not (small and t.numel() == 1):
+          raise StateError(f"{name}: {k!r} of parameter {i} has shape {t.shape}, expected {target.shape}")
+        target.assign(t.detach().reshape(target.shape).cast(target.dtype).to(target.device).expand(target.shape))
+        written.append(target)
+    if written: Tensor.realize(*written)
+    for g, options in zip(self.param_groups, groups):
+      dict.update(g, {k: v for k, v in options.items() if k in self.defaults or k in ("initial_lr", "max_lr", "min_lr")})
+      g.check()
+      g.write()
+
+  def __repr__(self) -> str:
+    lines = [repr(g) for g in self.param_groups]
+    return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+
+__all__ = ["AT_LEAST_0", "BELOW_1", "Check", "Numbers", "Optimizer", "POSITIVE", "ParamGroup", "betas_of", "number", "pair",
+           "truth", "without_effect"]

@@ -1,0 +1,231 @@
+"""Optimizers that scale each element's gradient by what it has seen, other than Adam's family."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError
+from ntgrad.tensor import Tensor
+
+from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, number, pair, truth, without_effect
+from .flat import Flat
+
+States = Mapping[str, Tensor]
+New = tuple[Tensor, dict[str, Tensor]]
+
+
+def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
+  """The gradient with that of ``weight_decay / 2 · p²``."""
+  return g + n.weight_decay * p if group["weight_decay"] else g
+
+
+@checked
+class SGD(Optimizer):
+  """Stochastic gradient descent with momentum, as PyTorch has it.
+
+  ``g += weight_decay·p``; ``b = momentum·b + (1 - dampening)·g`` (the first time ``b = g``);
+  ``p -= lr·(g + momentum·b if nesterov else b)``. Nesterov's momentum: http://proceedings.mlr.press/v28/sutskever13.pdf.
+  ``classic`` multiplies by the learning rate before the momentum: ``b = momentum·b + lr·g``; ``p -= b``.
+  Raises as :class:`Optimizer`, and ArgumentError for ``nesterov`` without momentum or with dampening.
+  """
+  _checks = {"lr": AT_LEAST_0, "momentum": AT_LEAST_0, "weight_decay": AT_LEAST_0, "nesterov": truth, "dampening": number(-1e38),
+             "maximize": truth, "classic": truth}
+  _scalars_of: Sequence[str] = ("taken",)   # 1, then 1 - dampening
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
+               nesterov: bool = False, classic: bool = False, *, dampening: float = 0.0, maximize: bool = False, **options: Any):
+    without_effect("SGD", options)
+    if not dampening: self._scalars_of = ()
+    super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov,
+                                  "dampening": dampening, "maximize": maximize, "classic": classic})
+
+  def _check(self, group: ParamGroup) -> None:
+    if group["nesterov"] and (not group["momentum"] or group["dampening"]):
+      raise ArgumentError("SGD: nesterov needs a momentum above 0, and no dampening")
+    if group["dampening"] and not self._scalars_of: raise ArgumentError("SGD: dampening of a group; give it to SGD as well")
+
+  def _state_names(self, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    return {"momentum": group["momentum"], "weight_decay": group["weight_decay"], "rest": 1 - group["dampening"]}
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    g = decayed(group, p, g, n)
+    if group["classic"]: g = g * n.lr
+    b: dict[str, Tensor] = {}
+    if "momentum_buffer" in flat.states:
+      b["momentum_buffer"] = n.momentum * flat.states["momentum_buffer"] + (g * c.taken if group["dampening"] else g)
+      g = g + n.momentum * b["momentum_buffer"] if group["nesterov"] else b["momentum_buffer"]
+    return p - (g if group["classic"] else n.lr * g), b
+
+
+@checked
+class RMSprop(Optimizer):
+  """RMSprop (https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf), as PyTorch has it.
+
+  ``v = alpha·v + (1-alpha)·g²``; ``p -= lr · g / (√v + eps)``. ``centered`` subtracts the square of the mean gradient from v
+  (https://arxiv.org/abs/1308.0850); ``momentum`` gathers what is subtracted. Raises as :class:`Optimizer`.
+  """
+  _checks = {"lr": AT_LEAST_0, "alpha": BELOW_1, "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "momentum": AT_LEAST_0,
+             "centered": truth, "maximize": truth}
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
+               momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any):
+    without_effect("RMSprop", options)
+    super().__init__(params, lr, {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
+                                  "centered": centered, "maximize": maximize})
+
+  def _state_names(self, group: ParamGroup) -> Sequence[str]:
+    more = ("momentum_buffer",) if group["momentum"] else ()
+    return ("square_avg", *more, *(("grad_avg",) if group["centered"] else ()))
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    return {"alpha": group["alpha"], "rest": 1 - group["alpha"], "eps": group["eps"], "weight_decay": group["weight_decay"],
+            "momentum": group["momentum"]}
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    g = decayed(group, p, g, n)
+    new = {"square_avg": n.alpha * flat.states["square_avg"] + n.rest * (g * g)}
+    v = new["square_avg"]
+    if "grad_avg" in flat.states:
+      new["grad_avg"] = flat.states["grad_avg"] + n.rest * (g - flat.states["grad_avg"])
+      v = v - new["grad_avg"] * new["grad_avg"]
+    up = g / (v.sqrt() + n.eps)
+    if "momentum_buffer" in flat.states: up = new["momentum_buffer"] = n.momentum * flat.states["momentum_buffer"] + up
+    return p - n.lr * up, new
+
+
+@checked
+class Adagrad(Optimizer):
+  """Adagrad (https://jmlr.org/papers/v12/duchi11a.html), as PyTorch has it.
+
+  ``sum += g²``; ``p -= lr/(1 + (t-1)·lr_decay) · g / (√sum + eps)``. Raises as :class:`Optimizer`.
+  """
+  _checks = {"lr": AT_LEAST_0, "lr_decay": AT_LEAST_0, "weight_decay": AT_LEAST_0, "initial_accumulator_value": AT_LEAST_0,
+             "eps": AT_LEAST_0, "maximize": truth}
+  _states, _scalars_of = ("sum",), ("decay",)
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
+               initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False, **options: Any):
+    without_effect("Adagrad", options)
+    super().__init__(params, lr, {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize,
+                                  "initial_accumulator_value": initial_accumulator_value})
+
+  def _initial(self, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    return {"lr_decay": group["lr_decay"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    g = decayed(group, p, g, n)
+    total = flat.states["sum"] + g * g
+    return p - n.lr * c.decay * (g / (total.sqrt() + n.eps)), {"sum": total}
+
+
+@checked
+class Adadelta(Optimizer):
+  """Adadelta (https://arxiv.org/abs/1212.5701), as PyTorch has it.
+
+  ``v = rho·v + (1-rho)·g²``; ``d = √(u + eps) / √(v + eps) · g``; ``u = rho·u + (1-rho)·d²``; ``p -= lr·d``.
+  Raises as :class:`Optimizer`.
+  """
+  _checks = {"lr": AT_LEAST_0, "rho": BELOW_1, "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "maximize": truth}
+  _states = ("square_avg", "acc_delta")
+
+  def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
+               maximize: bool = False, **options: Any):
+    without_effect("Adadelta", options)
+    super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    return {"rho": group["rho"], "rest": 1 - group["rho"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    g = decayed(group, p, g, n)
+    v = n.rho * flat.states["square_avg"] + n.rest * (g * g)
+    d = (flat.states["acc_delta"] + n.eps).sqrt() / (v + n.eps).sqrt() * g
+    return p - n.lr * d, {"square_avg": v, "acc_delta": n.rho * flat.states["acc_delta"] + n.rest * (d * d)}
+
+
+@checked
+class Rprop(Optimizer):
+  """Resilient backpropagation (https://doi.org/10.1109/ICNN.1993.298623), as PyTorch has it: by the gradients' signs alone.
+
+  An element's step grows by ``etas[1]`` while the sign stays, and shrinks by ``etas[0]`` where it changed (and then no step is
+  made), between the two ``step_sizes``; the first is ``lr``. Raises as :class:`Optimizer`.
+  """
+  _checks = {"lr": AT_LEAST_0, "etas": pair(POSITIVE), "step_sizes": pair(AT_LEAST_0), "maximize": truth}
+  _states = ("prev", "step_size")
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.01, etas: tuple[float, float] = (0.5, 1.2),
+               step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False, **options: Any):
+    without_effect("Rprop", options)
+    super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+
+  def _check(self, group: ParamGroup) -> None:
+    if not group["etas"][0] < 1 < group["etas"][1]:
+      raise ArgumentError(f"Rprop: etas {group['etas']}; the first is below 1, the second above")
+  def _initial(self, group: ParamGroup, state: str) -> float: return group["lr"] if state == "step_size" else 0.0
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
+    return {"shrink": shrink, "grow": grow, "least": least, "most": most}
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    same = g * flat.states["prev"]
+    factor = (same > 0).where(n.grow, (same < 0).where(n.shrink, 1.0))
+    step = (flat.states["step_size"] * factor).maximum(n.least).minimum(n.most)
+    g = (same < 0).where(0.0, g)
+    return p - g.sign() * step, {"prev": g, "step_size": step}
+
+
+@checked
+class ASGD(Optimizer):
+  """Averaged stochastic gradient descent (https://doi.org/10.1137/0330046), as PyTorch has it: ``state[p]["ax"]`` is the average.
+
+  ``eta = lr / (1 + lambd·lr·(t-1))^alpha``; ``p = (1 - lambd·eta)·p - eta·g``; from step ``t0`` on ``ax`` is the mean of p.
+  Raises as :class:`Optimizer`.
+  """
+  _checks = {"lr": AT_LEAST_0, "lambd": AT_LEAST_0, "alpha": AT_LEAST_0, "t0": AT_LEAST_0, "weight_decay": AT_LEAST_0,
+             "maximize": truth}
+  _states, _scalars_of = ("ax",), ("eta", "mu")
+
+  def __init__(self, params: Iterable[Any], lr: float = 0.01, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
+               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
+    without_effect("ASGD", options)
+    super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize})
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    return {"lambd": group["lambd"], "alpha": group["alpha"], "t0": group["t0"], "weight_decay": group["weight_decay"]}
+  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+    return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    new = p * (1 - n.lambd * c.eta) - c.eta * decayed(group, p, g, n)
+    return new, {"ax": c.mu.eq(1).where(new, flat.states["ax"] + (new - flat.states["ax"]) * c.mu)}
+
+
+@checked
+class Lion(Optimizer):
+  """Lion (https://arxiv.org/abs/2302.06675): ``p -= lr · (sign(b1·m + (1-b1)·g) + weight_decay·p)``; ``m = b2·m + (1-b2)·g``.
+
+  Learning rates are 3 to 10 times smaller than Adam's, weight decay as much larger. Raises as :class:`Optimizer`.
+  """
+  _checks = {"lr": AT_LEAST_0, "betas": pair(BELOW_1), "weight_decay": AT_LEAST_0, "maximize": truth}
+  _states = ("exp_avg",)
+
+  def __init__(self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
+               *, maximize: bool = False, **options: Any):
+    without_effect("Lion", options)
+    super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize})
+
+  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+    b1, b2 = group["betas"]
+    return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "weight_decay": group["weight_decay"]}
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    up = (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign()
+    if group["weight_decay"]: up = up + n.weight_decay * p
+    return p - n.lr * up, {"exp_avg": n.b2 * flat.states["exp_avg"] + n.c2 * g}
+
+
+__all__ = ["ASGD", "Adadelta", "Adagrad", "Lion", "RMSprop", "Rprop", "SGD", "decayed"]

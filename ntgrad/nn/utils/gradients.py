@@ -1,0 +1,108 @@
+"""Gradients and parameters as a whole: their norm, limits of it, one vector of all."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ntgrad.checks import checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, GradientError, ShapeError, shown
+from ntgrad.core import no_grad
+from ntgrad.tensor import Tensor
+
+
+def _tensors(name: str, given: Any) -> list[Tensor]:
+  given = list(given) if isinstance(given, Iterable) and not isinstance(given, (Tensor, np.ndarray)) else [given]
+  for t in given:
+    if not isinstance(t, Tensor):
+      raise ArgumentError(f"{name}: {shown(t)} is no Tensor; it takes parameters (model.parameters())")
+  return given
+
+
+def _limit(name: str, what: str, value: Any, least: float = 0.0) -> float:
+  try: x = float(value)
+  except (TypeError, ValueError, OverflowError):
+    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
+  if not x >= least: raise ArgumentError(f"{name}: {what} is {value!r}, expected a number of at least {least:g}")
+  return x
+
+
+def _flat(tensors: Sequence[Tensor]) -> Tensor:
+  """All in one vector, in float32 at least."""
+  dtype = dtypes.float64 if any(t.dtype is dtypes.float64 for t in tensors) else dtypes.float32
+  parts = [t.detach().reshape(-1).to(tensors[0].device).cast(dtype) for t in tensors]
+  return parts[0] if len(parts) == 1 else Tensor.cat(*parts, dim=0).contiguous()
+
+
+def _norm(flat: Tensor, norm_type: float) -> Tensor:
+  if norm_type == math.inf: return flat.abs().max()
+  if norm_type == 2: return flat.square().sum().sqrt()
+  return (flat.abs() ** norm_type).sum() ** (1 / norm_type)
+
+
+@checked
+def get_total_norm(tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+  """The norm of all elements of all tensors together: a lazy scalar, 0 for none. ``norm_type`` is above 0, or inf.
+
+  Raises ArgumentError, and with ``error_if_nonfinite`` GradientError for a norm that is no finite number (it is computed then).
+  """
+  name, p = "get_total_norm", _limit("get_total_norm", "norm_type", norm_type, 1e-30)
+  given = [t for t in _tensors(name, tensors) if t.numel()]
+  total = _norm(_flat(given), p) if given else Tensor(0.0)
+  if error_if_nonfinite and not math.isfinite(total.item()):
+    raise GradientError(f"{name}: the norm of the gradients is {total.item()}; look for what overflows, "
+                        "or pass error_if_nonfinite=False")
+  return total
+
+
+@checked
+def clip_grad_norm_(parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+  """Scale the gradients of parameters so that their norm (see :func:`get_total_norm`) is ``max_norm`` at most; gives the norm
+  before, a lazy scalar. Those without a gradient are left out. Nothing is computed here, so it may stand in a captured step.
+
+  ``g *= min(1, max_norm / (norm + 1e-6))``, as PyTorch has it. Raises as :func:`get_total_norm`.
+  """
+  name, limit = "clip_grad_norm_", _limit("clip_grad_norm_", "max_norm", max_norm)
+  grads = [p.grad for p in _tensors(name, parameters) if p.grad is not None]
+  with no_grad():
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    factor = (limit / (total + 1e-6)).minimum(1.0)
+    for g in grads: g.assign(g * factor.to(g.device).cast(g.dtype))
+  return total
+
+
+@checked
+def clip_grad_value_(parameters: Any, clip_value: float) -> None:
+  """Bring each element of the gradients into [-clip_value, clip_value]. Raises ArgumentError."""
+  limit = _limit("clip_grad_value_", "clip_value", clip_value)
+  with no_grad():
+    for p in _tensors("clip_grad_value_", parameters):
+      if p.grad is not None: p.grad.assign(p.grad.clamp(-limit, limit))
+
+
+@checked
+def parameters_to_vector(parameters: Any) -> Tensor:
+  """All elements of all parameters, (n,): a lazy copy that gradients go through. Raises ArgumentError for none."""
+  given = _tensors("parameters_to_vector", parameters)
+  if not given: raise ArgumentError("parameters_to_vector: no parameters")
+  return Tensor.cat(*[t.reshape(-1) for t in given], dim=0)
+
+
+@checked
+def vector_to_parameters(vec: Any, parameters: Any) -> None:
+  """Write the elements of a vector to parameters, in their order. Raises ShapeError for another number of elements."""
+  given = _tensors("vector_to_parameters", parameters)
+  if not isinstance(vec, Tensor): raise ArgumentError(f"vector_to_parameters: {shown(vec)} is no Tensor")
+  n = sum(t.numel() for t in given)
+  if vec.shape != (n,): raise ShapeError(f"vector_to_parameters: a vector of shape {vec.shape} for {n} elements")
+  at = 0
+  with no_grad():
+    for t in given:
+      t.assign(vec.detach()[at:at + t.numel()].reshape(t.shape).cast(t.dtype))
+      at += t.numel()
+
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "get_total_norm", "parameters_to_vector", "vector_to_parameters"]
