@@ -28,6 +28,9 @@ from ntgrad.tensor import Tensor
 if TYPE_CHECKING:
   from ntgrad.nn.state.loading import Unmatched
 
+if TYPE_CHECKING:
+  from ntgrad.nn.state.loading import Unmatched
+
 C = TypeVar("C", bound=type)
 
 
@@ -261,7 +264,9 @@ def placed(cls: C) -> C:
 
 @checked
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
-from ntgrad.checks import checked
+  """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``; or what one is made of.
+  Raises GradientError for a dtype that has no gradients."""
+  return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
 
 
 def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
