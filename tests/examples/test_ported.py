@@ -27,6 +27,10 @@ REACHED: dict[str, tuple[tuple[Any, ...], Any]] = {
   "ode": ((40,), lambda error: error < 0.2),
   "lbfgs": ((), lambda error: error < 1e-3),
   "vae": ((150,), lambda loss: loss < 22),
+  "recurrent": ((40,), lambda reached: reached[0] < 0.03),
+  "transformer": ((120,), lambda accuracy: accuracy > 0.9),
+  "dqn": ((60, 30.0), lambda mean: mean > 25),
+  "finetune": ((None, 1), lambda accuracy: accuracy > 0.8),
 }
 
 
