@@ -29,6 +29,7 @@ from_dlpack = Tensor.from_dlpack
 __version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
+         "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
@@ -38,10 +39,14 @@ _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "
 
 
 def __getattr__(name: str) -> Any:
-  if name not in _LAZY: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
   from importlib import import_module
-  module, attribute = _LAZY[name]
-  found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
+  if name in _LAZY:
+    module, attribute = _LAZY[name]
+    found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
+  else:
+    from ntgrad.namespace import dtype, method
+    found = dtype(name) or method(name)   # torch.long is a dtype
+    if found is None: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
   globals()[name] = found
   return found
 

@@ -72,6 +72,7 @@ class Alias:
     if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
     self.place = f"{what} at {caller()}"
     if self.memory is not None: pending[ref(self, _forget)] = None
+    else: unplaced[ref(self, _found)] = None
     for t in self.seen(): t._node = None
     self.node = node   # last: an interrupt before it leaves the old value
 
@@ -141,6 +142,7 @@ live_aliases = LiveAliases()
 _add: Callable[[Any], Any] = live_aliases.refs.setdefault
 _drop: Callable[[Any], Any] = live_aliases.refs.pop
 pending: dict[ref[Alias], None] = {}                   # those written since their memory was
+unplaced: dict[ref[Alias], None] = {}                  # those written before they had memory
 watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
@@ -154,7 +156,18 @@ def waiting() -> list[Alias]:
   return found
 
 
+def homeless() -> list[Alias]:
+  """The Aliases that have been written and have no memory yet."""
+  found = []
+  for r in list(unplaced):
+    a = r()
+    if a is not None and a.memory is None and a.node.op is not Ops.BUFFER: found.append(a)
+    else: _found(r)
+  return found
+
+
 def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
+def _found(r: ref[Alias]) -> None: unplaced.pop(r, None)
 
 
 def onto(node: UOp, view: View) -> UOp:

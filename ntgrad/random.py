@@ -15,7 +15,7 @@ import numpy as np
 from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import real_number
 from ntgrad.creation import Creation, sizes_or
@@ -245,13 +245,24 @@ class Random(Creation):
     return cls._drawn(graph.scalar(BinaryOps.ADD, u, mean), requires_grad)
 
   @classmethod
-  def randint(cls, *shape: Any, low: int = 0, high: int = 10, generator: Generator | None = None, device: str | None = None,
-              dtype: Any = None) -> Self:
-    """Ints from low to high - 1, of the default int (int32) unless told otherwise. Raises ArgumentError, DTypeError."""
+  def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
+              device: str | None = None, dtype: Any = None) -> Self:
+    """Ints from low to high - 1 (0 to 9), of the default int (int32) unless told otherwise: ``randint(3, 4, high=6)``; or as
+    PyTorch has it, with the shape as a tuple behind the range: ``randint(6, (3, 4))``, ``randint(0, 6, size=(3, 4))``. Raises
+    ArgumentError, DTypeError."""
     d = dtypes.default_int if dtype is None else dtypes.of(dtype)
+    if size is None and len(shape) in (2, 3) and isinstance(shape[-1], (tuple, list)): shape, size = shape[:-1], shape[-1]
+    if size is not None:
+      if len(shape) > 2 - (high is not None):
+        raise ArgumentError(f"randint: {shown(shape)} before size={shown(size)}; it takes low, high and size")
+      if high is not None: low = shape[0] if shape else low
+      elif shape: low, high = (low, shape[0]) if len(shape) == 1 else shape
+      shape = tuple(sizes_or("randint", (), size))
+    if high is None: high = 10
     if d.kind not in "iu": raise DTypeError(f"randint: {d.name}; it gives ints (uniform gives floats)")
-    if not isinstance(low, int) or not isinstance(high, int) or not low < high or low < dtypes.min(d) or high - 1 > dtypes.max(d):
-      raise ArgumentError(f"randint: low {low}, high {high} for {d.name}; ints with low < high, within the dtype")
+    whole = all([isinstance(x, int) and not isinstance(x, bool) for x in (low, high)])
+    if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
+      raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
     s = cls._sizes("randint", shape)
     if 0 in s: return cls._from_node(graph.const(0, d, s))
     r, span = bits(s, Device.canonicalize(device), generator), high - low

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
-from ntgrad.alias import Alias, caller, live_aliases, pending, waiting, whole
+from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.bounds import look_through
 from ntgrad.codegen.config import config
@@ -160,15 +160,21 @@ def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
   if config.debug >= 1: taken()
   checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
+  order: list[UOp] = []
+  there: dict[UOp, None] = {}   # all of order
+  count = 0
   while True:
-    order = walk([n for s in sinks for n in s if n is not None])
+    order += walk([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
     count = len(sinks)
     for a in look_through(order, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
-      there = set(order)
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
-        if a.node in there or a.memory.storage in ends: wanted.add(a)
+        if a in wanted.aliases: continue
+        if a.node in there or a.memory.storage in ends or _made_of_sums(a.node, there): wanted.add(a)
+    if unplaced:
+      for a in homeless():
+        if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
     if outside:
       for u in order:
         if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
@@ -250,6 +256,22 @@ def _to_compute(u: UOp) -> UOp:
   u = resolved(u)
   while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
   return u
+
+
+_NEAR = 256
+
+
+def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
+  """Whether a node is made of a reduction that is computed anyway: a batch norm's statistics are, of those that it normalises by.
+  Later they would need all that is beneath them computed again, and until then that would have to be kept."""
+  stack, seen = [resolved(u)], set[UOp]()
+  while stack and len(seen) < _NEAR:   # a long history of writes is not looked through at every realisation
+    n = stack.pop()
+    if n in seen: continue
+    seen.add(n)
+    if n.op is Ops.REDUCE_AXIS and n in there: return True
+    stack.extend([s.__dict__.get("_realized", s) for s in n.src])
+  return False
 
 
 def _known_by_node(u: UOp) -> bool:

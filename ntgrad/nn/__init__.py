@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from ntgrad.custom import checkpoint as checkpoint
-  from ntgrad.nn import data as data, datasets as datasets, init as init, optim as optim, state as state, utils as utils
+  from ntgrad.nn import (
+    data as data,
+    datasets as datasets,
+    functional as functional,
+    init as init,
+    optim as optim,
+    state as state,
+    utils as utils,
+  )
   from ntgrad.nn.activations import *
   from ntgrad.nn.adaptive import *
   from ntgrad.nn.attention import *
@@ -59,7 +67,7 @@ _NAMES = {   # by file
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary",
 }
-_FILES = ("data", "datasets", "init", "optim", "state", "utils")
+_FILES = ("data", "datasets", "functional", "init", "optim", "state", "utils")
 _FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_FILE_OF, *_FILES, "checkpoint"]  # noqa: PLE0604

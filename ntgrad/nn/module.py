@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Callable, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad import graph
 from ntgrad.alias import Alias
@@ -24,6 +24,9 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.core import mode as current
 from ntgrad.device import Device
 from ntgrad.tensor import Tensor
+
+if TYPE_CHECKING:
+  from ntgrad.nn.state.loading import Unmatched
 
 C = TypeVar("C", bound=type)
 
@@ -164,8 +167,9 @@ class Module:
     from ntgrad.nn.tree import walk
     gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
     return {k: t for k, t in get_state_dict(self).items() if k not in gone}
-  def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> None:
-    """Assign tensors by name; see ``nn.state.load_state_dict``. Raises StateError, then nothing has been assigned."""
+  def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> Unmatched:
+    """Assign tensors by name; gives ``missing_keys`` and ``unexpected_keys``. See ``nn.state.load_state_dict``. Raises
+    StateError, then nothing has been assigned."""
     from ntgrad.nn.state import load_state_dict
     return load_state_dict(self.state_dict(), state_dict, strict)
 
@@ -257,7 +261,9 @@ def placed(cls: C) -> C:
 
 @checked
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
-from ntgrad.checks import checked
+  """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``; or what one is made of.
+  Raises GradientError for a dtype that has no gradients."""
+  return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
 
 
 def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x

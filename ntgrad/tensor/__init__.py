@@ -6,7 +6,8 @@ The methods live in mixins, each upon the one before: ``core`` (what a tensor ho
 """
 from __future__ import annotations
 
-from types import TracebackType
+import sys
+from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
 from ntgrad import graph
@@ -182,5 +183,16 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
     from ntgrad.gradient import gradient as find
     return find(self, targets, gradient)
 
+
+class _Package(ModuleType):
+  """This package, which can be called: programs written for other libraries make tensors by ``ntgrad.tensor(..)``."""
+  def __call__(self, data: Any, dtype: DType | str | None = None, device: str | None = None,
+               requires_grad: bool | None = None) -> Tensor:
+    """A tensor of its own of the data; see :class:`Tensor` for what it takes and raises."""
+    if isinstance(data, Tensor): data = data.detach().clone()
+    return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+sys.modules[__name__].__class__ = _Package
 
 __all__ = ["Tensor", "no_grad"]

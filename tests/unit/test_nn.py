@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, nn
+from ntgrad import GlobalCounters, Tensor, nn
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.nn.state import get_parameters, get_state_dict
@@ -193,3 +193,32 @@ def test_refusals(call: Callable[[], Any], error: type[Exception], said: str) ->
 
 def test_one_value_a_channel(training: None) -> None:
   with pytest.raises(ArgumentError, match=r"of shape \(1, 3\) has 1 value a channel"): nn.BatchNorm(3)(Tensor.zeros(1, 3))
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_running_statistics_of_a_frozen_net_do_not_pile_up(loaded: bool) -> None:
+  """Nothing asks for them while the head alone is trained: each step computes them with the sums that it needs anyway."""
+  rng = np.random.default_rng(0)
+  body = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+  if loaded: body.load_state_dict({k: t.clone().realize() for k, t in body.state_dict().items()})
+  body.train().requires_grad_(False)
+  head = nn.Linear(3, 2)
+  opt = nn.optim.SGD(head.parameters(), lr=0.1)
+  x = [rng.standard_normal((8, 4)).astype(np.float32) for _ in range(12)]
+  kernels = []
+  for a in x:
+    GlobalCounters.reset()
+    opt.zero_grad()
+    head(body(Tensor(a))).square().mean().backward()
+    opt.step()
+    kernels.append(GlobalCounters.kernel_count)
+  assert len(set(kernels[3:])) == 1, kernels
+  GlobalCounters.reset()
+  mean, var = body[1].running_mean.numpy(), body[1].running_var.numpy()
+  assert GlobalCounters.kernel_count <= 2
+  want_mean, want_var = np.zeros(3), np.ones(3)
+  for a in x:
+    y = a @ body[0].weight.numpy().T + body[0].bias.numpy()
+    want_mean, want_var = 0.9 * want_mean + 0.1 * y.mean(0), 0.9 * want_var + 0.1 * y.var(0, ddof=1)
+  np.testing.assert_allclose(mean, want_mean, rtol=1e-4, atol=1e-6)
+  np.testing.assert_allclose(var, want_var, rtol=1e-4)

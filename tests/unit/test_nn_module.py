@@ -64,7 +64,9 @@ def test_state_goes_from_one_to_another() -> None:
   b.load_state_dict(a.state_dict())
   for x, y in zip(a.state_dict().values(), b.state_dict().values()): close(x, y.numpy())
   with pytest.raises(StateError, match="lacks"): b.load_state_dict({})
-  b.load_state_dict({"first.bias": Tensor.ones(2)}, strict=False)
+  missing, extra = b.load_state_dict({"first.bias": Tensor.ones(2), "more": Tensor.ones(1)}, strict=False)
+  assert "first.weight" in missing and "first.bias" not in missing and extra == ["more"]
+  assert b.load_state_dict(b.state_dict()).missing_keys == []
   close(b.first.bias, np.ones(2))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ntgrad import Device, Tensor, nn
+from ntgrad import Device, Tensor, nn, no_grad
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.errors import MissingFileError, StateError
-from ntgrad.nn.state import torch_load
+from ntgrad.errors import ArgumentError, MissingFileError, StateError
+from ntgrad.nn.state import torch_load, torch_save
 from support.torch_pickle import Call, Kept, Name, Raw, in_line, ordered, pickled, storage, tarred, tensor, zipped
 
 X = np.arange(24, dtype=np.float32)
@@ -190,3 +191,45 @@ def test_any_damage_is_refused_or_read(tmp_path: Path, how: str) -> None:
     (tmp_path / "a").write_bytes(data)
     try: torch_load(tmp_path / "a", "NUMPY")["a"].numpy()
     except (StateError, KeyError): pass
+
+
+# ---- writing
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+  x = Tensor(X.reshape(4, 6))
+  tensors = {"turned": x.T, "part": x[1:3, 2], "number": x[1, 1], "none": Tensor.zeros(0, 3), "lazy": x * 2 + 1,
+             **{d.name: Tensor([1, 0, 1], dtype=d) for d in dtypes.all}}
+  plain = {"list": [1, -5, 2 ** 40, -2 ** 63, 10 ** 700, 2.5, True, None, "h\u00e9", (1, ())], 3: {"deep": {}},
+           "numpy": np.float32(2)}
+  torch_save({**tensors, **plain}, tmp_path / "a.pt")
+  got = torch_load(tmp_path / "a.pt", map_location="NUMPY", weights_only=True)
+  assert list(got) == [*tensors, *plain] and {k: got[k] for k in plain} == plain
+  for k, t in tensors.items():
+    assert got[k].dtype is t.dtype and got[k].device == "NUMPY" and not got[k].requires_grad, k
+    np.testing.assert_array_equal(got[k].numpy(), t.numpy(), err_msg=k)
+
+
+def test_written_once(tmp_path: Path) -> None:
+  w = Tensor(X, requires_grad=True)
+  torch_save({"a": w, "b": [w]}, tmp_path / "a.pt")
+  with zipfile.ZipFile(tmp_path / "a.pt") as z:
+    assert z.testzip() is None
+    assert [n for n in z.namelist() if "/data/" in n] == ["archive/data/0"]
+    at = z.getinfo("archive/data/0").header_offset
+  raw = (tmp_path / "a.pt").read_bytes()
+  assert raw.index(X.tobytes()) % 64 == 0 and raw.index(X.tobytes()) > at
+  got = torch_load(tmp_path / "a.pt")
+  assert got["a"].requires_grad
+  with no_grad(): got["a"].add_(1)
+  np.testing.assert_array_equal(got["b"][0].numpy(), X + 1)
+
+
+def test_not_written(tmp_path: Path) -> None:
+  ring: list[Any] = []
+  ring.append(ring)
+  for x, said in (({"a": {1, 2}}, "set"), ({"a": lambda: 0}, "function"), (ring, "in itself"), ("\ud800", "UTF-8")):
+    with pytest.raises(StateError, match=said): torch_save(x, tmp_path / "a.pt")
+  assert not list(tmp_path.iterdir())
+  with pytest.raises(MissingFileError): torch_save({}, tmp_path / "no" / "a.pt")
+  torch_save({}, tmp_path / "a.pt")
+  with pytest.raises(ArgumentError, match="map_location"): torch_load(tmp_path / "a.pt", "NUMPY", map_location="CPU")

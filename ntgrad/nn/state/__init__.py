@@ -1,9 +1,9 @@
 """Names for the tensors of a model, and the files that tensors are kept in, read and written by our own code.
 
 ``names.py`` names a model's tensors, ``loading.py`` brings a file's tensors into a model. A room for each format:
-``safetensors.py``, ``torch_files.py`` (torch.save), ``gguf.py`` with ``quantised.py``, ``npz.py``, ``archives.py`` (tar and
-zip). Files come from strangers: everything in one is checked before a tensor is made of it, and nothing in one is ever run.
-Bytes of tensors are read from the file when they are first needed (``mapped.py``).
+``safetensors.py``, ``torch_files.py`` and ``torch_writing.py`` (torch.save), ``gguf.py`` with ``quantised.py``, ``npz.py``,
+``archives.py`` (tar and zip). Files come from strangers: everything in one is checked before a tensor is made of it, and nothing
+in one is ever run. Bytes of tensors are read from the file when they are first needed (``mapped.py``).
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ntgrad.nn.state.names import get_parameters, get_state_dict
 from ntgrad.nn.state.npz import npz_load, npz_save
 from ntgrad.nn.state.safetensors import SAFE_DTYPES, safe_load, safe_load_metadata, safe_save
 from ntgrad.nn.state.torch_files import torch_load
+from ntgrad.nn.state.torch_writing import torch_save
 
 __all__ = ["SAFE_DTYPES", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "npz_load", "npz_save", "safe_load",
-           "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract"]
+           "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "torch_save", "zip_extract"]

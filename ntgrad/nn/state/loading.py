@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
@@ -15,14 +15,22 @@ _MOST, _CANDIDATES = 8, 2000   # names that an error lists; names that one is co
 _HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
+class Unmatched(NamedTuple):
+  """Names that only one side had: those of the model that were not loaded, those of the state dict that were left out."""
+  missing_keys: list[str]
+  unexpected_keys: list[str]
+
+
 @checked
 def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool = True, verbose: bool = False,
-                    prefix: str = "") -> None:
+                    prefix: str = "") -> Unmatched:
   """Assign the tensors of ``state_dict`` to those of ``model`` with the same names, moved to the model's devices.
 
   With ``prefix`` only names of the state dict that begin with it count, and the rest of each is the name: ``prefix="model."``
   loads what was saved as a part of something larger. float16 and bfloat16 are cast where the model has float32, which is said
   once.
+
+  Gives the names that only one side has, ``missing_keys`` and ``unexpected_keys``.
 
   Everything is checked before anything is assigned. Raises StateError, with all that differs, for a name that only one side has
   (unless ``strict`` is False) and for a tensor of another shape or dtype. ``verbose`` prints what was loaded and left out.
@@ -45,6 +53,7 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
   if verbose:
     print(f"loaded {len(mine) - len(missing)} tensors" + (f", without {_names(missing)}" if missing else "")
           + (f", ignored {_names(extra)}" if extra else ""))
+  return Unmatched(missing, extra)
 
 
 def _without_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import StateError, shown
+from ntgrad.codegen.errors import ArgumentError, StateError, shown
 from ntgrad.codegen.uop import MOVEMENT
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import shrink
@@ -190,14 +190,18 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
 # ---- the formats
 
 @checked
-def torch_load(path: str | os.PathLike[str], device: str | None = None) -> Any:
+def torch_load(path: str | os.PathLike[str], device: str | None = None, map_location: str | None = None,
+               weights_only: bool = True) -> Any:
   """What torch.save wrote to the file at ``path``: a state dict, or tensors in lists, tuples and dicts beside plain values.
 
-  Tensors come on ``device`` (the default one if None), those that shared memory share it, and bytes are read when a tensor is
-  first used. torch's dtypes come as ntgrad's, its devices as text, Size as a tuple, OrderedDict as a dict, Parameter as a Tensor
-  that requires a gradient. Raises MissingFileError, and StateError for a file that is damaged or holds anything else: what a
-  pickle says to run is never run.
+  Tensors come on ``device``, which PyTorch calls ``map_location`` (the default one if None), those that shared memory share it,
+  and bytes are read when a tensor is first used. torch's dtypes come as ntgrad's, its devices as text, Size as a tuple,
+  OrderedDict as a dict, Parameter as a Tensor that requires a gradient. Raises MissingFileError, and StateError for a file that
+  is damaged or holds anything else: what a pickle says to run is never run, also without ``weights_only``.
   """
+  if device is not None and map_location is not None:
+    raise ArgumentError(f"torch_load: device={device!r} and map_location={map_location!r}; give one of them")
+  if device is None: device = map_location
   def refuse(why: str) -> StateError: return StateError(f"torch_load: {str(path)!r} cannot be loaded: {why}")
   data = Mapped("torch_load", path)
   reader = _Reader(device, refuse)
