@@ -258,11 +258,14 @@ def _to_compute(u: UOp) -> UOp:
   return u
 
 
+_NEAR = 256
+
+
 def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
   """Whether a node is made of a reduction that is computed anyway: a batch norm's statistics are, of those that it normalises by.
   Later they would need all that is beneath them computed again, and until then that would have to be kept."""
   stack, seen = [resolved(u)], set[UOp]()
-  while stack:
+  while stack and len(seen) < _NEAR:   # a long history of writes is not looked through at every realisation
     n = stack.pop()
     if n in seen: continue
     seen.add(n)

@@ -28,9 +28,12 @@ from ntgrad.tensor import Tensor
 if TYPE_CHECKING:
   from ntgrad.nn.state.loading import Unmatched
 
+<<<<<<< HEAD
 if TYPE_CHECKING:
   from ntgrad.nn.state.loading import Unmatched
 
+=======
+>>>>>>> main
 C = TypeVar("C", bound=type)
 
 

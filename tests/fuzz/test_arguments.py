@@ -957,13 +957,10 @@ BAD: dict[str, Callable[[], Any]] = {
 OWN = {(f"tile.{name}", parameter, kind) for kind in ("type", "function", "Model") for name, parameter in (
   ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))} | {
   (name, parameter, kind) for kind in ("type", "function") for name, parameter in (
-    ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"))}
-  ("make", "arrangement"), ("simulate_arrangement", "arrangement"), ("visualize", "arrangement"), ("build", "premake"))}
-OWN |= {("nn.Module.apply", "fn", "type"), ("nn.Module.apply", "fn", "function")}
+    ("nn.Module.apply", "fn"), ("lr.CyclicLR", "scale_fn"), ("data.DataLoader", "collate_fn"))}
 OWN |= {(name, parameter, "function") for name, parameter in (
   ("Tensor.triplet_margin_with_distance_loss", "distance_function"), ("nn.Transformer", "custom_encoder"),
   ("nn.Transformer", "custom_decoder"))}
-  ("data.DataLoader", "collate_fn", "type")}
 
 
 def _deep() -> Any:
