@@ -28,12 +28,6 @@ from ntgrad.tensor import Tensor
 if TYPE_CHECKING:
   from ntgrad.nn.state.loading import Unmatched
 
-<<<<<<< HEAD
-if TYPE_CHECKING:
-  from ntgrad.nn.state.loading import Unmatched
-
-=======
->>>>>>> main
 C = TypeVar("C", bound=type)
 
 
