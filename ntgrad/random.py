@@ -68,10 +68,12 @@ class Generator:
 
   def set_state(self, state: Any) -> Generator:
     """Go on where ``get_state`` was called. Gives the generator itself. Raises ShapeError, DTypeError."""
+    from ntgrad.engine.buffer import watchers
     from ntgrad.tensor import Tensor
-    t = state if isinstance(state, Tensor) else Tensor(state)
+    t = state if isinstance(state, Tensor) else Tensor(state, device="NUMPY")
     if t.shape != (2,): raise ShapeError(f"set_state: a state of shape {t.shape}; it is what get_state gave, of shape (2,)")
     if t.dtype.kind not in "iu": raise DTypeError(f"set_state: a state of {t.dtype.name}; it is what get_state gave, of uint64")
+    for w in watchers: w.seeded("set_state")   # before values are read
     counter, seed = t.tolist()
     self._begin("set_state", seed, counter)
     return self

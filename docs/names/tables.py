@@ -66,6 +66,11 @@ def notes() -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
 NAMES, PATTERNS = notes()
 
 
+def _opened(place: Any, name: str) -> bool:
+  """Whether a name is a room of ntgrad that is there because something has imported it."""
+  return inspect.ismodule(getattr(place, name, None)) and name not in getattr(place, "__all__", ())
+
+
 def found(name: str) -> Found | None:
   """Where a name is here."""
   for prefix, module in sorted(MODULES.items(), key=lambda m: -len(m[0])):
@@ -73,13 +78,13 @@ def found(name: str) -> Found | None:
       last = name.removeprefix(prefix)
       try: place = importlib.import_module(module)
       except ImportError: place = None
-      if last and "." not in last and place is not None and hasattr(place, last):
+      if last and "." not in last and hasattr(place, last) and not _opened(place, last):
         return Found(f"`{module.removeprefix('ntgrad.')}.{last}`", getattr(place, last))
   for prefix, places in PLACES.items():
     last = name.removeprefix(prefix)
     if not name.startswith(prefix) or "." in last: continue
     for place, written in places:
-      if prefix and inspect.ismodule(getattr(place, last, None)): continue   # a room of ntgrad that happens to be open
+      if prefix and _opened(place, last): continue
       if hasattr(place, last): return Found(f"`{written.format(last)}`", getattr(place, last))
       if place is Tensor and last.endswith("_") and hasattr(place, last[:-1]): return Found(f"`x.assign(x.{last[:-1]}(..))`")
   return None

@@ -18,15 +18,20 @@ class AdamLike(Optimizer):
   _checks = {"lr": AT_LEAST_0, "betas": pair(BELOW_1), "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "maximize": truth,
              "amsgrad": truth}
   _states: Sequence[str] = ("exp_avg", "exp_avg_sq")
-  _scalars_of: Sequence[str] = ("bias1", "bias2")   # 1 - b1ᵗ, 1 - b2ᵗ
+  _scalars_of: Sequence[str] = ("step", "bias1", "bias2")   # t, 1 - b1ᵗ, 1 - b2ᵗ
+  _kept: Sequence[str] = ("bias1", "bias2")
+  _recurrent = True
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     b1, b2 = group["betas"]
-    return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "eps": group["eps"], "weight_decay": group["weight_decay"],
+    return {"a": 1.0, "b1": b1, "b2": b2, "b": 1.0, "c1": 1 - b1, "c2": 1 - b2, "eps": group["eps"],
+            "weight_decay": group["weight_decay"],
             "log1": math.log(b1) if b1 else -1e30, "log2": math.log(b2) if b2 else -1e30}
 
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
-    return [-(t * n.log1).expm1(), -(t * n.log2).expm1()]
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+    return [t, -(t * n.log1).expm1(), -(t * n.log2).expm1()]
 
   def _means(self, states: States, g: Tensor, n: Numbers) -> dict[str, Tensor]:
     return {"exp_avg": n.b1 * states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * states["exp_avg_sq"] + n.c2 * (g * g)}
@@ -40,8 +45,9 @@ class _Adam(AdamLike):
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
                                   "maximize": maximize})
 
-  def _state_names(self, group: ParamGroup) -> Sequence[str]:
-    return (*self._states, "max_exp_avg_sq") if group["amsgrad"] else self._states
+  @classmethod
+  def _state_names(cls, group: ParamGroup) -> Sequence[str]:
+    return (*cls._states, "max_exp_avg_sq") if group["amsgrad"] else cls._states
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     if not self.decoupled: g = decayed(group, p, g, n)
@@ -108,7 +114,7 @@ class NAdam(AdamLike):
   """
   _checks = {**AdamLike._checks, "momentum_decay": AT_LEAST_0, "decoupled_weight_decay": truth}
   _scalars_of = ("bias2", "mu_product", "of_g", "of_m")
-  _kept = ("mu_product",)
+  _kept, _recurrent = ("mu_product",), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
@@ -117,10 +123,12 @@ class NAdam(AdamLike):
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
                                   "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {**super()._numbers(group), "decay": group["momentum_decay"] * math.log(0.96)}
 
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     mu, after = [n.b1 * (1 - 0.5 * (k * n.decay).exp()) for k in (t, t + 1)]
     product = (t > 1).where(before.mu_product * mu, mu)
     return [-(t * n.log2).expm1(), product, (1 - mu) / (1 - product), after / (1 - product * after)]
@@ -141,7 +149,7 @@ class RAdam(AdamLike):
   Raises as :class:`Adam`.
   """
   _checks = {**AdamLike._checks, "decoupled_weight_decay": truth}
-  _scalars_of = ("bias1", "bias2", "rectified")
+  _scalars_of, _kept, _recurrent = ("bias1", "bias2", "rectified"), (), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False, **options: Any):
@@ -149,19 +157,21 @@ class RAdam(AdamLike):
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay,
                                   "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     b2 = group["betas"][1]
     most = 2 / (1 - b2) - 1
     return {**super()._numbers(group), "most": most, "begin": most + 2 / math.log(b2) if b2 else 0.0}
 
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     # rho = most - 2·t·b2ᵗ/(1 - b2ᵗ), of large numbers that nearly cancel; with x = -t·log(b2) it is
     # begin + 2·t·(1/x - 1/(eˣ - 1))
     x = -t * n.log2
     small = 0.5 - x / 12 + x ** 3 / 720 - x ** 5 / 30240
     rho = n.begin + 2 * t * (x < 0.5).where(small, 1 / x - 1 / x.expm1())
     ratio = (rho - 4) * (rho - 2) * n.most / ((n.most - 4) * (n.most - 2) * rho)
-    return [*super()._scalars(n, t, before), (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
+    return [*super()._scalars(n, t, before)[1:], (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     decoupled = group["decoupled_weight_decay"]

@@ -7,7 +7,7 @@ a captured step follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -39,7 +39,7 @@ class Numbers:
     return Numbers(self._values.to(device).cast(dtype), self._names)
 
 
-class ParamGroup(dict[str, Any]):
+class ParamGroup(MutableMapping[str, Any]):
   """Parameters that have the same options, as PyTorch's ``param_groups`` has them: ``group["lr"] = 0.01``, ``group["params"]``.
 
   What the options come to as numbers (``numbers``: a name each, the learning rate first) lies in a buffer. Raises ArgumentError
@@ -47,8 +47,8 @@ class ParamGroup(dict[str, Any]):
   """
 
   def __init__(self, optimizer: Optimizer, params: list[Tensor], options: Mapping[str, Any]):
-    super().__init__(params=params, **options)
-    self.optimizer, self.params, self.flats = optimizer, params, list[Flat]()
+    self.kind, self.params, self.flats = type(optimizer), params, list[Flat]()
+    self.options: dict[str, Any] = {"params": params, **options}
     self.known: Any = None         # the node that the buffer had when the numbers here were written
     self.check()
     groups: dict[tuple[DType, Any, int | None], list[int]] = {}
@@ -62,56 +62,75 @@ class ParamGroup(dict[str, Any]):
     self.device = params[0].device
     self.dtype = promote(dtypes.float32, *(f.wide for f in self.flats))
     self.names = tuple(self.numbers())
-    self.buffer = Tensor(self._values(), device=self.device)
-    self.steps, self.scalars = self._small(1), self._small(len(optimizer._scalars_of))
+    self.host = self._values()
+    self.buffer = Tensor(self.host, device=self.device)
+    self.scalar_names = tuple(self.kind._scalars_for(self))
+    self.scalars = self._small(len(self.scalar_names))
+    self.steps = self.scalars[:1] if self.kind._recurrent else self._small(1)
+
+  def __getstate__(self) -> dict[str, Any]: return {**vars(self), "known": self.known is self.buffer._alias.node}
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    vars(self).update(state)
+    self.known = self.buffer._alias.node if state["known"] else None
 
   def _small(self, n: int) -> Tensor: return own(Tensor.zeros(n, dtype=self.dtype, device=self.device))
   def _values(self) -> np.ndarray[Any, Any]: return np.array(list(self.numbers().values()), np.dtype(self.dtype.np))
 
   def numbers(self) -> dict[str, float]:
     """What kernels read, the learning rate first."""
-    lr = dict.__getitem__(self, "lr")
-    return {"lr": 0.0 if isinstance(lr, Tensor) else lr, **self.optimizer._numbers(self)}
+    lr = self.options["lr"]
+    return {"lr": 0.0 if isinstance(lr, Tensor) else lr, **self.kind._numbers(self)}
 
   def check(self) -> None:
     """Raises ArgumentError for a value that an option does not take."""
-    name = type(self.optimizer).__name__
-    for option, value in self.items():
+    for option, value in self.options.items():
       if option == "lr" and isinstance(value, Tensor): continue
-      if option in self.optimizer._checks: dict.__setitem__(self, option, self.optimizer._checks[option](name, option, value))
-    self.optimizer._check(self)
+      if option in self.kind._checks: self.options[option] = self.kind._checks[option](self.kind.__name__, option, value)
+    self.kind._check(self)
 
   def __getitem__(self, option: str) -> Any:
-    value = dict.__getitem__(self, option)
+    value = self.options[option]
     if option != "lr" or (not isinstance(value, Tensor) and self.buffer._alias.node is self.known): return value
     return float(self.buffer[:1].item())   # it was written as a Tensor
 
   def __setitem__(self, option: str, value: Any) -> None:
-    if not isinstance(option, str): raise ArgumentError(f"{type(self.optimizer).__name__}: no option {shown(option)}")
+    if not isinstance(option, str): raise ArgumentError(f"{self.kind.__name__}: no option {shown(option)}")
     if option == "lr" and isinstance(value, Tensor):
       if math.prod(value.shape) != 1: raise ShapeError(f"lr: a Tensor of shape {tuple(value.shape)}, expected one element")
       self.buffer[:1].assign(value.detach().reshape(1).cast(self.dtype).to(self.device))
-      dict.__setitem__(self, option, value)
+      self.options[option] = value
       return
-    before = dict.get(self, option)
-    lr = self["lr"] if option in self.optimizer._checks else None
-    dict.__setitem__(self, option, value)
-    if option not in self.optimizer._checks: return
-    if option != "lr": dict.__setitem__(self, "lr", lr)
+    if option not in self.kind._checks:
+      self.options[option] = value
+      return
+    before, lr = self.options.get(option), self["lr"]
+    self.options["lr"], self.options[option] = lr, value
     try: self.check()
     except ArgumentError:
-      dict.__setitem__(self, option, before)
+      self.options[option] = before
       raise
     self.write()
 
+  def __delitem__(self, option: str) -> None: raise ArgumentError(f"{self.kind.__name__}: option {option!r} stays")
+  def __iter__(self) -> Iterator[str]: return iter(self.options)
+  def __len__(self) -> int: return len(self.options)
+
   def write(self) -> None:
     """Write the numbers to the buffer."""
-    self.buffer.assign(Tensor(self._values(), device=self.device)).realize()
-    self.known = self.buffer._alias.node
+    before, values = self.host, self._values()
+    self.buffer.assign(Tensor(values, device=self.device)).realize()
+    self.known, self.host = self.buffer._alias.node, values
+    if not np.array_equal(before[1:], values[1:]): self.write_scalars()
+
+  def write_scalars(self) -> None:
+    """Have the scalars be as if the options had always been what they are."""
+    if not self.kind._recurrent: return
+    exact = self.kind._scalars(Numbers(self.buffer, self.names), self.steps.clone().realize(), Numbers(self.scalars, ()))
+    self.scalars.assign(side_by_side(exact)).realize()
 
   def tensors(self) -> list[Tensor]:
     """All that a step writes, and the buffer."""
-    extra = [self.steps, self.scalars] if self.optimizer._scalars_of else []
+    extra = [self.scalars] if self.kind._recurrent else [self.steps, self.scalars] if self.scalar_names else []
     return [t for f in self.flats for t in (f.flat, *f.states.values())] + [*extra, self.buffer]
 
   def __repr__(self) -> str:
@@ -119,7 +138,7 @@ class ParamGroup(dict[str, Any]):
     return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
 
 
-def _side_by_side(scalars: Sequence[Tensor]) -> Tensor:
+def side_by_side(scalars: Sequence[Tensor]) -> Tensor:
   """Tensors (1,) as one, which a single kernel computes."""
   out = scalars[0]
   if len(scalars) == 1: return out
@@ -195,6 +214,7 @@ class Optimizer:
   _states: Sequence[str] = ()       # state of parameters by PyTorch's names
   _scalars_of: Sequence[str] = ()   # numbers that depend on how many steps were made
   _kept: Sequence[str] = ()         # those of them that are state
+  _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
 
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None):
@@ -251,25 +271,32 @@ class Optimizer:
       for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in self._state_names(g)})
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
-      if isinstance(lr := dict.__getitem__(g, "lr"), Tensor): g["lr"] = lr
+      if isinstance(lr := g.options["lr"], Tensor): g["lr"] = lr
       else: g.known = g.buffer._alias.node
       for f in g.flats: f.move(given=False)
 
   # ---- what an optimizer defines
-  def _check(self, group: ParamGroup) -> None:
+  @classmethod
+  def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of
+  @classmethod
+  def _check(cls, group: ParamGroup) -> None:
     """Raise ArgumentError for options that do not go together."""
 
   def _check_param(self, p: Tensor) -> None:
     """Raise ShapeError for a parameter that is none for this optimizer."""
 
-  def _state_names(self, group: ParamGroup) -> Sequence[str]: return self._states
-  def _initial(self, group: ParamGroup, state: str) -> float: return 0.0
+  @classmethod
+  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return cls._states
+  @classmethod
+  def _initial(cls, group: ParamGroup, state: str) -> float: return 0.0
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     """What kernels read beside the learning rate. Differences such as 1 - beta are made here, in float64."""
     return {}
 
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     """The numbers ``_scalars_of`` for step ``t`` = 1, 2, ..: each (1,). ``before`` are those of the last step."""
     return []
 
@@ -313,10 +340,13 @@ class Optimizer:
                           "call loss.backward() first, with Tensors that have requires_grad")
     out: list[Tensor] = []
     for group, all_grads in zip(self.param_groups, found):
-      numbers, scalars = Numbers(group.buffer, group.names), Numbers(group.scalars, self._scalars_of)
-      if self._scalars_of:
-        group.steps.assign(group.steps + 1)
-        group.scalars.assign(_side_by_side(self._scalars(numbers, group.steps, scalars)))
+      numbers, scalars = Numbers(group.buffer, group.names), Numbers(group.scalars, group.scalar_names)
+      if group.scalar_names:
+        n = len(group.scalar_names)
+        if self._recurrent: group.scalars.assign(group.buffer[1:n + 1] * group.scalars + group.buffer[n + 1:2 * n + 1])
+        else:
+          group.steps.assign(group.steps + 1)
+          group.scalars.assign(side_by_side(self._scalars(numbers, group.steps, scalars)))
       for flat, grads in zip(group.flats, all_grads):
         if grads is None: continue
         grad, mask = grads
@@ -345,8 +375,8 @@ class Optimizer:
     for g in self.param_groups:
       groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})
       first += len(g.params)
-      scalars = Numbers(g.scalars, self._scalars_of)
-      common = {"step": g.steps.reshape(())} if self._scalars_of else {}
+      scalars = Numbers(g.scalars, g.scalar_names)
+      common = {"step": g.steps.reshape(())} if g.scalar_names else {}
       common |= {name: getattr(scalars, name).reshape(()) for name in self._kept}
       for f in g.flats:
         for k, i in enumerate(f.numbers):
@@ -372,10 +402,13 @@ class Optimizer:
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
     order = [i for g in groups for i in g["params"]]
     written: list[Tensor] = []
+    computed = False
     begun: set[tuple[int, str]] = set()   # small state that a parameter of the group has given a value
     for i, mine in self.state_dict()["state"].items():
       given = state_dict["state"].get(order[i], state_dict["state"].get(str(order[i]), {}))
       given = {k: v for k, v in given.items() if v is not None and (k in mine or k not in {"step", *self._scalars_of})}
+      if given and self._recurrent and not set(self._kept) <= set(given):   # PyTorch does not keep them
+        given, computed = {**dict.fromkeys(self._kept, 0.0), **given}, True
       if given and "step" in mine: given.setdefault("step", 1.0)   # not all of PyTorch's count steps where these do
       if given and (wrong := set(mine) ^ set(given)):
         raise StateError(f"{name}: state {', '.join(map(repr, sorted(wrong)))} of parameter {i} is "
@@ -393,9 +426,10 @@ class Optimizer:
         written.append(target)
     if written: Tensor.realize(*written)
     for g, options in zip(self.param_groups, groups):
-      dict.update(g, {k: v for k, v in options.items() if k in self.defaults or k in ("initial_lr", "max_lr", "min_lr")})
+      g.options.update({k: v for k, v in options.items() if k in self.defaults or k in ("initial_lr", "max_lr", "min_lr")})
       g.check()
       g.write()
+      if computed: g.write_scalars()
 
   def __repr__(self) -> str:
     lines = [repr(g) for g in self.param_groups]

@@ -36,19 +36,23 @@ class SGD(Optimizer):
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False, classic: bool = False, *, dampening: float = 0.0, maximize: bool = False, **options: Any):
     without_effect("SGD", options)
-    if not dampening: self._scalars_of = ()
     super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov,
                                   "dampening": dampening, "maximize": maximize, "classic": classic})
 
-  def _check(self, group: ParamGroup) -> None:
+  @classmethod
+  def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of if group["dampening"] else ()
+  @classmethod
+  def _check(cls, group: ParamGroup) -> None:
     if group["nesterov"] and (not group["momentum"] or group["dampening"]):
       raise ArgumentError("SGD: nesterov needs a momentum above 0, and no dampening")
-    if group["dampening"] and not self._scalars_of: raise ArgumentError("SGD: dampening of a group; give it to SGD as well")
 
-  def _state_names(self, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {"momentum": group["momentum"], "weight_decay": group["weight_decay"], "rest": 1 - group["dampening"]}
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -76,10 +80,12 @@ class RMSprop(Optimizer):
     super().__init__(params, lr, {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
                                   "centered": centered, "maximize": maximize})
 
-  def _state_names(self, group: ParamGroup) -> Sequence[str]:
+  @classmethod
+  def _state_names(cls, group: ParamGroup) -> Sequence[str]:
     more = ("momentum_buffer",) if group["momentum"] else ()
     return ("square_avg", *more, *(("grad_avg",) if group["centered"] else ()))
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {"alpha": group["alpha"], "rest": 1 - group["alpha"], "eps": group["eps"], "weight_decay": group["weight_decay"],
             "momentum": group["momentum"]}
 
@@ -111,10 +117,13 @@ class Adagrad(Optimizer):
     super().__init__(params, lr, {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize,
                                   "initial_accumulator_value": initial_accumulator_value})
 
-  def _initial(self, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _initial(cls, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {"lr_decay": group["lr_decay"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -137,7 +146,8 @@ class Adadelta(Optimizer):
     without_effect("Adadelta", options)
     super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {"rho": group["rho"], "rest": 1 - group["rho"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
@@ -162,11 +172,14 @@ class Rprop(Optimizer):
     without_effect("Rprop", options)
     super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize})
 
-  def _check(self, group: ParamGroup) -> None:
+  @classmethod
+  def _check(cls, group: ParamGroup) -> None:
     if not group["etas"][0] < 1 < group["etas"][1]:
       raise ArgumentError(f"Rprop: etas {group['etas']}; the first is below 1, the second above")
-  def _initial(self, group: ParamGroup, state: str) -> float: return group["lr"] if state == "step_size" else 0.0
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _initial(cls, group: ParamGroup, state: str) -> float: return group["lr"] if state == "step_size" else 0.0
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
     return {"shrink": shrink, "grow": grow, "least": least, "most": most}
 
@@ -194,9 +207,11 @@ class ASGD(Optimizer):
     without_effect("ASGD", options)
     super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize})
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {"lambd": group["lambd"], "alpha": group["alpha"], "t0": group["t0"], "weight_decay": group["weight_decay"]}
-  def _scalars(self, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  @classmethod
+  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
@@ -218,7 +233,8 @@ class Lion(Optimizer):
     without_effect("Lion", options)
     super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize})
 
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     b1, b2 = group["betas"]
     return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "weight_decay": group["weight_decay"]}
 

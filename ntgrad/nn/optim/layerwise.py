@@ -36,8 +36,10 @@ class LARS(Optimizer):
     super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov, "classic": classic,
                                   "tcoef": tcoef, "maximize": maximize})
 
-  def _state_names(self, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {k: group[k] for k in ("momentum", "weight_decay", "tcoef")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
@@ -130,7 +132,8 @@ class Muon(Optimizer):
     if p.ndim < 2:
       raise ShapeError(f"Muon: a parameter of shape {p.shape}; it takes matrices (train others by another optimizer, "
                        "such as AdamW)")
-  def _numbers(self, group: ParamGroup) -> dict[str, float]:
+  @classmethod
+  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return {"momentum": group["momentum"], "rest": 1 - group["momentum"], "weight_decay": group["weight_decay"]}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:

@@ -302,9 +302,9 @@ class OneCycleLR(LRScheduler):
       ("base_momentum", base_momentum), ("max_momentum", max_momentum))]
     if last_epoch == -1:
       for g, most, m in zip(groups, _each(name, "max_lr", max_lr, n), high):
-        dict.__setitem__(g, "max_lr", _float(name, "max_lr", most, 0))
+        g["max_lr"] = _float(name, "max_lr", most, 0)
         begin = g["max_lr"] / _float(name, "div_factor", div_factor, 1e-30)
-        dict.__setitem__(g, "min_lr", begin / _float(name, "final_div_factor", final_div_factor, 1e-30))
+        g["min_lr"] = begin / _float(name, "final_div_factor", final_div_factor, 1e-30)
         g["lr"] = begin
         if cycle_momentum: _set_momentum(g, _cycled(name, g), m)
     if not all("max_lr" in g for g in groups):
