@@ -88,7 +88,7 @@ def words(text: str) -> Iterator[str]:
 class Norm:
   """Root mean square normalisation (https://arxiv.org/abs/1910.07467) with a weight."""
   def __init__(self, weight: Tensor, eps: float): self.weight, self.eps = weight, eps
-  def __call__(self, x: Tensor) -> Tensor: return x.rms_norm(-1, self.eps) * self.weight
+  def __call__(self, x: Tensor) -> Tensor: return x.rms_norm(eps=self.eps) * self.weight
 
 
 class Layer:
