@@ -27,6 +27,7 @@ test = [
   "pytest",
   "pytest-xdist",  # one worker a core
   "hypothesis",    # fuzzed shapes, views and Opts
+  "array-api-strict",  # the standard that ntgrad.array_api is checked against
   "safetensors",   # the other implementation that files are checked against
   triton,          # CUDA kernels are compiled, and interpreted, without a GPU
   *examples,       # tests run the examples

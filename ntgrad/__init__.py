@@ -44,8 +44,8 @@ def __getattr__(name: str) -> Any:
     module, attribute = _LAZY[name]
     found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
   else:
-    from ntgrad.namespace import dtype, method
-    found = dtype(name) or method(name)   # torch.long is a dtype
+    from ntgrad.namespace import dtype, method, room
+    found = room(name) or dtype(name) or method(name)   # torch.long is a dtype
     if found is None: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
   globals()[name] = found
   return found

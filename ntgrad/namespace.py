@@ -6,12 +6,21 @@ Programs written for other libraries call them so. Nothing is listed: each publi
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.tensor import Tensor
 
 _KINDS = (staticmethod, classmethod)
+
+
+def room(name: str) -> ModuleType | None:
+  """The public module of this package with this name, imported or not, None where there is none: ``ntgrad.tile`` is the
+  language of kernels, whether something has imported it before or not."""
+  return import_module(f"ntgrad.{name}") if not name.startswith("_") and find_spec(f"ntgrad.{name}") is not None else None
 
 
 def method(name: str) -> Any:
