@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl import binaries
+from ntgrad.backends.opencl.cpuname import missing
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
 from ntgrad.codegen.recent import Recent
@@ -101,7 +102,8 @@ class Compiler:
   def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object]):
     self.cl, self.context, self.device, self.name = cl, context, device, name
     self.finish = finish                         # waits for everything launched
-    self.identity = (device.platform.name, device.platform.version, device.name, device.version, device.driver_version, OPTIONS)
+    self.identity = (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
+                     device.driver_version, OPTIONS)
     # units live as long as programs that use them
     self.units: WeakValueDictionary[str, Unit] = WeakValueDictionary()    # by key of a spec
     self.loaded: WeakValueDictionary[str, Unit] = WeakValueDictionary()   # by key of a program

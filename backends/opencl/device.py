@@ -26,6 +26,7 @@ from ntgrad.backends.base import Graph, Node, Program, ProgramSpec
 from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, is_pocl
+from ntgrad.backends.opencl.cpuname import give_name
 from ntgrad.backends.opencl.direct import CPUGraph, threads_of
 from ntgrad.backends.opencl.program import OpenCLProgram, Part
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
@@ -72,6 +73,8 @@ def _cl_devices() -> list[Any]:
   try:
     found = [d for p in cl.get_platforms() for d in p.get_devices()]
     pin(_threads() - before, found)
+    for d in found:
+      if is_cpu(d) and is_pocl(d): give_name(d)
     return found
   except Exception as e:
     raise DeviceError(f"no OpenCL device: {e}; pip install 'pyopencl[pocl]' brings one for the CPU") from None

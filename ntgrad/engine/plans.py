@@ -158,6 +158,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
     hit = plan is not None
   sized = None if plan is not None or config.dynamic == "never" else _Sized(sinks, order, inputs, number, numbers, full[1:])
   if sized is not None and (found := sized.known()) is not None: plan, hit, inputs = found, True, sized.given
+  elif sized is not None and not hit and (made := sized.new()) is not None: plan, inputs = made, sized.given
   elif general is not None and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
     device = device_of(order)
     stand_ins = {
@@ -167,9 +168,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
     }
     inputs = [*inputs, *stand_ins.values()]
     if plan is None: plan = _general[general] = make_plan(sinks, order, inputs, stand_ins)
-  elif plan is None:
-    if general is not None: _general[general] = None
-    if sized is not None and (made := sized.new()) is not None: plan, inputs = made, sized.given
+  elif plan is None and general is not None: _general[general] = None
   if sized is not None and plan is not None and inputs is sized.given and len(inputs) == sized.buffers and not traced:
     _plans[full] = plan
   if plan is None:
