@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 _UNKNOWN = b"generic\0"
-_WORDS = 512          # of the description that are looked at; the name is the 80th or so
+_BEFORE = b"x86_64-"  # what begins the name of the platform, which comes before the CPU's
+_WORDS = 128          # of the description that are looked at; the name is the 80th or so
 # the levels of the x86-64 ABI, which are names of CPUs for LLVM since version 12, and flags of /proc/cpuinfo that they need
 _LEVELS = {
   "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
@@ -55,10 +56,12 @@ def _find(start: int) -> int | None:
   try: memory = os.open("/proc/self/mem", os.O_RDONLY)
   except OSError: return None
   try:
+    before = b""
     for i, word in enumerate(struct.unpack(f"<{_WORDS}Q", os.pread(memory, _WORDS * 8, start))):
-      try: found = os.pread(memory, len(_UNKNOWN), word)
-      except (OSError, OverflowError): continue
-      if found == _UNKNOWN: return start + i * 8
+      try: found = os.pread(memory, 8, word)
+      except (OSError, OverflowError): found = b""
+      if found == _UNKNOWN and before.startswith(_BEFORE): return start + i * 8
+      before = found
   except (OSError, struct.error): pass
   finally: os.close(memory)
   return None

@@ -28,14 +28,15 @@ def test_the_name_is_found_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None
   """In a description like the driver's: words, among them no addresses, and the address of the name."""
   import ctypes
   if sys.platform != "linux": pytest.skip("reads /proc")
-  name, other = ctypes.create_string_buffer(b"generic"), ctypes.create_string_buffer(b"generically")
-  words = (ctypes.c_uint64 * 600)(*[3] * 80, ctypes.addressof(other), ctypes.addressof(name), *[2**63] * 500)
+  name, other, triple = [ctypes.create_string_buffer(s) for s in (b"generic", b"generically", b"x86_64-pc-linux-gnu")]
+  at = [ctypes.addressof(b) for b in (name, other, triple, name)]
+  words = (ctypes.c_uint64 * 200)(*[3] * 78, *at, *[2**63] * 100)
   class Device:
     version = "PoCL HSTR: pthread-x86_64-pc-linux-gnu-generic"
     int_ptr = ctypes.addressof(words)
   cpuname.give_name(Device())
   assert ctypes.string_at(words[81]).decode() == cpuname.missing(Device.version)
-  assert words[80] == ctypes.addressof(other) and list(words[:80]) == [3] * 80
+  assert list(words[:81]) == [3] * 78 + at[:3]
   before = list(words)
   cpuname.give_name(Device())   # again: nothing to be done
   assert list(words) == before
