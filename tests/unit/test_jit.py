@@ -496,7 +496,7 @@ def alternating_shapes(sized: bool) -> None:
 
 def test_a_training_step_with_a_smaller_last_batch() -> None:
   """Parameters, the optimizer's state and the gradients that each step leaves are those of the plain step."""
-  sizes, losses, ran = [6, 6, 6, 4] * 4, [], []
+  sizes, losses, ran = [6, 6, 6, 5] * 4, [], []   # 1 / 4 would also be the dropout, and a graph with one number less
   for jit in (False, True):
     model, opt, step = net(5)
     def counted(x: Tensor, y: Tensor, step: Any = step, jit: bool = jit) -> Tensor:
@@ -511,7 +511,7 @@ def test_a_training_step_with_a_smaller_last_batch() -> None:
         got.append((loss, [p.grad.tolist() for p in params if p.grad is not None], [p.tolist() for p in params]))
     losses.append(got)
   assert losses[0] == losses[1] and losses[0][0][1]
-  assert [s[0] for s in ran] == [6, 6, 4, 4]
+  assert [s[0] for s in ran] == [6, 6, 5, 5]
 
 
 def test_gradients_that_a_call_leaves_are_set_by_replays() -> None:
