@@ -31,9 +31,12 @@ def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> 
     raise ShapeError(f"{name}: shape{'s' * (len(tensors) > 1)} {' and '.join(map(text, tensors))}; it takes {fit}")
 
 
-def _count(name: str, what: str, value: Any) -> int:
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value < 2 ** 63: return int(value)
-  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0")
+_MOST_STEPS = 1000   # of a polynomial; each is nodes of the graph
+
+
+def _count(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
+  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0" + (f", {most} at most" if most < 2 ** 31 else ""))
 
 
 @checked
@@ -258,10 +261,11 @@ class Products(Sorting):
   def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
     """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
     ``params[0]·x + params[1]·x³ + ..`` of them (https://kellerjordan.github.io/posts/muon/), of the matrix divided by its
-    Frobenius norm. Raises ShapeError, ArgumentError.
+    Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError.
     """
     if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
-    n = _count("newton_schulz", "steps", steps)
+    n = _count("newton_schulz", "steps", steps, _MOST_STEPS)
+    if not len(params): raise ArgumentError("newton_schulz: params has no number; it takes those of x, x³ and so on")
     x: Any = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
     flipped = self.shape[-2] > self.shape[-1]
     if flipped: x = x.transpose(-2, -1)

@@ -443,7 +443,7 @@ TENSOR |= {
 PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward
 cos cosh cpu data det detach dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
 hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
-mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 round rsqrt sigmoid sign silu sin sinh
+mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "tile.Config", "tile.TileKernel",
@@ -564,6 +564,7 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "state.safe_load_metadata": lambda: call(state.safe_load_metadata, _file()),
   # files of other formats
   "state.torch_load": lambda: call(state.torch_load, _file(zipped([1, 2.5], {})), "NUMPY"),
+  "state.torch_save": lambda: call(state.torch_save, {"a": f(2)}, "file"),
   "state.gguf_load": lambda: call(state.gguf_load, _file(gguf.write(Path("good"), [], {"a": ("F32", (2,), bytes(8))})), "NUMPY"),
   "state.npz_save": lambda: call(state.npz_save, {"a": f(2)}, "file", False),
   "state.npz_load": lambda: call(state.npz_load, _npz(), "NUMPY"),

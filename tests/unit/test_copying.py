@@ -121,14 +121,18 @@ def _train(net: Net, opt: Any) -> float:
   "optimizer", [lambda p: nn.optim.SGD(p, 0.1, momentum=0.9), lambda p: nn.optim.Adam(p, 0.1)], ids=["sgd", "adam"]
 )
 def test_models_and_optimizers(again: Copier, optimizer: Callable[[Any], Any]) -> None:
+  """They train on alike. A copy's first step writes to memory of its own, the original's where the old values lie: their kernels
+  differ, and so may the last bits."""
+  Tensor.manual_seed(3)
   net = Net()
   opt = optimizer(nn.state.get_parameters(net))
   _train(net, opt)
   net2, opt2 = again((net, opt))
   assert net2.tied is net2.last.weight and {id(p) for p in opt2.params} <= {id(p) for p in nn.state.get_parameters(net2)}
-  assert [_train(net2, opt2) for _ in range(3)] == [_train(net, opt) for _ in range(3)]
+  np.testing.assert_allclose([_train(net2, opt2) for _ in range(3)], [_train(net, opt) for _ in range(3)], rtol=1e-5)
   ours, theirs = nn.state.get_state_dict(net), nn.state.get_state_dict(net2)
-  assert list(ours) == list(theirs) and all((ours[k].numpy() == theirs[k].numpy()).all() for k in ours)
+  assert list(ours) == list(theirs)
+  for k in ours: np.testing.assert_allclose(ours[k].numpy(), theirs[k].numpy(), rtol=1e-4, atol=1e-5)
   for layer in (nn.Linear(2, 3), nn.LayerNorm(3), nn.GroupNorm(2, 4), nn.RMSNorm(3), nn.Embedding(4, 2), nn.Conv1d(1, 2, 3)):
     weight = again(layer).weight
     assert weight.requires_grad and weight.tolist() == layer.weight.tolist()

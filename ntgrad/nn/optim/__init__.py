@@ -1,11 +1,11 @@
 """Optimizers, schedules of learning rates (``lr_scheduler``), averages of weights (``EMA``, ``swa_utils``)."""
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .adam import Adam, Adamax, AdamW, NAdam, RAdam
-from .base import Optimizer, ParamGroup
+from .base import Optimizer
 from .descent import ASGD, SGD, Adadelta, Adagrad, Lion, RMSprop, Rprop
 from .group import OptimizerGroup
 from .layerwise import LAMB, LARS, Muon
 from .swa_utils import EMA
 
 __all__ = ["ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "EMA", "LAMB", "LARS", "Lion", "Muon", "NAdam", "Optimizer",
-           "OptimizerGroup", "ParamGroup", "RAdam", "RMSprop", "Rprop", "SGD"]
+           "OptimizerGroup", "RAdam", "RMSprop", "Rprop", "SGD"]
