@@ -36,7 +36,8 @@ _MOST_STEPS = 1000   # of a polynomial; each is nodes of the graph
 
 def _count(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
-  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0" + (f", {most} at most" if most < 2 ** 31 else ""))
+  limit = f" and at most {most}" if most < 2 ** 31 else ""
+  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{limit}")
 
 
 @checked
