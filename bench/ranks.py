@@ -60,7 +60,7 @@ def order(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 def seconds(kernel: Kernel, chosen: Kernel, device: Any) -> float:
   """The median time of a candidate."""
-  program, = device.compile([rendered(kernel, Parts.of(chosen), device, "candidate")])
+  program, = device.compile([rendered(kernel, Parts.of(chosen), device, "candidate")[0]])
   buffers = [contents(device.name, p) for p in kernel.params]
   raws = [b.raw for b in buffers]
   program(raws, True)

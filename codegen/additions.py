@@ -24,6 +24,7 @@ MOST_COPIES = 64      # of one round; more are added in pairs (``expand``)
 # of blocks that are multiplied: a second block of accumulators would take the registers of the first, and each addition is of the
 # sum over a block already
 MOST_BLOCKS = 4096
+LONG = 1 << 18
 
 
 def limit_additions(kernel: Kernel) -> Kernel:
@@ -35,7 +36,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
     id, most = found
     size = kernel.axis(id).size
     if not isinstance(size, int):
-      kernel = Split(id, max(most // 4, 2)).apply(kernel)
+      kernel = Split(id, most if kernel.free else max(most // 4, 2)).apply(kernel)
       continue
     inner = part(size, most)
     if size % inner == 0: kernel = Split(id, inner).apply(kernel)
@@ -53,7 +54,22 @@ def limit_additions(kernel: Kernel) -> Kernel:
     for ids in ([i for i in u.arg[1] if i not in later], *groups[1:]):
       total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
     return total
+  if not kernel.free:
+    for condition in [c for u in filter(is_float_sum, kernel.reduces) for c in short_enough(kernel, u)]:
+      kernel = kernel.needing(condition)
   return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))
+
+
+def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
+  """What run-time sizes have to be for a REDUCE's accumulators to take few enough additions: loops were made for about the sizes
+  that they have now."""
+  n = copies(kernel, u)
+  for ids in together(kernel, u):
+    axes = [kernel.axis(i) for i in ids]
+    most = max(most_additions(kernel, u) // n, prod(map(longest, axes)))
+    total = ix.product([longest(a) if a.varies else a.size for a in axes])   # parts of a long axis are short
+    if isinstance(total, UOp) and ix.vmax(total) > most: yield ix.ge(ix.const(most), total)
+    n = 1
 
 
 def part(size: int, most: int) -> int:
@@ -76,7 +92,7 @@ def too_long(kernel: Kernel) -> tuple[int, int] | None:
   for u in filter(is_float_sum, kernel.reduces):
     for i, before in counted(kernel, u):
       most = most_additions(kernel, u) // before
-      if longest(kernel.axis(i)) > most >= 2: return i, most
+      if longest(kernel.axis(i), kernel.free) > most >= 2: return i, most
   return None
 
 
@@ -85,7 +101,7 @@ def counted(kernel: Kernel, u: UOp) -> Iterator[tuple[int, int]]:
   rounds."""
   n, most = copies(kernel, u), most_additions(kernel, u)
   for i in reversed(sequential(kernel, u)):
-    size = longest(kernel.axis(i))
+    size = longest(kernel.axis(i), kernel.free)
     if n > 1 and n * size > most and most // n < 2: n = 1   # of the sums so far there is another sum
     yield i, n
     n = n * size if n * size <= most else 1
@@ -100,10 +116,11 @@ def most_additions(kernel: Kernel, u: UOp) -> int:
   return MOST_BLOCKS if kernel.of_kind(AxisKind.TILE) else MOST_PRODUCTS
 
 
-def longest(axis: Axis) -> int:
-  """How many elements an axis may have; of a run-time size twice what it is about, in what it was split into the bound."""
+def longest(axis: Axis, free: bool = False) -> int:
+  """How many elements an axis may have; of a run-time size twice what it is about, in what it was split into the bound. In a
+  kernel for all sizes it may be long, and of what is longer than ``LONG`` the rest counts as one addition."""
   if isinstance(axis.size, int): return axis.size
-  return max(min(ix.vmax(axis.size), 2 * axis.count), 1)
+  return max(min(ix.vmax(axis.size), LONG if free else 2 * axis.count), 1)
 
 
 def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
@@ -122,7 +139,7 @@ def copies(kernel: Kernel, u: UOp) -> int:
 
 def additions(kernel: Kernel, u: UOp) -> int:
   """How many values an accumulator of a REDUCE takes one after the other."""
-  return copies(kernel, u) * prod(longest(kernel.axis(i)) for i in sequential(kernel, u))
+  return copies(kernel, u) * prod(longest(kernel.axis(i), kernel.free) for i in sequential(kernel, u))
 
 
 def together(kernel: Kernel, u: UOp) -> list[list[int]]:
@@ -130,7 +147,7 @@ def together(kernel: Kernel, u: UOp) -> list[list[int]]:
   groups: list[list[int]] = [[]]
   n, most = copies(kernel, u), most_additions(kernel, u)
   for i in reversed(sequential(kernel, u)):
-    size = longest(kernel.axis(i))
+    size = longest(kernel.axis(i), kernel.free)
     if n > 1 and n * size > most:
       groups.append([])
       n = 1

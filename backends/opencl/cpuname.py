@@ -11,7 +11,7 @@ import os
 import re
 import struct
 import sys
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def level(flags: set[str]) -> str:
   return next(name for name, needs in _LEVELS.items() if needs <= flags)
 
 
-@cache
+@lru_cache(maxsize=16)
 def missing(version: str) -> str:
   """The name that a PoCL device with this version should have been given; "" where its own will do."""
   if sys.platform != "linux" or sys.maxsize < 2**32 or not re.search(r"x86_64\S*-generic\b", version): return ""

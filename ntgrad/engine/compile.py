@@ -1,7 +1,7 @@
 """From index-form kernels to programs: optimise, linearise, render, compile; each structure once."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Sequence
 from weakref import WeakValueDictionary
@@ -51,7 +51,8 @@ def program_spec(
   """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring.
   ``notes`` are lines of comment in its source."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name or kernel_name(kernel))
-  with phase("rendering"): return rendered(parts.kernel, chosen, device, name or kernel_name(kernel), notes), chosen
+  with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name or kernel_name(kernel), notes)
+  return spec, replace(chosen, kernel=chosen.kernel.with_(needs=needs))
 
 
 def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str) -> tuple[Parts, Parts]:
@@ -64,10 +65,13 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str) -> tuple[P
   return parts, pipeline.run(parts, target, "opts", "opts", name)
 
 
-def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str, notes: Sequence[str] = ()) -> ProgramSpec:
-  """A kernel, after the Opts that led to ``chosen``, as source. Raises CompileError for what the device cannot express."""
+def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
+             notes: Sequence[str] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
+  """A kernel, after the Opts that led to ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError for what
+  the device cannot express."""
   target = device.renderer.target
-  uops = pipeline.finish(chosen, target, name)
+  limited = pipeline.run(chosen, target, "additions", "additions", name)
+  uops = pipeline.run(limited, target, "expand", "widths", name)
   if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
     raise CompileError(
       f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
@@ -75,7 +79,8 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: st
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
   work = kernel.work.rounded() if config.allow_tf32 else kernel.work
-  return ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes)
+  return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes),
+          limited.needs)
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:

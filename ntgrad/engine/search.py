@@ -78,7 +78,7 @@ def search(parts: Parts, start: Parts, device: Device, name: str) -> Parts:
   def measured(candidates: Sequence[Parts]) -> list[tuple[float, Parts]]:
     specs: list[tuple[Parts, ProgramSpec]] = []
     for k in candidates:
-      try: specs.append((k, replace(rendered(kernel, k, device, name), uops=())))
+      try: specs.append((k, replace(rendered(kernel, k, device, name)[0], uops=())))
       except NtgradError: continue
     new: dict[Any, tuple[Parts, ProgramSpec]] = {}
     for k, s in specs:

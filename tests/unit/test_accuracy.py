@@ -53,3 +53,15 @@ def test_running_sums(make: Callable[[np.ndarray], np.ndarray]) -> None:
   x = np.ascontiguousarray(make(normal(97, 2047)))
   axis = int(np.argmax(x.shape))
   assert error(Tensor(x).cumsum(axis), x.astype(np.float64).cumsum(axis)) < 4.5 * ULP
+
+
+def test_sizes_far_from_those_that_kernels_were_made_for() -> None:
+  """Kernels with run-time sizes are made when sizes are small, and launched with long ones."""
+  with config(dynamic="auto"):
+    for m, k, n in ((3, 4, 5), (4, 6, 8), (7, 9, 11), (64, 1024, 65), (5, 40_000, 6), (200, 1021, 513)):
+      a, b = normal(m, k), normal(k, n)
+      assert error(Tensor(a) @ Tensor(b), a.astype(np.float64) @ b.astype(np.float64)) < 7.5 * ULP, (m, k, n)
+    for rows, columns in ((3, 4), (5, 6), (7, 11), (2, 70), (33, 4099), (2, 300_001)):
+      for axis in (0, 1):
+        x = normal(*((rows, columns) if axis else (columns, rows)))
+        assert error(Tensor(x).sum(axis), x.astype(np.float64).sum(axis)) < 6 * ULP, (rows, columns, axis)
