@@ -136,9 +136,9 @@ def test_probabilities_that_are_none() -> None:
 
 def test_permutations() -> None:
   for n in (0, 1, 2, 1000): assert sorted(Tensor.randperm(n).tolist()) == list(range(n))
-  first = np.bincount([Tensor.randperm(3).tolist()[0] for _ in range(300)], minlength=3)
+  first = np.bincount([Tensor.randperm(3).tolist()[0] for _ in range(24)], minlength=3)
   assert Tensor.randperm(4).dtype is dtypes.int32 and Tensor.randperm(4, dtype="int64").dtype is dtypes.int64
-  assert first.min() > 60
+  assert first.min() > 3
   with pytest.raises(ArgumentError): Tensor.randperm(1000, dtype="int8")
   with pytest.raises(ArgumentError): Tensor.randperm(-1)
 
