@@ -7,7 +7,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, repeated, toposort
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
 
 from .chosen import read_chosen
@@ -96,8 +96,15 @@ class Lowering:
     for root, node, asked, at, gate in g.stores:
       value = self.get(node, g, asked, ix.TRUE)
       where = storage_index(root, at) or (ix.const(0),)
+      mode: tuple[str, tuple[int, ...]] | None = None
+      if root.op is Ops.SCATTER:
+        # an axis that neither the place nor the value has: the same is done again
+        used = {r.arg[0] for u in (*where, value, gate) for r in u.ranges}
+        axes = _in_order(root, g, at)
+        if root.arg[0] == "add":
+          value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i.arg[0] not in used]))
+        mode = root.arg[0], tuple([i.arg[0] for i in axes if i.arg[0] in used])
       src = (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
-      mode = (root.arg[0], _in_order(root, g, at)) if root.op is Ops.SCATTER else None
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
@@ -112,10 +119,10 @@ class Lowering:
     return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
 
 
-def _in_order(root: UOp, g: Group, at: Idx) -> tuple[int, ...]:
-  """The axes that a SCATTER goes through in order: those of its indices, but for one that is itself an index: its values write
+def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:
+  """The RANGEs that a SCATTER goes through in order: those of its indices, but for one that is itself an index: its values write
   different rows."""
-  return tuple([i.arg[0] for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
+  return tuple([i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
 
 
 def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:

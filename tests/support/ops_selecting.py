@@ -197,3 +197,46 @@ rows("pieces and joins", (S, "any"), *[
   ("vander", lambda a: a[:, 0].vander(3), lambda a: np.vander(a[:, 0], 3), {"sizes": False}),
   ("vander increasing", lambda a: a[:, 0].vander(4, increasing=True), lambda a: np.vander(a[:, 0], 4, increasing=True),
    {"sizes": False})], composed=True, tol=16, special=False)
+
+# ---- other names, windows, pools in one and three dimensions
+rows("other names", (S, "away"), *[
+  ("absolute", lambda a: a.absolute(), np.abs, {"kinds": "fi"}), ("positive", lambda a: a.positive() * 2, lambda a: a * 2),
+  ("fix", lambda a: a.fix(), np.trunc), ("memory", lambda a: a.clone().contiguous() + a.contiguous_backward(), lambda a: 2 * a),
+  ("true_divide", lambda a: a.true_divide(3), lambda a: a / 3, {"out": "float", "kinds": "fi"}),
+  ("to", lambda a: a.to(a.device).to_device(a.device) * 3, lambda a: a * 3),
+  ("windows", lambda a: (a * Tensor.hann_window(6, device=a.device), a * Tensor.hamming_window(6, False, device=a.device),
+                         a * Tensor.blackman_window(6, device=a.device), a * Tensor.bartlett_window(6, False, device=a.device),
+                         a * Tensor.kaiser_window(6, False, 5.0, device=a.device)),
+   lambda a: (a * np.hanning(7)[:-1], a * np.hamming(6), a * np.blackman(7)[:-1], a * np.bartlett(6), a * np.kaiser(6, 5.0)),
+   {"sizes": False, "tol": 16, "special": False}),
+  ("tril_indices", lambda a: a[tuple(Tensor.tril_indices(4, 6, 1, device=a.device).unbind())], lambda a: a[np.tril_indices(4, 1, 6)],
+   {"sizes": False}),
+  ("triu_indices", lambda a: a[tuple(Tensor.triu_indices(4, 6, -1, device=a.device).unbind())], lambda a: a[np.triu_indices(4, -1, 6)],
+   {"sizes": False})], composed=True)
+rows("other names", (S, "any"), *[
+  ("bitwise_not", lambda a: a.bitwise_not(), np.invert), ("invert", lambda a: a.invert(), np.invert),
+  ("bitwise_left_shift", lambda a: a.bitwise_left_shift(2), lambda a: a << 2),
+  ("bitwise_right_shift", lambda a: a.bitwise_right_shift(1), lambda a: a >> 1)], kinds="iu", grad=False, composed=True)
+
+
+def pooled(x: Array, k: int, fn: Callable[..., Any]) -> Array:
+  """``fn`` of windows of ``k`` along all dims but the first two, side by side."""
+  n = x.ndim - 2
+  parts = x.reshape(*x.shape[:2], *[m for s in x.shape[2:] for m in (s // k, k)])
+  return fn(parts, axis=tuple(range(3, 3 + 2 * n, 2)))
+
+
+def unpooled(x: Array, k: int) -> Array:
+  """What is largest in its window stays, the rest is 0."""
+  big = pooled(x, k, np.max)
+  for axis in range(2, x.ndim): big = np.repeat(big, k, axis)
+  return np.where(x == big, x, 0)
+
+
+rows("pools", (((2, 3, 8), "distinct"), ((1, 2, 4, 2, 6), "distinct")), *[
+  ("lp_pool1d", lambda a, b: a.lp_pool1d(2, 2), lambda a, b: np.sqrt(pooled(a ** 2, 2, np.sum)), {"tol": 16}),
+  ("lp_pool3d", lambda a, b: b.lp_pool3d(2, 2), lambda a, b: np.sqrt(pooled(b ** 2, 2, np.sum)), {"tol": 16}),
+  ("max_unpool1d", lambda a, b: Tensor.max_unpool1d(*a.max_pool1d(2, return_indices=True), 2), lambda a, b: unpooled(a, 2)),
+  ("max_unpool3d", lambda a, b: Tensor.max_unpool3d(*b.max_pool3d(2, return_indices=True), 2), lambda a, b: unpooled(b, 2)),
+  ("adaptive_max_pool3d", lambda a, b: b.adaptive_max_pool3d((2, 1, 3)), lambda a, b: pooled(b, 2, np.max))],
+  composed=True, sizes=False, special=False)

@@ -220,3 +220,12 @@ def test_what_is_scattered_is_summed_elsewhere() -> None:
   value = Tensor.empty(30, 20) @ Tensor.empty(20, 8)
   ks = [i.ast for i in schedule_graph([scattered(Tensor.empty(5, 8), Tensor.empty(30, dtype="int32"), value).lazydata], GPU)[1]]
   assert [bool(k.reduces) for k in ks if k.sequential] == [False] and sum(bool(k.reduces) for k in ks) == 1
+
+
+def test_places_that_no_index_tells_apart(device: str) -> None:
+  """An index that is one number for all: each is added."""
+  def same(n: int, *shape: int) -> Tensor: return Tensor.full(shape, n, dtype="int32", device=device)
+  x = Tensor(np.ones((3, 4), np.float32), device=device)
+  assert x.index_add(0, same(2, 5), Tensor.ones(5, 4, device=device)).tolist() == [[1.0] * 4, [1.0] * 4, [6.0] * 4]
+  assert x.scatter_add(0, same(1, 2, 4), Tensor.full((2, 4), 3.0, device=device)).tolist()[1] == [7.0] * 4
+  assert x.index_put((same(0, 3),), Tensor.full((3, 4), 2.0, device=device)).tolist()[0] == [2.0] * 4
