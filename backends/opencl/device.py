@@ -165,7 +165,9 @@ class OpenCLDevice(Pooled):
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
     self.last: Any = None   # the event of what was enqueued last
-    self.busy = False       # whether the queue may have something to do
+    # what was enqueued, and how much of it has ended for certain; counted after it was enqueued. Other threads may wait while one
+    # launches: what comes in meanwhile is not taken for ended
+    self.enqueued = self.ended = 0
     self.threads: Threads | None = None   # that run kernels without the queue, once they are there
     self.memory = int(self.device.global_mem_size)
     self.most_pooled = int(self.memory*_KEEP)
@@ -177,7 +179,7 @@ class OpenCLDevice(Pooled):
   def forked(self) -> None:
     """Nothing goes to the driver from here, whose threads the fork has not. See :meth:`Device.forked`."""
     super().forked()
-    self.threads, self.busy = None, False
+    self.threads, self.ended = None, self.enqueued
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self.direct = False   # to start threads is to build what they run, and another thread of the parent may have held PoCL's lock
     self._left = (self.queue, self.context)   # not released: that would call the driver
@@ -210,6 +212,11 @@ class OpenCLDevice(Pooled):
     """See :meth:`Device.graph`."""
     threads = self.started()
     return CPUGraph(self, threads, nodes) if threads is not None else None
+
+  @property
+  def busy(self) -> bool:
+    """Whether the queue may have something to do."""
+    return self.ended != self.enqueued
 
   def drain(self) -> None:
     """Wait until the queue is empty."""
@@ -314,10 +321,11 @@ class OpenCLDevice(Pooled):
   def synchronize(self) -> None:
     """Wait for everything launched."""
     self.here()
-    if not self.busy: return
+    before = self.enqueued
+    if self.ended == before: return
     self.settle()
     self.queue.finish()
-    self.busy = False
+    self.ended = max(self.ended, before)
 
   def settle(self) -> None:
     """Look whether what was enqueued last has ended until it has, a millisecond at most: that takes less than sleeping and being

@@ -65,7 +65,8 @@ class OpenCLProgram(Program):
     except Exception as e:
       extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.name}: launch with {extents} failed: {e}") from None
-    device.last, device.busy = event, True
+    device.last = event
+    device.enqueued += 1
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     device.settle()
