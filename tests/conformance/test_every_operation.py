@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from fuzz.test_arguments import GOOD
+
 from ntgrad import Tensor
 
 RANDOM = """
