@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.codegen import pipeline
+from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
@@ -78,7 +79,7 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: st
     )
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
-  work = kernel.work.rounded() if config.allow_tf32 else kernel.work
+  work = work_of(kernel).rounded() if config.allow_tf32 else work_of(kernel)
   return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes),
           limited.needs)
 

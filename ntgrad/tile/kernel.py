@@ -21,9 +21,10 @@ from ntgrad.codegen.atoms import UNKNOWN
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import UOp, UOpList
+from ntgrad.codegen.uop import UOp
 from ntgrad.device import default_device
 from ntgrad.engine import report
 from ntgrad.engine.device import get_device
