@@ -1,12 +1,13 @@
 """ntgrad: lazy tensors, scheduled into a few fused kernels, each an arrangement plus an application."""
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.core import no_grad
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Variable
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.random import Generator as Generator, default_generator as default_generator
 
 from_dlpack = Tensor.from_dlpack
+Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 
 __version__ = "0.1.0"
 
@@ -39,7 +41,6 @@ _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "
 
 
 def __getattr__(name: str) -> Any:
-  from importlib import import_module
   if name in _LAZY:
     module, attribute = _LAZY[name]
     found = import_module(module) if attribute is None else getattr(import_module(module), attribute)

@@ -13,8 +13,8 @@ from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
-from ntgrad.device import Device
 from ntgrad.elementwise import cut_to_int, scalar_node
+from ntgrad.engine.device import Device
 from ntgrad.functional import Functional
 
 

@@ -17,6 +17,7 @@ from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.core import Base
 from ntgrad.engine.buffer import overwritten
 from ntgrad.lock import alone
 
@@ -248,9 +249,8 @@ def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
 
 def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
   """By the derivatives of a function that is made of others."""
-  from ntgrad.tensor import Tensor
   from ntgrad.tensor.formulas import SLOPES
-  slopes = SLOPES[u.arg](*[Tensor._from_node(s) for s in (u, *u.src[1:])])
+  slopes = SLOPES[u.arg](*[Base._from_node(s) for s in (u, *u.src[1:])])
   return [(s, product(g, slope.lazydata)) for s, slope in zip(u.src[1:], slopes) if s in need]
 
 

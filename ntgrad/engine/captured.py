@@ -17,14 +17,14 @@ from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.graph import const
 from ntgrad.variable import Bound
 
 from . import plans, realize as engine, report
 from .arguments import VALUES, Pieces, constant, put, take
 from .buffer import Buffer
-from .capture import Output, Recorder, Shared, Watch, base_of, nothing_known, told_apart
+from .capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from .replay import Replay
 from .sized_capture import Outline, Sized
 from .tracing import Trace, Values, tracing
@@ -32,9 +32,6 @@ from .tracing import Trace, Values, tracing
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
 BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
 TRIES = 2         # pairs of recordings that are compared before a function is captured for each shape
-
-being_recorded: list[Recorder] = []
-
 
 @dataclass
 class Given:

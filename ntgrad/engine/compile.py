@@ -62,7 +62,7 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str) -> tuple[P
   parts = pipeline.prepare(kernel, target, name)
   if not isinstance(device, Elsewhere) and config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
-    if measurable(parts, target): return parts, best(parts, device, name)
+    if measurable(parts, target): return parts, best(parts, device, name, rendered)
   return parts, pipeline.run(parts, target, "opts", "opts", name)
 
 

@@ -18,7 +18,8 @@ from . import asserts, counters, report
 from .buffer import LARGE, Buffer, Storage
 from .device import get_device
 from .phases import phase, taken
-from .plans import Plan, Step, plan_of, resolved
+from .plan import Plan, Step
+from .plans import plan_of, resolved
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs

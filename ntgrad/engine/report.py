@@ -30,7 +30,7 @@ from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import Ops, UOp
 
 if TYPE_CHECKING:
-  from .plans import Step
+  from .plan import Step
 
 WIDTH = 120
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel

@@ -22,7 +22,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.core import mode as current
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
 from ntgrad.tensor import Tensor
 

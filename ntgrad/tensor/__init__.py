@@ -16,9 +16,9 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.copying import Copying
-from ntgrad.core import mode, no_grad
+from ntgrad.core import Base, mode, no_grad
 from ntgrad.creation import node_of
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
 from ntgrad.tensor.products import Products
@@ -182,6 +182,9 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
     """The gradients of this tensor with respect to the targets; nothing is stored. Raises GradientError."""
     from ntgrad.gradient import gradient as find
     return find(self, targets, gradient)
+
+
+Base._class = Tensor
 
 
 class _Package(ModuleType):

@@ -10,7 +10,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axis_of, mode, real_number, whole_number
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.random import Generator, bits, fraction
 from ntgrad.sorting import Sorting
 

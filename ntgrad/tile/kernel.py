@@ -25,12 +25,11 @@ from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UOp
-from ntgrad.device import default_device
+from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.lock import alone, lock
 from ntgrad.symbol import Symbol, evaluate
-from ntgrad.tensor import Tensor as Lazy
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter

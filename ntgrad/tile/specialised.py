@@ -15,10 +15,10 @@ from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.uop import UOp
+from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import program_spec
-from ntgrad.tensor import Tensor as Lazy
 
 from .launch import Launcher, launcher_of
 from .place import Parameter

@@ -28,8 +28,7 @@ from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import Unroll, Upcast
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.device import Device
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import Device, get_device
 from ntgrad.engine.report import describe
 from ntgrad.nn.state import get_state_dict
 from ntgrad.schedule import create_schedule
