@@ -23,7 +23,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
     set_grad_enabled as set_grad_enabled,
   )
   from ntgrad.profiling import profile as profile
-  from ntgrad.random import Generator as Generator, default_generator as default_generator
+  from ntgrad.tensor.random import Generator as Generator, default_generator as default_generator
 
 from_dlpack = Tensor.from_dlpack
 Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
@@ -37,7 +37,7 @@ _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
          **{name: ("ntgrad.modes", name) for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
-         "Generator": ("ntgrad.random", "Generator"), "default_generator": ("ntgrad.random", "default_generator")}
+         "Generator": ("ntgrad.tensor.random", "Generator"), "default_generator": ("ntgrad.tensor.random", "default_generator")}
 
 
 def __getattr__(name: str) -> Any:

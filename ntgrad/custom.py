@@ -2,8 +2,8 @@
 computes again what its gradient needs.
 
 Both give nodes of their own, which stand for their value: a DETACH with a *call* and the number of the output in
-``node.__dict__["custom"]``. Schedules see the value alone. ``ntgrad/gradient.py`` collects the gradients of all outputs of a
-call, and asks it for those of its sources.
+``node.__dict__["custom"]``. Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of all outputs of
+a call, and asks it for those of its sources.
 """
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import mode, no_grad
-from ntgrad.gradient import gradients, sources_of, walk
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.gradient import gradients, sources_of, walk
 
 To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]

@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
 
 @cache
 def _numbers() -> Callable[[int, Any], Any]:
-  from ntgrad.random import next_state
+  from ntgrad.tensor.random import next_state
   return next_state
 
 
@@ -285,7 +285,7 @@ class Capture:
 
   def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
     """Run the function and record what it launches. Raises CaptureError for what a replay could not repeat."""
-    from ntgrad import random
+    from ntgrad.tensor import random
     name = self.name
     engine.compute(waiting())   # written before the call: not the function's to repeat
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]

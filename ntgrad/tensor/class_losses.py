@@ -18,9 +18,9 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number
-from ntgrad.elementwise import common_device
 from ntgrad.names import fit_aligned, merged, text
 from ntgrad.tensor.attention import Attention
+from ntgrad.tensor.elementwise import common_device
 
 
 @checked

@@ -10,7 +10,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import text
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.sorting import Sorting
 
 WHOLE = 1 << 20            # elements up to which values are copied to be printed
 ROWS, COLUMNS = 20, 20     # of a table in a notebook

@@ -362,7 +362,7 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
     return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
   if isinstance(a, (np.ndarray, np.generic)): array = np.asarray(a)
   else:
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     if not interchange.speaks(a):
       raise ArgumentError(
         f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"

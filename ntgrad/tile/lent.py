@@ -11,10 +11,10 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import Ops
 from ntgrad.core import Base as Tensor
-from ntgrad.dlpack import CUDA, MANAGED, DLTensor, exchange
 from ntgrad.engine.buffer import Adopted, Buffer, watchers
 from ntgrad.engine.device import canonical, get_device
-from ntgrad.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
+from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
+from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
 
 
 class Lent:

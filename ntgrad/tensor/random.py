@@ -18,10 +18,10 @@ from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, real_number
-from ntgrad.creation import Creation, node_of, sizes_or
 from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
 from ntgrad.lock import alone
+from ntgrad.tensor.creation import Creation, node_of, sizes_or
 
 
 @checked

@@ -26,7 +26,9 @@ from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
 from ntgrad.codegen.uop import Ops, UOp, prod
-from ntgrad.dlpack import (
+from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
+from ntgrad.engine.device import Device, canonical, get_device
+from ntgrad.engine.dlpack import (
   COPIED,
   CPU,
   CUDA,
@@ -43,8 +45,6 @@ from ntgrad.dlpack import (
   pointer_of,
   rename,
 )
-from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
-from ntgrad.engine.device import Device, canonical, get_device
 from ntgrad.lock import alone, lock
 
 ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied

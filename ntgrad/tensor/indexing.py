@@ -20,9 +20,9 @@ from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, axis_of
-from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.names import Names, merged, text
-from ntgrad.random import Random
+from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.random import Random
 
 _ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 

@@ -20,7 +20,7 @@ from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.names import Names
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.sorting import Sorting
 
 
 class Copying(Sorting):

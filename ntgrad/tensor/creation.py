@@ -13,9 +13,9 @@ from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
-from ntgrad.elementwise import cut_to_int, scalar_node
 from ntgrad.engine.device import Device
-from ntgrad.functional import Functional
+from ntgrad.tensor.elementwise import cut_to_int, scalar_node
+from ntgrad.tensor.functional import Functional
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -100,7 +100,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)
   else:
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     if not interchange.speaks(data) and hasattr(type(data), "__array__"):   # a pandas column, a picture
       return node_of(np.asarray(data), device, dtype)
     if not interchange.speaks(data):

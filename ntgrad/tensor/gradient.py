@@ -20,6 +20,7 @@ from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.engine.buffer import overwritten
 from ntgrad.lock import alone
+from ntgrad.tensor.formulas import SLOPES
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -249,7 +250,6 @@ def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
 
 def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
   """By the derivatives of a function that is made of others."""
-  from ntgrad.tensor.formulas import SLOPES
   slopes = SLOPES[u.arg](*[Base._from_node(s) for s in (u, *u.src[1:])])
   return [(s, product(g, slope.lazydata)) for s, slope in zip(u.src[1:], slopes) if s in need]
 
