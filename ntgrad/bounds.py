@@ -111,11 +111,10 @@ def checks_of(u: UOp) -> Checks:
   return found
 
 
-def look_through(order: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
-  """Have the notes of the marked indices among nodes made, too: the Aliases that are written for it. ``checked`` has the checks
-  of those that were met before, and gets the others."""
+def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
+  """Have the notes of marked indices made, too: the Aliases that are written for it. ``checked`` gets the checks."""
   out = []
-  for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+  for u in marked:
     checked[u] = checks_of(u)
     a: Alias = checked[u].owner
     parts, = a.node.shape

@@ -242,3 +242,9 @@ class Buffer:
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"
+
+
+def resolved(u: UOp) -> UOp:
+  """The memory that already holds a node's value, or the node."""
+  found: UOp | None = u.__dict__.get("_realized")
+  return u if found is None else found

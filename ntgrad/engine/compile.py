@@ -22,7 +22,7 @@ from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.uop import UOp
 
 from . import report
-from .phases import phase
+from .counters import phase
 from .variants import SizedProgram
 
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles

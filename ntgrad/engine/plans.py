@@ -28,10 +28,10 @@ from ntgrad.schedule.writes import at_index, offset_of
 from ntgrad.variable import Bound, Derived
 
 from . import memory, plan_cache, report, templates
-from .buffer import Buffer, Storage
+from .buffer import Buffer, Storage, resolved
 from .compile import programs
+from .counters import phase
 from .device import get_device
-from .phases import phase
 from .plan import Plan, SizedPlan, Step, made_of
 from .tracing import traces
 from .variants import with_common_names
@@ -50,12 +50,6 @@ _plans: Recent[Any, Plan] = Recent(1024)
 _sized: Recent[Any, _Seen] = Recent(1024)
 # structures met before, numbers left out; a plan once they were met with other numbers
 _general: Recent[Any, Plan | None] = Recent(2048)
-
-
-def resolved(u: UOp) -> UOp:
-  """The memory that already holds a node's value, or the node."""
-  found: UOp | None = u.__dict__.get("_realized")
-  return u if found is None else found
 
 
 def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
@@ -343,7 +337,7 @@ def make_plan(
   ready_programs: dict[int, Program] = {}
   takes: dict[int, tuple[ix.Size, ...]] = {}
   for name, numbers in by_device.items():
-    named = [with_common_names(items[i].ast) for i in numbers]  # type: ignore[arg-type]
+    named = [with_common_names(k) if k.sizes else (k, ()) for i in numbers if (k := items[i].ast) is not None]
     found = programs([kernel for kernel, _ in named], get_device(name))
     ready_programs.update(zip(numbers, found))
     takes.update(zip(numbers, [sizes for _, sizes in named]))
@@ -364,6 +358,7 @@ def make_plan(
 
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
+  if len(items) == 1: return items
   steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
   sizes: dict[Any, int] = {
     n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept

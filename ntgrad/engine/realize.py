@@ -15,11 +15,11 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.lock import alone
 
 from . import asserts, counters, report
-from .buffer import LARGE, Buffer, Storage
+from .buffer import LARGE, Buffer, Storage, resolved
+from .counters import phase, taken
 from .device import get_device
-from .phases import phase, taken
 from .plan import Plan, Step
-from .plans import plan_of, resolved
+from .plans import plan_of
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
@@ -167,7 +167,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
   while True:
     order += walk([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
     count = len(sinks)
-    for a in look_through(order, checked): wanted.add(a)
+    if marked := [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+      for a in look_through(marked, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
