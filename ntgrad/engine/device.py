@@ -6,12 +6,14 @@ import os
 import re
 import sys
 from functools import lru_cache
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError, shown
 from ntgrad.lock import alone
+
+if TYPE_CHECKING:
+  from ntgrad.backends.base import Device as Opened
 
 waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
 KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
