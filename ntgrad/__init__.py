@@ -13,8 +13,8 @@ from ntgrad.variable import Variable
 
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
+  from ntgrad.capture.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.custom import Function as Function
-  from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
   from ntgrad.modes import (
     enable_grad as enable_grad,
@@ -30,7 +30,7 @@ Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 
 __version__ = "0.1.0"
 
-_LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
+_LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),

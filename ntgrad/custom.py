@@ -15,8 +15,9 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.core import mode, no_grad
+from ntgrad.engine.buffer import Storage
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import gradients, sources_of, walk
 
@@ -293,7 +294,6 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
   """
   if not mode.grad: return fn(*args, **kwargs)
-  from ntgrad.engine.buffer import Storage
   start = Storage("", 0).serial
   inside: list[UOp] = []
   arguments: list[UOp] = []
@@ -336,7 +336,6 @@ def _each(x: Any, fn: Callable[[Tensor], Any]) -> Any:
 
 def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tuple[set[UOp], list[UOp]]:
   """The nodes that are made of those inside, or of random numbers whose place is newer than ``start``; and the nodes of these."""
-  from ntgrad.codegen.uop import toposort
   out: set[UOp] = set(inside)
   drawn: list[UOp] = []
   for n in toposort(tuple(values), set(inside).__contains__):

@@ -8,10 +8,10 @@ from weakref import ref
 
 from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, waiting, whole
 from ntgrad.backends.process import uninterrupted
-from ntgrad.bounds import look_through
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.engine.bounds import look_through
 from ntgrad.lock import alone
 
 from . import asserts, counters, report

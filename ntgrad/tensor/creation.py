@@ -7,12 +7,13 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.bounds import known_class, within
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
+from ntgrad.engine.bounds import known_class, within
+from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.tensor.elementwise import cut_to_int, scalar_node
 from ntgrad.tensor.functional import Functional
@@ -85,7 +86,6 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
-  from ntgrad.engine.buffer import Buffer
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
     if dtype is None and d.kind in "iu" and not fits_default(int(data), int(data)): d = dtypes.int64
@@ -181,7 +181,6 @@ class Creation(Functional):
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    from ntgrad.engine.buffer import Buffer
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
     s = cls._sizes("empty", sizes_or("empty", shape, size))
     return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)

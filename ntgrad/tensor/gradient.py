@@ -19,6 +19,7 @@ from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.engine.buffer import overwritten
+from ntgrad.engine.realize import walk as computed_walk
 from ntgrad.lock import alone
 from ntgrad.tensor.formulas import SLOPES
 
@@ -423,7 +424,6 @@ def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.binary(
 def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
   """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
   if not overwritten: return
-  from ntgrad.engine.realize import walk as computed_walk
   for u in computed_walk(found):
     if u.op is Ops.BUFFER and u.arg.stale:
       raise GradientError(

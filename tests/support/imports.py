@@ -101,6 +101,16 @@ def circle(graph: Mapping[str, Mapping[str, int]], component: list[str]) -> list
   return path[::-1]
 
 
+def rooms(graph: Graph, modules: Mapping[str, Path]) -> Graph:
+  """The graph with each package beneath ``ntgrad`` as one node: ``ntgrad.engine`` for all of ``ntgrad.engine.*``."""
+  def room(name: str) -> str: return ".".join(name.split(".")[:2])
+  out: Graph = {room(name): {} for name in modules}
+  for name, found in graph.items():
+    for other, line in found.items():
+      if room(other) != room(name): out[room(name)].setdefault(room(other), line)
+  return out
+
+
 def circle_text(graph: Graph, modules: Mapping[str, Path], root: Path, path: list[str]) -> str:
   """A circle, an import a line, with the file and line where it stands."""
   return "\n".join(f"  {modules[a].relative_to(root)}:{graph[a][b]}: {a} imports {b}" for a, b in zip(path, path[1:]))

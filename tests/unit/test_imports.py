@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.imports import circle, circle_text, components, import_graph, product
+from support.imports import circle, circle_text, components, import_graph, product, rooms
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +28,17 @@ def test_no_import_circle() -> None:
   found = components(graph)
   assert not found, "\n".join(
     f"{len(c)} modules import each other in circles; one:\n{circle_text(graph, modules, ROOT, circle(graph, c))}" for c in found)
+
+
+def test_rooms_stand_upon_each_other() -> None:
+  """The packages, each as one thing, import no circle either; and these import only what stands before them."""
+  modules = product(ROOT)
+  graph = rooms(import_graph(modules), modules)
+  found = components(graph)
+  assert not found, "\n".join(" imports ".join(circle(graph, c)) for c in found)
+  order = [f"ntgrad.{r}" for r in "codegen backends schedule engine core tile tensor capture nn".split()]
+  for i, room in enumerate(order):
+    assert not graph[room].keys() & set(order[i + 1:]), f"{room} imports what stands above it: {', '.join(graph[room])}"
 
 
 @pytest.mark.parametrize("back", [
