@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-import ntgrad
 from ntgrad.backends import cache
 from ntgrad.backends.process import uninterrupted
 from ntgrad.backends.progress import bar, wanted
@@ -154,7 +153,8 @@ class Worker(subprocess.Popen[bytes]):
   def __init__(self) -> None:
     from multiprocessing import Pipe  # takes long, and few processes need it
     env = dict(os.environ)
-    env["PYTHONPATH"] = os.pathsep.join([str(Path(next(iter(ntgrad.__path__))).parent), *filter(None, [env.get("PYTHONPATH")])])
+    package = Path(next(iter(sys.modules["ntgrad"].__path__)))   # loaded before anything in it
+    env["PYTHONPATH"] = os.pathsep.join([str(package.parent), *filter(None, [env.get("PYTHONPATH")])])
     self.pipe, theirs = Pipe()
     with theirs:
       super().__init__(

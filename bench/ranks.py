@@ -21,6 +21,7 @@ import numpy as np  # noqa: E402
 from ntgrad import Tensor  # noqa: E402
 from ntgrad.codegen import pipeline  # noqa: E402
 from ntgrad.codegen.axes import merge_axes, split_axes  # noqa: E402
+from ntgrad.codegen.bound import work_of  # noqa: E402
 from ntgrad.codegen.errors import NtgradError  # noqa: E402
 from ntgrad.codegen.kernel import Kernel  # noqa: E402
 from ntgrad.codegen.optimize import Choice, Search, after  # noqa: E402
@@ -90,7 +91,8 @@ def main() -> None:
   found = []
   print("| kernel | candidates | order | choice |\n| --- | --: | --: | --: |")
   for name, work in WORKS.items():
-    kernel = max((i.ast for i in create_schedule([work()]) if i.ast is not None), key=lambda k: (k.work.flops, k.work.bytes))
+    kernels = [i.ast for i in create_schedule([work()]) if i.ast is not None]
+    kernel = max(kernels, key=lambda k: (work_of(k).flops, work_of(k).bytes))
     n, r, c = ranked(kernel, args.each, device)
     found.append((r, c))
     print(f"| {name} | {n} | {r:.2f} | {c:.2f} × |", flush=True)

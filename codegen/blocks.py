@@ -13,7 +13,8 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from . import index as ix
 from .dtype import DType, dtypes
-from .uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, UOpList
+from .listing import UOpList
+from .uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp
 
 F32 = dtypes.float32
 FP8 = frozenset((dtypes.float8_e4m3, dtypes.float8_e5m2))

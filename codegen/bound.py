@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from . import index as ix
@@ -114,6 +115,7 @@ SEVERAL = {BinaryOps.THREEFRY: 75}
 _EMPTY: frozenset[UOp] = frozenset()
 
 
+@lru_cache(maxsize=256)
 def work_of(kernel: Kernel) -> Work:
   """What one launch of a kernel in index form does at least."""
   if kernel.plain and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # rows and columns of a flattened product

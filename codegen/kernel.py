@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator
 
 from . import index as ix
 from .dtype import DType
@@ -16,9 +16,6 @@ from .errors import OptError
 from .size_text import text_of
 from .sizes import Dim, dim_text, sizes_of
 from .uop import Ops, UOp, toposort
-
-if TYPE_CHECKING:
-  from .bound import Work
 
 Shape = tuple[Dim, ...]
 
@@ -242,19 +239,3 @@ class Kernel:
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
-
-  @cached_property
-  def work(self) -> Work:
-    """What one launch does at least; see ``bound.py``."""
-    from .bound import work_of  # which looks through kernels
-    return work_of(self)
-
-  @property
-  def flops(self) -> Dim:
-    """Arithmetic operations of one launch."""
-    return self.work.flops
-
-  @property
-  def bytes(self) -> Dim:
-    """Least traffic of one launch: what is read, and what is written, of each parameter once."""
-    return self.work.bytes

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from .errors import OptError
 from .kernel import AxisKind, Kernel
+from .listing import UOpList
 from .optimize import optimize
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 from .target import Target
-from .uop import UOpList
 
 
 class Linearizer:

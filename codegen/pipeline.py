@@ -19,6 +19,7 @@ from .config import config
 from .errors import ConfigError
 from .expand import expand
 from .kernel import Kernel
+from .listing import UOpList
 from .parts import Parts
 from .place import place
 from .printing import form_text
@@ -29,7 +30,6 @@ from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
 from .tiles import cover_tiles, lower_tiles
-from .uop import UOpList
 from .wholes import branch_whole
 from .widths import lower_index
 

@@ -12,10 +12,11 @@ from typing import Iterable, Union
 
 from .dtype import dtypes
 from .kernel import EFFECTS, is_variable
+from .listing import UOpList
 from .loops import LoopNest
 from .parts import Mark, Part, Parts
 from .target import Target
-from .uop import Ops, UOp, UOpList, prod, toposort
+from .uop import Ops, UOp, prod, toposort
 
 # what stands first in a list, in this order
 _FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)

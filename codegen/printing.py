@@ -9,9 +9,10 @@ from . import index as ix
 from .dtype import DType, dtypes, number_text
 from .functions import Fn
 from .kernel import EFFECTS, Kernel, inner, is_variable
+from .listing import UOpList
 from .parts import Mark, Parts
 from .size_text import shape_text, text_of
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 _INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
   BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),

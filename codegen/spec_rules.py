@@ -11,7 +11,8 @@ from .dtype import DType, Number, dtypes, held
 from .errors import VerifyError
 from .functions import COMBINERS, FUNCTIONS, refusal
 from .index import Size
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList
+from .listing import UOpList
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Rule = Callable[[UOp], str | None]
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)

@@ -11,6 +11,7 @@ from typing import Iterator, Mapping
 
 from . import index as ix
 from .axes import merge_axes, split_axes
+from .bound import work_of
 from .costs import MemoryAccess, profile
 from .estimate import NO_COPIES, STAGES, Streams, places, power_of_two
 from .kernel import Axis, AxisKind, Kernel
@@ -62,7 +63,7 @@ def grouped(kernel: Kernel, target: Target) -> Kernel:
   """
   grid = kernel.of_kind(AxisKind.GRID)
   if len(grid) < 2 or prod(a.count for a in grid) <= target.cores or not is_product(kernel): return kernel
-  if ix.count(kernel.bytes) <= target.cache // 2: return kernel
+  if ix.count(work_of(kernel).bytes) <= target.cache // 2: return kernel
   rows = grid[-2]
   high = max(d for d in range(1, target.group + 1) if rows.count % d == 0)
   return Swizzle(rows.id, high).apply(kernel) if high > 1 and grid[-1].count > 1 else kernel

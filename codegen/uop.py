@@ -13,15 +13,14 @@ from functools import cached_property, wraps
 from typing import Any, Callable, Iterable, TypeVar
 from weakref import ref
 
-from .dtype import DType, dtypes, held, number_text
+from .dtype import DType, dtypes, held
+from .errors import ShapeError
 
 
 class _Named(Enum):
   __hash__ = object.__hash__  # Enum's own hash runs Python code; members are singletons
   def __str__(self) -> str: return f"{type(self).__name__}.{self.name}"
   __repr__ = __str__
-
-
 
 
 class UnaryOps(_Named):
@@ -124,6 +123,8 @@ class Ops(Enum):
 
 UOps = Ops
 MOVEMENT = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.TILE, Ops.UNTILE})
+# op -> a node's shape, from its sources'; of other ops it is the first source's. The rules are in ``view.py``
+SHAPES: dict[Ops, Callable[[UOp], tuple[int, ...]]] = {}
 COMPARE = frozenset({BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE})
 
 
@@ -218,8 +219,9 @@ class UOp:
   def shape(self) -> tuple[int, ...]:
     """The shape of a tensor graph node, found once when the node is first asked. Graphs that people make have numbers; those of
     schedules may have expressions of run-time sizes (``index.Dim``)."""
-    from .view import node_shape
-    return node_shape(self._after_sources("shape"))  # type: ignore[return-value]
+    if (rule := SHAPES.get(self.op)) is not None: return rule(self._after_sources("shape"))
+    if self.src: return self._after_sources("shape").src[0].shape
+    raise ShapeError(f"{self.op} has no shape")
 
   @cached_property
   def device(self) -> str | None:
@@ -287,25 +289,6 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
   return list(done)
 
 
-class UOpList(list[UOp]):
-  """A linear program, in order."""
-
-  @property
-  def uops(self) -> UOpList: return self   # ``k.uops.uops``, as older scripts have it
-  def lines(self) -> list[str]:
-    """One line a node: number, op, dtype, the numbers of its sources, argument."""
-    number = {u: i for i, u in enumerate(self)}
-    return [
-      f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {_arg_text(u)}"
-      for i, u in enumerate(self)
-    ]
-
-  def __str__(self) -> str: return "\n".join(self.lines())
-  def print(self) -> None:
-    """Print the listing."""
-    print(self)
-
-
 NO_VALUE = {
   Ops.STORE,
   Ops.ATOMIC,
@@ -324,19 +307,6 @@ NO_VALUE = {
 def step_of(loop: UOp) -> UOp | None:
   """What the index of a LOOP goes up by; None for 1. (A source without a value is something that the loop comes after.)"""
   return loop.src[2] if len(loop.src) > 2 and loop.src[2].op not in NO_VALUE else None
-
-
-def _dtype_text(u: UOp) -> str:
-  if u.op in NO_VALUE: return ""
-  return f"ptr.{u.dtype}" if u.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL) else str(u.dtype)
-
-
-def _arg_text(u: UOp) -> str:
-  if u.op is Ops.CONST: return number_text(u.arg, u.dtype)
-  if u.op in (Ops.SIZE, Ops.DEFINE_VAR, Ops.SPECIAL):
-    from .sizes import arg_text
-    return arg_text(u.arg)
-  return str(u.arg)
 
 
 def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:

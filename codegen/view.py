@@ -9,8 +9,7 @@ import functools
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from . import index as ix
-from .errors import ShapeError
-from .uop import Ops, UOp
+from .uop import SHAPES, Ops, UOp
 
 Dim = ix.Dim
 Shape = tuple[Dim, ...]
@@ -156,22 +155,26 @@ def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled:
   return TRANSFORMS[op].pull(shape, arg, idx)
 
 
-def node_shape(u: UOp) -> Shape:
-  """The shape of a tensor graph node from its sources' shapes."""
-  op = u.op
-  if op in TRANSFORMS: return TRANSFORMS[op].shape(u.src[0].shape, u.arg)
-  if op is Ops.ALU: return u.src[-1].shape
-  if op is Ops.CONST: return ()
-  if op is Ops.BUFFER: return tuple(u.arg.shape)
-  if op is Ops.IOTA: return (u.arg,)
-  if op is Ops.REDUCE_AXIS: return tuple(1 if d in u.arg[1] else n for d, n in enumerate(u.src[0].shape))
-  if op is Ops.SORT_AXIS: return tuple(u.arg[3] or n if d == u.arg[0] else n for d, n in enumerate(u.src[0].shape))
-  if op is Ops.GATHER: return u.src[1].shape + u.src[0].shape[len(u.src) - 1:]
-  if op is Ops.CAT:
-    first = u.src[0].shape
-    return (*first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:])
-  if u.src: return u.src[0].shape
-  raise ShapeError(f"{u.op} has no shape")
+# ---- shapes of tensor graph nodes
+def _moved(u: UOp) -> Any: return TRANSFORMS[u.op].shape(u.src[0].shape, u.arg)
+
+
+def _cat(u: UOp) -> Any:
+  first = u.src[0].shape
+  return (*first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:])
+
+
+SHAPES.update({
+  **dict.fromkeys(TRANSFORMS, _moved),
+  Ops.ALU: lambda u: u.src[-1].shape,
+  Ops.CONST: lambda u: (),
+  Ops.BUFFER: lambda u: tuple(u.arg.shape),
+  Ops.IOTA: lambda u: (u.arg,),
+  Ops.REDUCE_AXIS: lambda u: tuple([1 if d in u.arg[1] else n for d, n in enumerate(u.src[0].shape)]),
+  Ops.SORT_AXIS: lambda u: tuple([u.arg[3] or n if d == u.arg[0] else n for d, n in enumerate(u.src[0].shape)]),
+  Ops.GATHER: lambda u: u.src[1].shape + u.src[0].shape[len(u.src) - 1:],
+  Ops.CAT: _cat,
+})
 
 
 # ---- Views

@@ -14,7 +14,8 @@ from . import index as ix
 from .blocks import gate_of, is_dot, prune, terms
 from .config import config
 from .dtype import dtypes
-from .uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, UOpList
+from .listing import UOpList
+from .uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp
 
 WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice

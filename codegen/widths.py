@@ -10,8 +10,9 @@ from typing import Iterable
 
 from . import index as ix
 from .dtype import DType, dtypes
+from .listing import UOpList
 from .target import Target
-from .uop import Ops, UOp, UOpList
+from .uop import Ops, UOp
 
 
 def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:

@@ -1,19 +1,20 @@
 """ntgrad: lazy tensors, scheduled into a few fused kernels, each an arrangement plus an application."""
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.core import no_grad
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Variable
 
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
+  from ntgrad.capture.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.custom import Function as Function
-  from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
   from ntgrad.modes import (
     enable_grad as enable_grad,
@@ -22,24 +23,24 @@ if TYPE_CHECKING:   # what is imported when it is asked for
     set_grad_enabled as set_grad_enabled,
   )
   from ntgrad.profiling import profile as profile
-  from ntgrad.random import Generator as Generator, default_generator as default_generator
+  from ntgrad.tensor.random import Generator as Generator, default_generator as default_generator
 
 from_dlpack = Tensor.from_dlpack
+Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 
 __version__ = "0.1.0"
 
-_LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
+_LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
          **{name: ("ntgrad.modes", name) for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
-         "Generator": ("ntgrad.random", "Generator"), "default_generator": ("ntgrad.random", "default_generator")}
+         "Generator": ("ntgrad.tensor.random", "Generator"), "default_generator": ("ntgrad.tensor.random", "default_generator")}
 
 
 def __getattr__(name: str) -> Any:
-  from importlib import import_module
   if name in _LAZY:
     module, attribute = _LAZY[name]
     found = import_module(module) if attribute is None else getattr(import_module(module), attribute)

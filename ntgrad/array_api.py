@@ -13,9 +13,9 @@ import numpy as np
 
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.device import KINDS, Device
-from ntgrad.elementwise import broadcast_shape
+from ntgrad.engine.device import KINDS, Device
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.elementwise import broadcast_shape
 
 __array_api_version__ = "2024.12"
 

@@ -7,7 +7,7 @@ import functools
 import math
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Callable, Self, Sequence, TypeVar
+from typing import Any, Callable, ClassVar, Self, Sequence, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -18,7 +18,7 @@ from ntgrad.checks import Valued, checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import Names, Places, aligned, at, axis_named, fit_aligned, given, moved, text
 from ntgrad.variable import Bound
@@ -114,6 +114,7 @@ class Base(Valued):
   grad: Any
   _state: int  # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
   _names: Names | None   # a name or None for each dimension; None: none has one
+  _class: ClassVar[type[Base]]   # Tensor, which is made of parts that stand above this
 
   @property
   def lazydata(self) -> UOp:
@@ -207,7 +208,9 @@ class Base(Valued):
     alias.tensors[ref(self, alias.tensors.pop)] = None
 
   @classmethod
-  def _from_node(cls, node: UOp) -> Self: return object.__new__(cls)._hold(node, 0)
+  def _from_node(cls, node: UOp) -> Self:
+    """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
+    return object.__new__(cls if cls is not Base else Base._class)._hold(node, 0)  # type: ignore[return-value]
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""

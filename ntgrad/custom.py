@@ -2,8 +2,8 @@
 computes again what its gradient needs.
 
 Both give nodes of their own, which stand for their value: a DETACH with a *call* and the number of the output in
-``node.__dict__["custom"]``. Schedules see the value alone. ``ntgrad/gradient.py`` collects the gradients of all outputs of a
-call, and asks it for those of its sources.
+``node.__dict__["custom"]``. Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of all outputs of
+a call, and asks it for those of its sources.
 """
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.core import mode, no_grad
-from ntgrad.gradient import gradients, sources_of, walk
+from ntgrad.engine.buffer import Storage
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.gradient import gradients, sources_of, walk
 
 To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]
@@ -293,7 +294,6 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
   """
   if not mode.grad: return fn(*args, **kwargs)
-  from ntgrad.engine.buffer import Storage
   start = Storage("", 0).serial
   inside: list[UOp] = []
   arguments: list[UOp] = []
@@ -336,7 +336,6 @@ def _each(x: Any, fn: Callable[[Tensor], Any]) -> Any:
 
 def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tuple[set[UOp], list[UOp]]:
   """The nodes that are made of those inside, or of random numbers whose place is newer than ``start``; and the nodes of these."""
-  from ntgrad.codegen.uop import toposort
   out: set[UOp] = set(inside)
   drawn: list[UOp] = []
   for n in toposort(tuple(values), set(inside).__contains__):

@@ -16,7 +16,7 @@ from typing import Any, Callable, TypeVar
 from ntgrad.checks import checked
 from ntgrad.codegen.config import Config, config
 from ntgrad.codegen.errors import ArgumentError, ConfigError
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 
 T = TypeVar("T")
 COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")

@@ -26,9 +26,10 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.estimate import warps_for
 from ntgrad.codegen.functions import FUNCTIONS, identity
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList, step_of
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, step_of
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,

@@ -12,10 +12,11 @@ from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Ren
 from ntgrad.backends.memory import from_system
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.sizes import about, arguments, dim_text, evaluator
 from ntgrad.codegen.spec import verify_linear
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp, UOpList
+from ntgrad.codegen.uop import Ops, UOp
 
 from .evaluate import Evaluator
 from .memory import Array

@@ -15,8 +15,9 @@ import numpy as np
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.uop import Ops, UOp, UOpList, step_of
+from ntgrad.codegen.uop import Ops, UOp, step_of
 
 from .functions import cast, function
 from .memory import Array, Memory, Tracker

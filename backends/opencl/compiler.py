@@ -43,6 +43,7 @@ __kernel void bits_128(void) {}
 #endif
 """
 
+Build = Callable[[str, Sequence[ProgramSpec]], bytes]   # of a device's name and kernels a packed program, in a worker
 _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this process
 
 
@@ -58,7 +59,8 @@ class Unit(pool.Job):
   files: Path | None = None                      # PoCL's of the program
   # the kernels, or what is wrong, if they do not go together
   alone: dict[str, Unit | CompileError] = field(default_factory=dict)
-  device: str = ""                               # for a worker
+  device: str = ""                               # for a worker,
+  in_worker: Build | None = None                 # and what it calls
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
   code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
@@ -86,9 +88,9 @@ class Unit(pool.Job):
     return "\n\n".join([*helpers, *(self.names[k].join(spec.source.kernel) for k, spec in self.specs.items())]) + "\n"
 
   def work(self) -> pool.Work:
-    """See :func:`ntgrad.backends.opencl.worker.build`; the answer is a packed program."""
-    from ntgrad.backends.opencl.worker import build
-    return build, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
+    """The answer is a packed program."""
+    assert self.in_worker is not None, "a unit that waits in a queue"
+    return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
 
 
 def is_pocl(device: Any) -> bool:
@@ -99,8 +101,8 @@ def is_pocl(device: Any) -> bool:
 class Compiler:
   """Builds for one device. Finds kernels in memory, on disk, or makes them."""
 
-  def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object]):
-    self.cl, self.context, self.device, self.name = cl, context, device, name
+  def __init__(self, cl: Any, context: Any, device: Any, name: str, finish: Callable[[], object], in_worker: Build):
+    self.cl, self.context, self.device, self.name, self.in_worker = cl, context, device, name, in_worker
     self.finish = finish                         # waits for everything launched
     self.identity = (device.platform.name, device.platform.version, device.name, device.version + missing(device.version),
                      device.driver_version, OPTIONS)
@@ -147,7 +149,7 @@ class Compiler:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with pool.changed:
       last = next(reversed(self.queue.waiting()), None)
-      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name)
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name, in_worker=self.in_worker)
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
@@ -156,7 +158,7 @@ class Compiler:
 
   def unit(self, specs: Iterable[ProgramSpec]) -> Unit:
     """A unit of these kernels, equal ones once."""
-    unit = Unit(device=self.name)
+    unit = Unit(device=self.name, in_worker=self.in_worker)
     for s in specs: unit.add(self.key(s), s)
     return unit
 

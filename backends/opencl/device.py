@@ -22,13 +22,13 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.backends import pool, rates
-from ntgrad.backends.base import Graph, Node, Program, ProgramSpec
+from ntgrad.backends.base import Graph, Node, Program, ProgramSpec, grid_of
 from ntgrad.backends.memory import Pooled
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Compiler, is_pocl
 from ntgrad.backends.opencl.cpuname import give_name
 from ntgrad.backends.opencl.direct import CPUGraph, threads_of
-from ntgrad.backends.opencl.program import OpenCLProgram, Part
+from ntgrad.backends.opencl.program import SMALL_GRID, OpenCLProgram, Part
 from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
 from ntgrad.backends.opencl.selftest import Functions
 from ntgrad.backends.opencl.threads import Threads, allocated, works_like_this
@@ -36,6 +36,7 @@ from ntgrad.backends.process import Driver, forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
+from ntgrad.codegen.index import Size
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.target import Target
 
@@ -160,7 +161,7 @@ class OpenCLDevice(Pooled):
     self.context = self.cl.Context([self.device])
     self.queue = self.cl.CommandQueue(self.context, properties=self.cl.command_queue_properties.PROFILING_ENABLE)
     self._renderers: Recent[tuple[int, int], OpenCLRenderer] = Recent(16)
-    self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish)
+    self.compiler = Compiler(self.cl, self.context, self.device, name, self.queue.finish, build)
     self.identity = " | ".join(self.compiler.identity)
     self.functions = Functions(self.identity, self.run)
     self.programs: WeakSet[OpenCLProgram] = WeakSet()
@@ -307,7 +308,6 @@ class OpenCLDevice(Pooled):
 
   def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
-    from ntgrad.backends.opencl.worker import build
     return pool.once((build, (self.name, list(specs))))
 
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
@@ -356,3 +356,33 @@ class _Lost(OpenCLDevice):
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)
     raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+# ---- in a worker process
+@cache
+def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
+
+
+def _number(size: Size) -> int:
+  """What a size is where it does not matter: small."""
+  return max(1, size.lower or 1)
+
+
+def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
+  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning.
+
+  A crash there costs the worker only. Raises CompileError.
+  """
+  device = _worker_device(name)
+  unit = device.compiler.unit(specs)
+  device.compiler.build(unit)
+  if unit.program is None: raise CompileError(f"kernels {', '.join(s.name for s in specs)} do not compile as one program")
+  unit.done = unit.launched = True   # it is not saved here
+  memory = device.cl.Buffer(device.context, device.cl.mem_flags.READ_WRITE, min(int(device.device.max_mem_alloc_size), 1 << 31))
+  device.direct = False
+  for spec in unit.specs.values():
+    # one group makes the same code as many, unless the grid is wide
+    likely = grid_of(spec)([_number(s) if s.hint is None else s.hint for s in spec.sizes])
+    grid = tuple((SMALL_GRID + 1)//n + 1 if g*n > SMALL_GRID else 1 for g, n in zip(likely, (*spec.local, 1, 1, 1)))
+    OpenCLProgram(device, replace(spec, grid=grid), unit)([memory]*spec.nparams, sizes=tuple(map(_number, spec.sizes)))
+  return device.compiler.pack(unit)

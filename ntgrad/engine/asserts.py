@@ -17,7 +17,8 @@ import numpy as np
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import DeviceAssertError, NtgradError
 
-from .buffer import Buffer, Storage, waited
+from .buffer import Buffer, Storage
+from .device import waited
 
 WORD = 1 << 32
 
@@ -41,7 +42,7 @@ class Check(NamedTuple):
 
 @dataclass(eq=False)
 class Checks:
-  """The checks of a kernel on a device: the memory of its notes, and what owns it (a Tensor)."""
+  """The checks of a kernel on a device: the memory of its notes, and what owns it (an Alias, or a Tensor)."""
   kernel: str
   device: str
   storage: Storage

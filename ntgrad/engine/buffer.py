@@ -1,24 +1,25 @@
 """Memory of a tensor: allocated on first use, given back when nobody holds it."""
 from __future__ import annotations
 
+import gc
 from itertools import count
-from typing import Any, Callable
+from typing import Any
 from weakref import WeakSet, ref
 
 import numpy as np
 
-from ntgrad.alias import caller
+from ntgrad.alias import caller, live_aliases
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import Ops, UOp, prod
+
+from .device import get_device, waited
 
 LARGE = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
 # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
 watchers: list[Any] = []
-waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
-
-
+LARGEST = 10      # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
 
 
@@ -57,11 +58,9 @@ class Storage:
   def raw(self) -> Any:
     """The device's allocation, made now if there is none."""
     if self._raw is None:
-      from .device import get_device
       self._owner = get_device(self.device)
       try: self._raw = self._owner.alloc(self.nbytes)
       except OutOfMemoryError as e:
-        from .living import largest
         raise OutOfMemoryError(f"{e}\nthe largest that {self.device} has:\n{largest(self.device)}") from None
     return self._raw
 
@@ -76,6 +75,26 @@ class Storage:
     except Exception: pass   # at interpreter exit the device may be gone
 
 
+def largest(device: str) -> str:
+  """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's
+  code. Found by looking, for errors: it costs nothing before."""
+  held: dict[Storage, str] = {}
+  for a in live_aliases:
+    u = a.node if a.memory is None else a.memory.node
+    u = u.__dict__.get("_realized", u)
+    if u.op is not Ops.BUFFER: continue
+    what = f"a tensor of shape {u.shape} ({u.dtype})"
+    held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
+  found = [s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
+           and s.device == device]
+  found.sort(key=lambda s: -s.nbytes)
+  lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
+           (f", made by {s.place}" if s.place else "") for s in found[:LARGEST]]
+  rest = sum(s.nbytes for s in found[LARGEST:])
+  if rest: lines.append(f"  {rest:14,}  in {len(found) - LARGEST} more")
+  return "\n".join(lines)
+
+
 class Adopted(Storage):
   """Memory of another library at ``address``, which ``owner`` keeps; neither in the device's pool nor counted as its.
 
@@ -85,7 +104,6 @@ class Adopted(Storage):
 
   def __init__(self, device: str, nbytes: int, raw: Any, owner: Any, read_only: bool, address: int):
     super().__init__(device, nbytes)
-    from .device import get_device
     self.address, self.foreign = address, True
     self._raw, self._owner, self.owner, self.read_only = raw, get_device(device), owner, read_only
 
@@ -224,3 +242,9 @@ class Buffer:
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"
+
+
+def resolved(u: UOp) -> UOp:
+  """The memory that already holds a node's value, or the node."""
+  found: UOp | None = u.__dict__.get("_realized")
+  return u if found is None else found

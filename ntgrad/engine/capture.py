@@ -199,6 +199,9 @@ class Recorder(Watch):
                        "a replay cannot repeat; do it before the call")
 
 
+being_recorded: list[Recorder] = []
+
+
 base_of = engine.base_of
 
 

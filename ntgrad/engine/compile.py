@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.codegen import pipeline
+from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
@@ -21,7 +22,7 @@ from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.uop import UOp
 
 from . import report
-from .phases import phase
+from .counters import phase
 from .variants import SizedProgram
 
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
@@ -61,7 +62,7 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str) -> tuple[P
   parts = pipeline.prepare(kernel, target, name)
   if not isinstance(device, Elsewhere) and config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
-    if measurable(parts, target): return parts, best(parts, device, name)
+    if measurable(parts, target): return parts, best(parts, device, name, rendered)
   return parts, pipeline.run(parts, target, "opts", "opts", name)
 
 
@@ -78,7 +79,7 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: st
     )
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
-  work = kernel.work.rounded() if config.allow_tf32 else kernel.work
+  work = work_of(kernel).rounded() if config.allow_tf32 else work_of(kernel)
   return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes),
           limited.needs)
 

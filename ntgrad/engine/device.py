@@ -1,26 +1,53 @@
-"""Opening devices by name: "CPU" and "CL" through OpenCL, "CUDA" through Triton, "NUMPY" the oracle, "TRITON" Triton's
-interpreter."""
+"""Devices by name, opened when they are first used. "CPU" is OpenCL on a CPU, "CL" (also "CL:1", ..) any other OpenCL device,
+"CUDA" (also "CUDA:1", ..) an NVIDIA GPU through Triton, "NUMPY" the slow oracle, "TRITON" Triton's interpreter."""
 from __future__ import annotations
 
 import os
+import re
 import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import DeviceError, shown
 from ntgrad.lock import alone
 
-_open: dict[str, Device] = {}
+if TYPE_CHECKING:
+  from ntgrad.backends.base import Device as Opened
+
+waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
+KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
+_ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 
-def get_device(name: str) -> Device:
+def canonical(name: str) -> str:
+  """``"cpu"`` → ``"CPU"``, ``"cl:0"`` → ``"CL"``, ``"CL:1"`` stays. Raises DeviceError for a name that no device has."""
+  return _canonical(name if isinstance(name, str) else shown(name))
+
+
+@lru_cache(maxsize=256)
+def _canonical(name: str) -> str:
+  m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name)
+  kind = m.group(1).upper() if m else ""
+  kind = _ALIASES.get(kind, kind)
+  if m is None or kind not in KINDS:
+    raise DeviceError(f"device {name!r}: no such device; "
+                      f"devices are {', '.join(KINDS)}, with a number for all but the first (CL:1)")
+  return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
+
+
+# ---- opened devices
+_open: dict[str, Opened] = {}
+
+
+def get_device(name: str) -> Opened:
   """The device called ``name``, opened on first use. Raises DeviceError for an unknown or missing one."""
   found = _open.get(name)
   return _opened(name) if found is None else found
 
 
 @alone
-def _opened(name: str) -> Device:
+def _opened(name: str) -> Opened:
   found = _open.get(name)   # another thread may have opened it
   if found is None: found = _open[name] = _make(name)
   return found
@@ -36,7 +63,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _make(name: str) -> Device:
+def _make(name: str) -> Opened:
   kind = name.split(":")[0]
   if config.debug >= 1: print(f"opening device {name}", file=sys.stderr)
   if kind == "NUMPY":
@@ -65,3 +92,67 @@ def best() -> str:
   found, reason = available()
   if not found: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
   return "CPU" if found else "NUMPY"
+
+
+# ---- what people see
+class Memory(NamedTuple):
+  """Bytes on a device: in use now and at most (since the start, or ``reset_peak``), kept for reuse, and what the device has."""
+  allocated: int
+  peak: int
+  pooled: int
+  total: int
+
+
+class _Device:
+  """``Device.DEFAULT``: the device that tensors are made on when none is named. Assign a name to change it."""
+  assigned: str | None = None
+
+  @property
+  def DEFAULT(self) -> str:
+    """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else CUDA, else CPU through OpenCL,
+    else NUMPY (said once)."""
+    return default_device()
+
+  @DEFAULT.setter
+  def DEFAULT(self, name: str | None) -> None: self.assigned = None if name is None else canonical(name)
+
+  def canonicalize(self, name: str | None) -> str:
+    """The canonical name; None means the default. Raises DeviceError for a name that no device has."""
+    return self.DEFAULT if name is None else canonical(name)
+
+  def memory(self, name: str | None = None) -> Memory:
+    """How much memory tensors use on a device (None: the default one), in bytes. Memory of other libraries is not counted.
+
+    Raises DeviceError for a device that the machine has not.
+    """
+    d = get_device(self.canonicalize(name))
+    return Memory(d.allocated, d.peak, d.pooled, d.memory)
+
+  def reset_peak(self, name: str | None = None) -> None:
+    """Start measuring ``memory(name).peak`` anew, from what is in use now. Raises DeviceError."""
+    get_device(self.canonicalize(name)).reset_peak()
+
+  def synchronize(self, name: str | None = None) -> None:
+    """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and
+    DeviceAssertError for a ``tl.device_assert`` that did not hold."""
+    get_device(self.canonicalize(name)).synchronize()
+    for tell in waited: tell(self.canonicalize(name))
+
+  def __getitem__(self, name: str) -> Any:
+    """The opened device: ``Device["CPU"].synchronize()``. Raises DeviceError for one that the machine has not."""
+    return get_device(canonical(name))
+
+  def __repr__(self) -> str: return f"Device(DEFAULT={self.DEFAULT!r})"
+
+
+Device = _Device()
+_best: list[str] = []
+
+
+def default_device() -> str:
+  """``Device.DEFAULT``."""
+  if Device.assigned is not None: return Device.assigned
+  if config.dev: return canonical(config.dev)
+  if not _best:
+    _best.append(best())
+  return _best[0]

@@ -11,7 +11,7 @@ import pickle
 import sys
 import time
 from functools import cache as once
-from typing import TYPE_CHECKING, Any, Hashable, Iterable
+from typing import Any, Hashable, Iterable
 
 from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
@@ -19,9 +19,7 @@ from ntgrad.codegen.config import config
 
 from .compile import from_specs
 from .device import get_device
-
-if TYPE_CHECKING:
-  from .plans import Plan
+from .plan import Plan, Step
 
 TABLE = "plan"
 
@@ -35,12 +33,9 @@ def version() -> str | None:
 
   None where a file has changed since this process began: what runs here is not what lies there.
   """
-  import ntgrad
-  import ntgrad.backends
-  import ntgrad.codegen
   h = hashlib.sha256(sys.version.encode())
-  for package in (ntgrad, ntgrad.codegen, ntgrad.backends):
-    for root in package.__path__:
+  for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):
+    for root in sys.modules[package].__path__:
       for folder, _, files in sorted(os.walk(root)):
         for name in sorted(files):
           if not name.endswith(".py"): continue
@@ -63,7 +58,6 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
 
 def load(key: str) -> Plan | None:
   """The plan kept under a key, its programs ready. None where there is none; a damaged one is removed."""
-  from .plans import Plan, Step
   raw = cache.load(TABLE, key)
   if raw is None: return None
   try:

@@ -5,7 +5,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -17,12 +17,10 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec_graph import verify_graph
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
 from ntgrad.schedule.storage import storage
@@ -30,76 +28,13 @@ from ntgrad.schedule.writes import at_index, offset_of
 from ntgrad.variable import Bound, Derived
 
 from . import memory, plan_cache, report, templates
-from .buffer import Buffer, Storage
+from .buffer import Buffer, Storage, resolved
 from .compile import programs
+from .counters import phase
 from .device import get_device
-from .phases import phase
+from .plan import Plan, SizedPlan, Step, made_of
 from .tracing import traces
-from .variants import SizedProgram, with_common_names
-
-
-@dataclass(frozen=True)
-class Step:
-  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
-  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
-  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
-  ``asked`` what that was asked for."""
-  program: Program | None
-  slots: tuple[int, ...]
-  writes: tuple[int, ...]
-  last_use: tuple[int, ...]
-  device: str = ""
-  offsets: tuple[int, ...] = ()
-  sizes: tuple[int, ...] = ()
-  of: SizedProgram | None = None
-  asked: tuple[int, ...] = ()
-  takes: tuple[ix.Size, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plan:
-  """A schedule that can run again on other buffers. Slots: inputs first, then what it makes."""
-  inputs: int
-  made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
-  steps: tuple[Step, ...]
-  outputs: tuple[int, ...]                               # the slot of each sink
-
-
-@dataclass(frozen=True)
-class SizedPlan:
-  """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
-  plan: Plan
-  numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
-  exprs: tuple[ix.Dim, ...]                             # what they are
-
-  @staticmethod
-  def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
-    """A plan that :func:`make_plan` made of a graph with ``sizes``."""
-    nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
-    for step in plan.steps:
-      nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.takes]
-    return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
-
-  def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
-    """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
-    remember that."""
-    numbers = self.numbers(values)
-    if table is not None: numbers = tuple([Bound.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
-    todo = iter(numbers)
-    made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
-    steps = []
-    for step in self.plan.steps:
-      if isinstance(step.program, SizedProgram):
-        asked = tuple([next(todo) for _ in step.takes])
-        program, given = step.program.variant(tuple(map(int, asked)))
-        step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
-      steps.append(step)
-    return replace(self.plan, made=made, steps=tuple(steps))
-
-
-def made_of(exprs: Sequence[ix.Dim], table: dict[UOp, UOp]) -> list[UOp]:
-  """Expressions with others in place of their sizes."""
-  return list(substitute(tuple(map(ix.node, exprs)), table))
+from .variants import with_common_names
 
 
 @dataclass
@@ -115,12 +50,6 @@ _plans: Recent[Any, Plan] = Recent(1024)
 _sized: Recent[Any, _Seen] = Recent(1024)
 # structures met before, numbers left out; a plan once they were met with other numbers
 _general: Recent[Any, Plan | None] = Recent(2048)
-
-
-def resolved(u: UOp) -> UOp:
-  """The memory that already holds a node's value, or the node."""
-  found: UOp | None = u.__dict__.get("_realized")
-  return u if found is None else found
 
 
 def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: float) -> tuple[Plan, list[Buffer]]:
@@ -408,7 +337,7 @@ def make_plan(
   ready_programs: dict[int, Program] = {}
   takes: dict[int, tuple[ix.Size, ...]] = {}
   for name, numbers in by_device.items():
-    named = [with_common_names(items[i].ast) for i in numbers]  # type: ignore[arg-type]
+    named = [with_common_names(k) if k.sizes else (k, ()) for i in numbers if (k := items[i].ast) is not None]
     found = programs([kernel for kernel, _ in named], get_device(name))
     ready_programs.update(zip(numbers, found))
     takes.update(zip(numbers, [sizes for _, sizes in named]))
@@ -429,6 +358,7 @@ def make_plan(
 
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
+  if len(items) == 1: return items
   steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
   sizes: dict[Any, int] = {
     n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept

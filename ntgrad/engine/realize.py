@@ -8,17 +8,18 @@ from weakref import ref
 
 from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, waiting, whole
 from ntgrad.backends.process import uninterrupted
-from ntgrad.bounds import look_through
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.engine.bounds import look_through
 from ntgrad.lock import alone
 
 from . import asserts, counters, report
-from .buffer import LARGE, Buffer, Storage
+from .buffer import LARGE, Buffer, Storage, resolved
+from .counters import phase, taken
 from .device import get_device
-from .phases import phase, taken
-from .plans import Plan, Step, plan_of, resolved
+from .plan import Plan, Step
+from .plans import plan_of
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
@@ -166,7 +167,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
   while True:
     order += walk([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
     count = len(sinks)
-    for a in look_through(order, checked): wanted.add(a)
+    if marked := [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+      for a in look_through(marked, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
       ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():

@@ -21,15 +21,16 @@ from ntgrad.codegen.bound import Bound, Work, bound
 from ntgrad.codegen.config import config
 from ntgrad.codegen.index import Dim, conjuncts, count
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
-from ntgrad.codegen.uop import Ops, UOp, UOpList
+from ntgrad.codegen.uop import Ops, UOp
 
 if TYPE_CHECKING:
-  from .plans import Step
+  from .plan import Step
 
 WIDTH = 120
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel

@@ -11,7 +11,7 @@ import itertools
 import json
 import time
 from dataclasses import replace
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,6 +36,7 @@ BUDGET = 30.0                 # seconds for one kernel
 ROUNDS = 8
 STEP = 32                     # candidates of a round at most
 GAIN = 0.02                   # less than this is noise
+Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # what ``compile.rendered`` does
 
 
 def measurable(parts: Parts, target: Target) -> bool:
@@ -44,8 +45,9 @@ def measurable(parts: Parts, target: Target) -> bool:
   return parts.kernel.plain or chooses(target)
 
 
-def best(parts: Parts, device: Device, name: str) -> Parts:
-  """The parts of a kernel called ``name`` after the fastest Opts that ``config.beam`` lists a round lead to."""
+def best(parts: Parts, device: Device, name: str, render: Render) -> Parts:
+  """The parts of a kernel called ``name`` after the fastest Opts that ``config.beam`` lists a round lead to. ``render`` makes
+  source of a candidate."""
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), text(parts.kernel), device.identity, str(target), config.key())
@@ -53,7 +55,7 @@ def best(parts: Parts, device: Device, name: str) -> Parts:
   if raw is not None:
     try: return parts.after([[read(o) for o in opts] for opts in json.loads(raw)])
     except (NtgradError, ValueError, TypeError, StopIteration): cache.remove("beam", key)
-  found = search(parts, start, device, name)
+  found = search(parts, start, device, name, render)
   cache.store("beam", key, json.dumps([[o.json() for o in opts] for opts in found.opts]).encode())
   return found
 
@@ -65,9 +67,8 @@ def text(kernel: Kernel) -> str:
   return repr((kernel.params, [str(a) for a in kernel.axes], nodes, [number[b] for b in kernel.body]))
 
 
-def search(parts: Parts, start: Parts, device: Device, name: str) -> Parts:
+def search(parts: Parts, start: Parts, device: Device, name: str, render: Render) -> Parts:
   """The parts after the fastest Opts that were found within the budget."""
-  from .compile import rendered  # it calls this module
   kernel = parts.kernel
   buffers = [contents(device.name, p) for p in kernel.params]
   bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
@@ -78,7 +79,7 @@ def search(parts: Parts, start: Parts, device: Device, name: str) -> Parts:
   def measured(candidates: Sequence[Parts]) -> list[tuple[float, Parts]]:
     specs: list[tuple[Parts, ProgramSpec]] = []
     for k in candidates:
-      try: specs.append((k, replace(rendered(kernel, k, device, name)[0], uops=())))
+      try: specs.append((k, replace(render(kernel, k, device, name)[0], uops=())))
       except NtgradError: continue
     new: dict[Any, tuple[Parts, ProgramSpec]] = {}
     for k, s in specs:

@@ -14,6 +14,7 @@ from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import UOp
 from ntgrad.variable import Bound
 
+from .plans import number_buffer
 from .tracing import Trace, Values
 
 KNOWN = 256   # values of the variables that a capture has its numbers for
@@ -129,7 +130,6 @@ class Sized:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
   def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
-    from .plans import number_buffer
     self.values, self._recorded = trace.values, (launches, sizes, outputs)
     self.exprs = [trace.expr(n) for n in outlined.numbers]
     self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]

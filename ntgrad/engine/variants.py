@@ -78,7 +78,6 @@ def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
 def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   """A kernel whose sizes without a name of their own are s0, s1, .. in the order of its params, and what it is launched with, of
   the given kernel's sizes: (s7, s2) * (s2, s4) -> (s0, s1) * (s1, s2), (s7, s2, s4). So kernels that differ in that are one."""
-  if not kernel.sizes: return kernel, ()
   own = tuple(dict.fromkeys([s for p in kernel.params for n in p.shape for s in sizes_of([n])] + list(kernel.sizes)))
   named = {s.name for s in own if not AUTOMATIC.fullmatch(s.name)}
   free = (name for i in itertools.count() if (name := f"s{i}") not in named)

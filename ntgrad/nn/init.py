@@ -14,8 +14,8 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad, real_number
-from ntgrad.random import Generator
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.random import Generator
 
 
 def _float(name: str, t: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.core import mode as current
-from ntgrad.device import Device
+from ntgrad.engine.device import Device
+from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
 from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,16 +33,14 @@ C = TypeVar("C", bound=type)
 
 
 @checked
-class Module:
+class Module(ModuleBase):
   """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
 
   Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients.
   """
   _room: ClassVar[str] = "nn."                    # for messages
-  _said: ClassVar[tuple[str, ...]] = ()           # attributes that ``repr`` shows; with * in front without their names
   _mode: bool | None = None
-  _buffers: frozenset[str] = frozenset()          # names of tensors that are not trained
-  _passing: frozenset[str] = frozenset()          # of those, the ones that are not saved
+  _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
 
   def __init_subclass__(cls, **kwargs: Any) -> None:
     """``forward`` and ``__call__`` are one: a class that defines one of them has the other as well."""
@@ -81,7 +80,6 @@ class Module:
   # ---- what is in it
   def named_modules(self) -> Iterator[tuple[str, Module]]:
     """This Module (its path is "") and all in it, each once, with their paths."""
-    from ntgrad.nn.tree import walk
     yield "", self
     seen = {id(self)}
     for p in walk(self):
@@ -93,7 +91,6 @@ class Module:
     return (m for _, m in self.named_modules())
   def named_children(self) -> Iterator[tuple[str, Module]]:
     """The Modules that are in it but in no other one, with their paths: ``layers.0`` for one in a list."""
-    from ntgrad.nn.tree import walk
     seen = set()
     for p in walk(self, False):
       if isinstance(p.value, Module) and id(p.value) not in seen:
@@ -117,7 +114,6 @@ class Module:
     """Every tensor that is state but never trained."""
     return (t for _, t in self.named_buffers("", recurse))
   def _named(self, buffers: bool, prefix: str, recurse: bool) -> Iterator[tuple[str, Tensor]]:
-    from ntgrad.nn.tree import is_buffer, tensors
     inner = () if recurse else tuple([f"{path}." for path, _ in self.named_children()])
     front = f"{prefix}." if prefix else ""
     return ((front + path, p.value) for path, p in tensors(self).items()
@@ -164,7 +160,6 @@ class Module:
   def state_dict(self) -> dict[str, Tensor]:
     """Every tensor under its path, as ``nn.state.get_state_dict`` has them, but for buffers that are not persistent."""
     from ntgrad.nn.state import get_state_dict
-    from ntgrad.nn.tree import walk
     gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
     return {k: t for k, t in get_state_dict(self).items() if k not in gone}
   def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> Unmatched:
@@ -177,7 +172,6 @@ class Module:
   def to(self, *args: Any, device: str | None = None, dtype: DType | str | None = None) -> Self:
     """Move every tensor to a device, cast the floats to a dtype, or both: ``to("CPU")``, ``to(dtypes.half)``,
     ``to("NUMPY", "float16")``. The tensors stay the same objects. Raises DeviceError, DTypeError, ArgumentError."""
-    from ntgrad.nn.tree import tensors
     for a in args:
       if isinstance(a, DType) or (isinstance(a, str) and _is_dtype(a)): dtype = a
       elif isinstance(a, str): device = a
@@ -225,14 +219,6 @@ class Module:
     for m in list(self.modules())[::-1]: fn(m)
     return self
 
-  # ---- in words
-  def extra_repr(self) -> str:
-    """What ``repr`` shows in brackets."""
-    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said])
-  def __repr__(self) -> str:
-    from ntgrad.nn.tree import module_text
-    return module_text(self)
-
 
 def forward_of(cls: type) -> Callable[..., Any]:
   """The method that does what a call of this class does, whatever a class beneath it makes of calls."""
@@ -264,9 +250,6 @@ def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
   """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``; or what one is made of.
   Raises GradientError for a dtype that has no gradients."""
   return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
-
-
-def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
 
 
 def _is_dtype(name: str) -> bool:

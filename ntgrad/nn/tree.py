@@ -2,11 +2,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ntgrad.checks import checked
-from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
+
+
+class ModuleBase:
+  """What is seen of a Module (``nn/module.py``) from here: which of its tensors are not trained, and what its line says."""
+  _said: ClassVar[tuple[str, ...]] = ()      # attributes that ``repr`` shows; with * in front without their names
+  _buffers: frozenset[str] = frozenset()     # names of tensors that are not trained
+
+  def extra_repr(self) -> str:
+    """What ``repr`` shows in brackets."""
+    return ", ".join([f"{getattr(self, n[1:])!r}" if n[0] == "*" else f"{n}={_plain(getattr(self, n))!r}" for n in self._said])
+  def __repr__(self) -> str: return summary(self) if _has_parts(self) else f"{type(self).__name__}({self.extra_repr()})"
 
 
 class Part(NamedTuple):
@@ -40,7 +50,7 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
     part, above = stack.pop()
     if id(part.value) in above: continue
     if part.holder is not None: yield part
-    if not into_modules and part.holder is not None and isinstance(part.value, Module): continue
+    if not into_modules and part.holder is not None and isinstance(part.value, ModuleBase): continue
     inner = [Part(f"{part.path}.{k}" if part.path else k, v, part.value, k) for k, v in parts_of(part.value) if is_part(v)]
     stack.extend((p, (*above, id(part.value))) for p in reversed(inner))
 
@@ -60,7 +70,7 @@ def is_buffer(p: Part) -> bool:
   """Whether a tensor is no parameter: its Module has registered it as a buffer, or it is of a dtype without gradients. In objects
   that are no Modules: ``requires_grad=False`` was set on it."""
   if p.value.dtype.kind != "f": return True
-  if isinstance(p.holder, Module): return p.key in p.holder._buffers
+  if isinstance(p.holder, ModuleBase): return p.key in p.holder._buffers
   return p.value.requires_grad is False
 
 
@@ -112,7 +122,7 @@ def _lines(root: Any) -> list[_Line]:
         continue
       again = id(v) in seen
       inside = {} if again else tensors(v)
-      if not inside and not again and not isinstance(v, Module): continue
+      if not inside and not again and not isinstance(v, ModuleBase): continue
       own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(v) if isinstance(t, Tensor)]
       count = sum([p.value.numel() for p in inside.values() if not is_buffer(p)])
       what = f"{'  ' * depth}{path}: {_name(v)}"
@@ -128,17 +138,15 @@ def _lines(root: Any) -> list[_Line]:
 
 def _name(x: Any) -> str:
   """An object in one line, without what it holds."""
-  if not isinstance(x, Module): return type(x).__name__
+  if not isinstance(x, ModuleBase): return type(x).__name__
   said = x.extra_repr()
   return f"{type(x).__name__}({said})" if said or not _has_parts(x) else type(x).__name__
 
 
-def _has_parts(x: Any) -> bool: return any([isinstance(p.value, Module) for p in walk(x, False)])
+def _has_parts(x: Any) -> bool: return any([isinstance(p.value, ModuleBase) for p in walk(x, False)])
 
 
-def module_text(x: Any) -> str:
-  """What a Module prints as: in one line, or as a tree where it has Modules."""
-  return summary(x) if _has_parts(x) else f"{type(x).__name__}({x.extra_repr()})"
+def _plain(x: Any) -> Any: return x is not None if isinstance(x, Tensor) else x
 
 
 def size_text(n: int) -> str:

@@ -24,7 +24,7 @@ SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitt
 
 def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
   """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs."""
-  shifted = find_shifted(sinks, target)
+  shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
     if old in shifted: return in_one_pass(shifted[old], u, target)

@@ -40,9 +40,9 @@ class Shifted:
 
 
 def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
-  """Such sums of a graph that are worth it, by the sum and by the statistic."""
+  """Such sums of a graph that are worth it on a target with blocks, by the sum and by the statistic."""
   found: dict[UOp, Shifted] = {}
-  if not target.blocks or config.noopt: return found   # a CPU's row stays in a core's own cache
+  if config.noopt: return found
   for u in toposort(sinks):
     s = _shifted(u)
     if s is not None and s.statistic not in found and _worth(s, target): found[u] = found[s.statistic] = s

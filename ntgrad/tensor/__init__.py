@@ -15,10 +15,10 @@ from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
-from ntgrad.copying import Copying
-from ntgrad.core import mode, no_grad
-from ntgrad.creation import node_of
-from ntgrad.device import Device
+from ntgrad.core import Base, mode, no_grad
+from ntgrad.engine.device import Device
+from ntgrad.tensor.copying import Copying
+from ntgrad.tensor.creation import node_of
 from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
 from ntgrad.tensor.products import Products
@@ -118,7 +118,7 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
     Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError,
     and CaptureError while a jit records.
     """
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     name = None if device is None else Device.canonicalize(device)
     if isinstance(x, Tensor):
       if name is None or name == x.device: return x.detach().clone() if copy else x.detach()
@@ -149,13 +149,13 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
     the host. Gradients do not pass. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
     records.
     """
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
 
     return interchange.capsule(self, stream, max_version, dl_device, copy)
 
   def __dlpack_device__(self) -> tuple[int, int]:
     """DLPack's device type and number of the memory: (1, 0) the host, (2, n) CUDA:n."""
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     return interchange.place_for(self)
 
   @property
@@ -164,7 +164,7 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
 
     Raises NoInterfaceError (an AttributeError) for other devices, and for dtypes that numpy has not.
     """
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     return interchange.cuda_array(self)
 
   def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None) -> Tensor:
@@ -174,14 +174,17 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
 
     Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
     """
-    from ntgrad.gradient import backward
+    from ntgrad.tensor.gradient import backward
     backward(self, gradient)
     return self
 
   def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
     """The gradients of this tensor with respect to the targets; nothing is stored. Raises GradientError."""
-    from ntgrad.gradient import gradient as find
+    from ntgrad.tensor.gradient import gradient as find
     return find(self, targets, gradient)
+
+
+Base._class = Tensor
 
 
 class _Package(ModuleType):

@@ -1,7 +1,7 @@
 """Losses of predictions over classes: cross entropy, negative log likelihood, margins between classes.
 
 Class indices that are none of the classes raise IndexOutOfRangeError: at once where they are known (lists, arrays, constants),
-and else when the loss is computed, where indices are checked (``ntgrad/bounds.py``; ``config.check_indices``). Unchecked, such a
+and else when the loss is computed, where indices are checked (``engine/bounds.py``; ``config.check_indices``). Unchecked, such a
 row's loss is NaN.
 """
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.bounds import known_class, no_class, within
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number
-from ntgrad.elementwise import common_device
+from ntgrad.engine.bounds import known_class, no_class, within
 from ntgrad.names import fit_aligned, merged, text
 from ntgrad.tensor.attention import Attention
+from ntgrad.tensor.elementwise import common_device
 
 
 @checked

@@ -12,9 +12,9 @@ from ntgrad import graph
 from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.functional import _of_product, _product
 from ntgrad.names import Places, text
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.functional import _of_product, _product
+from ntgrad.tensor.sorting import Sorting
 
 Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]

@@ -10,9 +10,9 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axis_of, mode, real_number, whole_number
-from ntgrad.device import Device
-from ntgrad.random import Generator, bits, fraction
-from ntgrad.sorting import Sorting
+from ntgrad.engine.device import Device
+from ntgrad.tensor.random import Generator, bits, fraction
+from ntgrad.tensor.sorting import Sorting
 
 _ALPHA = 1.7580993408473766   # -selu(-inf): the scale of selu times its alpha
 

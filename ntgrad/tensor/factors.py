@@ -17,9 +17,9 @@ from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import mode
+from ntgrad.core import Base, mode
 from ntgrad.engine.buffer import Buffer
-from ntgrad.tensor import Tensor, factor_kernels as kernels
+from ntgrad.tensor import factor_kernels as kernels
 
 # (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs
 Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
@@ -53,7 +53,7 @@ class Call:
 
 
 def _attached(node: UOp) -> Any:
-  t = Tensor._from_node(node)
+  t = Base._from_node(node)
   if mode.grad: t._state = 1
   return t
 
@@ -78,13 +78,13 @@ def _value(x: Any) -> Any:
 def _new(x: Any, m: int, n: int, dtype: DType | None = None) -> Any:
   """Memory for matrices (b, m, n)."""
   d = dtype or x.dtype
-  if 0 in (x.shape[0], m, n): return Tensor.zeros(x.shape[0], m, n, dtype=d, device=x.device)
-  return Tensor._from_node(Buffer(x.device, (int(x.shape[0]), m, n), d).node)
+  if 0 in (x.shape[0], m, n): return x.zeros(x.shape[0], m, n, dtype=d, device=x.device)
+  return Base._from_node(Buffer(x.device, (int(x.shape[0]), m, n), d).node)
 
 
 def eye(x: Any, m: int, n: int | None = None) -> Any:
   """The identity in a tensor's dtype and on its device, (1, m, n)."""
-  return Tensor.eye(m, n, dtype=x.dtype, device=x.device).unsqueeze(0)
+  return x.eye(m, n, dtype=x.dtype, device=x.device).unsqueeze(0)
 
 
 def _half_diagonal(x: Any) -> Any:
@@ -109,7 +109,7 @@ def _too_large(name: str, x: Any) -> bool: return max(x.shape[1:]) ** 2 * x.dtyp
 def _by_host(fn: Callable[[Any], Any], x: Any) -> list[Any]:
   """What a function of numpy gives for a tensor's value. Raises CaptureError while a jit records."""
   with np.errstate(all="ignore"): out = fn(x.numpy())
-  return [Tensor(np.ascontiguousarray(y), device=x.device).realize() for y in out]
+  return [x.from_numpy(np.ascontiguousarray(y), device=x.device).realize() for y in out]
 
 
 def _lu_by_host(x: Any) -> Any:
@@ -182,7 +182,7 @@ def _lu(a: Any) -> tuple[Any, Any, Any]:
   x = _value(a)
   n = x.shape[1]
   lu, order, sign = _new(x, n, n), _new(x, 1, n, dtypes.int32), _new(x, 1, 1)
-  if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), Tensor.ones(x.shape[0], dtype=x.dtype, device=x.device)
+  if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), x.ones(x.shape[0], dtype=x.dtype, device=x.device)
   if _too_large("lu", x): lu, order, sign = _by_host(_lu_by_host, x)
   else: kernels.lu(n)(x, lu, order, sign)
   return lu, order.reshape(x.shape[0], n), sign.reshape(x.shape[0])

@@ -16,10 +16,10 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
-from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.names import text
-from ntgrad.reduction import Axis
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.reduction import Axis
+from ntgrad.tensor.sorting import Sorting
 
 
 class LeastSquares(NamedTuple):

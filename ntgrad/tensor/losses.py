@@ -14,9 +14,9 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import Base, axis_of, real_number
-from ntgrad.elementwise import broadcast_shape
 from ntgrad.names import text
 from ntgrad.tensor.class_losses import ClassLosses
+from ntgrad.tensor.elementwise import broadcast_shape
 
 
 def _positive(name: str, what: str, value: Any, zero: bool = False) -> Any:

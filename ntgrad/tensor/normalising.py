@@ -10,7 +10,7 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import axes_of, no_grad, real_number
 from ntgrad.names import text
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.sorting import Sorting
 
 
 @checked

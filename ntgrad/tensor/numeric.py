@@ -12,10 +12,10 @@ from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
-from ntgrad.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
 from ntgrad.names import Names, aligned, fit_aligned
-from ntgrad.sorting import Sorting
 from ntgrad.tensor import formulas
+from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
+from ntgrad.tensor.sorting import Sorting
 
 _UINT = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 

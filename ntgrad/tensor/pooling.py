@@ -14,10 +14,10 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import real_number
-from ntgrad.movement import pad_value
 from ntgrad.names import text
-from ntgrad.sorting import Sorting
 from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
+from ntgrad.tensor.movement import pad_value
+from ntgrad.tensor.sorting import Sorting
 
 
 def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:

@@ -12,12 +12,12 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axis_of
-from ntgrad.elementwise import broadcast_shape, common_device
-from ntgrad.movement import several
 from ntgrad.names import Names, Places, merged, text
-from ntgrad.sorting import Sorting
 from ntgrad.tensor import contraction
+from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.movement import several
 from ntgrad.tensor.pattern import Pattern
+from ntgrad.tensor.sorting import Sorting
 
 
 def _names(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Iterator, Self
+from typing import Any, ClassVar, Iterator, Self
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import text
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.sorting import Sorting
 
 WHOLE = 1 << 20            # elements up to which values are copied to be printed
 ROWS, COLUMNS = 20, 20     # of a table in a notebook
@@ -20,14 +20,15 @@ ROWS, COLUMNS = 20, 20     # of a table in a notebook
 class Protocols(Sorting):
   """What Python and notebooks ask of a tensor."""
   __slots__ = ()
+  _array_api: ClassVar[Any]   # what gives ``ntgrad.array_api``, which is made of tensors
 
   # ---- the array API standard
   def __array_namespace__(self, *, api_version: str | None = None) -> Any:
     """The namespace of the array API standard: ``ntgrad.array_api``. Raises ArgumentError for a version later than its own."""
-    from ntgrad import array_api
-    if api_version is not None and api_version > array_api.__array_api_version__:
-      raise ArgumentError(f"__array_namespace__: version {api_version}; it has {array_api.__array_api_version__}")
-    return array_api
+    namespace = self._array_api()
+    if api_version is not None and api_version > namespace.__array_api_version__:
+      raise ArgumentError(f"__array_namespace__: version {api_version}; it has {namespace.__array_api_version__}")
+    return namespace
 
   def to_device(self, device: str, /, *, stream: Any = None) -> Self:
     """The same value as a tensor of its own on a device. Raises DeviceError."""
@@ -52,7 +53,7 @@ class Protocols(Sorting):
   def _known(self) -> np.ndarray[Any, Any] | None:
     """The values, where they are there already; None where they would have to be computed, or are very many on a device."""
     if self._alias.pending: return None
-    from ntgrad.engine.captured import being_recorded
+    from ntgrad.engine.capture import being_recorded
     from ntgrad.engine.realize import rebased
     if being_recorded: return None
     u = rebased(self.lazydata)

@@ -13,9 +13,9 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import Base, axis_of, shape_of, whole_number
-from ntgrad.indexing import host_values
-from ntgrad.movement import several
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.indexing import host_values
+from ntgrad.tensor.movement import several
+from ntgrad.tensor.sorting import Sorting
 
 _MOST_PIECES = 4096   # of a dimension that has fewer elements
 

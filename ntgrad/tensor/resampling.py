@@ -19,9 +19,9 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import MAX_SIZE
 from ntgrad.names import text
-from ntgrad.sorting import Sorting
 from ntgrad.tensor.convolution import numbers
 from ntgrad.tensor.pooling import first_of
+from ntgrad.tensor.sorting import Sorting
 from ntgrad.variable import Bound, real
 
 _ADD, _MUL, _IDIV, _LT, _LE = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.CMPLT, BinaryOps.CMPLE

@@ -11,8 +11,8 @@ from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import whole_number
 from ntgrad.names import text
-from ntgrad.sorting import Sorting
 from ntgrad.tensor.convolution import numbers
+from ntgrad.tensor.sorting import Sorting
 
 _CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
 

@@ -16,10 +16,10 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
-from ntgrad.elementwise import broadcast_shape, common_device
-from ntgrad.indexing import added, joined_index
 from ntgrad.names import Names, merged
-from ntgrad.sorting import Sorting, at_places, bits_of, places_of
+from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.indexing import added, joined_index
+from ntgrad.tensor.sorting import Sorting, at_places, bits_of, places_of
 
 _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 

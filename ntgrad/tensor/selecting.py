@@ -16,12 +16,12 @@ from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, whole_number
-from ntgrad.elementwise import common_device
-from ntgrad.indexing import added, host_values
 from ntgrad.names import without
-from ntgrad.sorting import at_places
+from ntgrad.tensor.elementwise import common_device
+from ntgrad.tensor.indexing import added, host_values
 from ntgrad.tensor.rearranging import Rearranging
 from ntgrad.tensor.scattering import Scattering
+from ntgrad.tensor.sorting import at_places
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 _WAYS = 16  # elements that a search compares with at once

@@ -10,8 +10,8 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import axis_of
-from ntgrad.reduction import Axis
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.reduction import Axis
+from ntgrad.tensor.sorting import Sorting
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 

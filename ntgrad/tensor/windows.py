@@ -10,7 +10,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError
 from ntgrad.core import real_number
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.sorting import Sorting
 
 _MOST = 1 << 24   # numbers of a window
 

@@ -8,9 +8,9 @@ from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ApplicationError
 from ntgrad.codegen.sizes import numbers
-from ntgrad.device import default_device
+from ntgrad.core import Base as Tensor
+from ntgrad.engine.device import default_device
 from ntgrad.engine.realize import realize
-from ntgrad.tensor import Tensor
 
 from .block import block, is_value
 from .function import new_tensor

@@ -27,8 +27,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import sizes_of
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.device import default_device
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.variants import WIDE, SizedProgram, Variant
 
 from . import manifest

@@ -9,10 +9,9 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import mode
-from ntgrad.device import default_device
+from ntgrad.core import Base as Tensor, mode
 from ntgrad.engine.buffer import Buffer
-from ntgrad.tensor import Tensor
+from ntgrad.engine.device import default_device
 
 from .kernel import TileKernel
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.tensor import Tensor
+from ntgrad.core import Base as Tensor
 
 
 @dataclass(frozen=True, eq=False)

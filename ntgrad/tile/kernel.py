@@ -21,15 +21,15 @@ from ntgrad.codegen.atoms import UNKNOWN
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import UOp, UOpList
-from ntgrad.device import default_device
+from ntgrad.codegen.uop import UOp
+from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.lock import alone, lock
 from ntgrad.symbol import Symbol, evaluate
-from ntgrad.tensor import Tensor as Lazy
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter

@@ -15,17 +15,16 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import mode
-from ntgrad.device import default_device
+from ntgrad.core import Base as Tensor, mode
 from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
-from ntgrad.engine.device import get_device
-from ntgrad.engine.plans import Step, number_buffer, slice_of
+from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.plan import Step
+from ntgrad.engine.plans import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
-from ntgrad.tensor import Tensor
 
 from .jagged import Jagged
 from .sharing import Pair
@@ -150,7 +149,7 @@ def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
 def with_numbers(args: Sequence[Any]) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = (
-    next(a for a in args if type(a) is Tensor).lazydata.arg.device if any(type(a) is Tensor for a in args) else default_device()
+    next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
   )
   out = []
   for a in args:
@@ -363,7 +362,7 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tup
     return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
   if isinstance(a, (np.ndarray, np.generic)): array = np.asarray(a)
   else:
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     if not interchange.speaks(a):
       raise ArgumentError(
         f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"

@@ -10,12 +10,11 @@ from typing import Any, Sequence
 from ntgrad.backends.base import Device
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import Ops
-from ntgrad.device import canonical
-from ntgrad.dlpack import CUDA, MANAGED, DLTensor, exchange
+from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Adopted, Buffer, watchers
-from ntgrad.engine.device import get_device
-from ntgrad.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
-from ntgrad.tensor import Tensor
+from ntgrad.engine.device import canonical, get_device
+from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
+from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
 
 
 class Lent:
@@ -67,7 +66,7 @@ class Lent:
     return known
 
   def _adopted(self, f: Foreign) -> Any:
-    t = object.__new__(Tensor)._hold_memory(adopt(f))
+    t = object.__new__(Tensor._class)._hold_memory(adopt(f))
     if t.lazydata.op is Ops.BUFFER and not shared(t): self.copies.append((t.lazydata.arg, f))
     return t
 

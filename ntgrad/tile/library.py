@@ -21,10 +21,9 @@ from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.device import canonical, default_device
 from ntgrad.engine.compile import from_specs
-from ntgrad.engine.device import get_device
-from ntgrad.engine.plans import Step
+from ntgrad.engine.device import canonical, default_device, get_device
+from ntgrad.engine.plan import Step
 from ntgrad.engine.variants import Variant, Variants, in_units
 from ntgrad.lock import lock
 

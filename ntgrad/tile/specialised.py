@@ -10,14 +10,15 @@ from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.config import config
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import UOp, UOpList
+from ntgrad.codegen.uop import UOp
+from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import program_spec
-from ntgrad.tensor import Tensor as Lazy
 
 from .launch import Launcher, launcher_of
 from .place import Parameter

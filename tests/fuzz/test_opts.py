@@ -15,8 +15,7 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.config import config
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.target import Target
-from ntgrad.device import default_device
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS as ALL, ODD, launch, spec

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor, config
-from ntgrad.device import default_device
+from ntgrad.engine.device import default_device
 from support.programs import Program
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from ntgrad.codegen.pipeline import prepare, run
 from ntgrad.codegen.target import Target
-from ntgrad.device import default_device
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from support import plain_c
 from support.opts import seed
 from support.sizes import MAKES, NUMBERS, Make, opts, random_kernel, same, symbols

@@ -17,10 +17,11 @@ from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import Block
 from ntgrad.codegen.tiling import tile_axis
-from ntgrad.codegen.uop import Ops, UOpList
+from ntgrad.codegen.uop import Ops
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule, schedule_graph
 from support import triton

@@ -9,8 +9,8 @@ from golden.test_kernels import attention, fibonacci
 from ntgrad.backends import render
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.uop import UOpList
 from ntgrad.schedule import create_schedule
 from support.descriptors import marked, product, source
 from support.triton_kernels import GRAPHS, NAMES, kernels, lines

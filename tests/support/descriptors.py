@@ -12,9 +12,10 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.opts import TensorDescriptor
 from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.codegen.uop import UOp, UOpList
+from ntgrad.codegen.uop import UOp
 from ntgrad.engine.compile import extent
 
 from .statements import F32, I32, Builder, at

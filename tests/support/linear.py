@@ -11,8 +11,9 @@ from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.sizes import Dim, arguments
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 INT = dtypes.int32
 

@@ -12,8 +12,9 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.index import Dim
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, UOpList
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.engine.compile import extent
 
 F32, I32, INDEX = dtypes.float32, dtypes.int32, dtypes.index

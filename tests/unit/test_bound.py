@@ -38,7 +38,7 @@ def last(*tensors: Tensor) -> Kernel:
   return kernel
 
 
-def ops(kernel: Kernel) -> dict[tuple[Unit, str], Any]: return {(o.unit, o.dtype): o.count for o in kernel.work.operations}
+def ops(kernel: Kernel) -> dict[tuple[Unit, str], Any]: return {(o.unit, o.dtype): o.count for o in work_of(kernel).operations}
 
 
 F = "float32"
@@ -79,10 +79,10 @@ def test_work(name: str) -> None:
   make, nbytes, operations = CASES[name]
   with config(check_indices=0): kernel = last(make())
   work = work_of(kernel)
-  assert work.bytes == nbytes == kernel.bytes
+  assert work.bytes == nbytes == work_of(kernel).bytes
   found = ops(kernel)
   if "rows" in name: found = {k: n for k, n in found.items() if k[1] == F}   # besides what makes negative indices positive
-  assert found == operations and work.flops == kernel.flops
+  assert found == operations and work.flops == work_of(kernel).flops
 
 
 def test_random_numbers_take_integer_operations() -> None:
@@ -125,8 +125,8 @@ def test_bytes_are_those_of_what_is_reached_and_no_more_than_a_naive_count() -> 
   for name in GRAPHS:
     for k in kernels(name):
       nbytes, flops = naive(k)
-      assert k.bytes <= nbytes and k.flops <= flops, name
-      assert reached(k) in (None, k.bytes), name
+      assert work_of(k).bytes <= nbytes and work_of(k).flops <= flops, name
+      assert reached(k) in (None, work_of(k).bytes), name
 
 
 @pytest.mark.parametrize("name", MAKES)
@@ -134,13 +134,13 @@ def test_run_time_sizes(name: str) -> None:
   """The work of a kernel for all sizes is that of the kernel for numbers."""
   kernel = MAKES[name](symbols())
   values = dict(zip(NAMES, (40, 24, 16)))
-  work = kernel.work.with_numbers(evaluator(kernel.work.numbers, kernel.sizes)([values[s.name] for s in kernel.sizes]))
-  want = MAKES[name](numbers([values[n] for n in NAMES])).work
-  assert work == want and pickle.loads(pickle.dumps(kernel.work)) == kernel.work
+  work = work_of(kernel).with_numbers(evaluator(work_of(kernel).numbers, kernel.sizes)([values[s.name] for s in kernel.sizes]))
+  want = work_of(MAKES[name](numbers([values[n] for n in NAMES])))
+  assert work == want and pickle.loads(pickle.dumps(work_of(kernel))) == work_of(kernel)
 
 
 def test_of_an_unknown_size_likely_work_is_about_what_it_may_be() -> None:
-  assert MAKES["product"](symbols(hint=100)).work.likely() == MAKES["product"](numbers((100,) * 3)).work
+  assert work_of(MAKES["product"](symbols(hint=100))).likely() == work_of(MAKES["product"](numbers((100,) * 3)))
 
 
 # ---- statements
@@ -157,9 +157,9 @@ def tiled_product() -> Kernel:
 
 def test_blocks_of_a_product() -> None:
   k = tiled_product()
-  assert k.bytes == 4 * (16 * 24 + 24 * 32 + 16 * 32)
+  assert work_of(k).bytes == 4 * (16 * 24 + 24 * 32 + 16 * 32)
   assert ops(k) == {(MATRIX, F): 2 * 16 * 24 * 32, (VECTOR, F): 3 * 16 * 32}   # and a sum for each block of the 24
-  assert k.work.axes == (2, 2, 3, 8, 16, 8)
+  assert work_of(k).axes == (2, 2, 3, 8, 16, 8)
 
 
 def test_blocks_that_hang_over_an_edge() -> None:
@@ -169,7 +169,7 @@ def test_blocks_that_hang_over_an_edge() -> None:
   out, x = b.param((30,), written=True), b.param((27,))
   row = at(g, 8, i)
   k = b.kernel(out.set(row, x.load(row, ix.lt(row, 27)) * 2.0, ix.lt(row, 30)))
-  assert k.bytes == 4 * (27 + 30) and k.flops == 32
+  assert work_of(k).bytes == 4 * (27 + 30) and work_of(k).flops == 32
 
 
 def test_blocks_of_run_time_sizes() -> None:
@@ -181,7 +181,7 @@ def test_blocks_of_run_time_sizes() -> None:
   row = at(g, 8, i)
   k = b.kernel(out.set(row, x.load(row, ix.lt(row, n)) + x.load(ix.add(row, 2), ix.lt(row, n)), ix.lt(row, n)))
   for size in (1, 27, 64):
-    work = k.work.with_numbers(evaluator(k.work.numbers, k.sizes)((size,)))
+    work = work_of(k).with_numbers(evaluator(work_of(k).numbers, k.sizes)((size,)))
     whole = -(-size // 8)
     assert (work.bytes, work.flops, work.axes) == (4 * (size + 2 + size), 8 * whole, (whole, 8))
 
@@ -198,7 +198,7 @@ def test_branches_and_loops_of_unknown_length() -> None:
     while_(v[i].reduce(BinaryOps.MAX, i) > 1, v.set(i, v[i] - 1)),
     for_(n, v.set(i, v[i] + 1), end=flag[g]),
     out.set((g, i), v[i]))
-  assert k.bytes == 4 * (96 + 96 + 6)
+  assert work_of(k).bytes == 4 * (96 + 96 + 6)
   assert ops(k) == {(SPECIAL, F): 96, (VECTOR, F): 96 + (96 + 6) + 96 + 5 * 96, (VECTOR, "int32"): 6}
 
 
@@ -209,8 +209,8 @@ def test_gathers_by_way_of_variables() -> None:
     g, n, i = b.grid(6), b.loop(2), b.tile(16)
     out, x, index, at_ = b.param((6, 2, 16), written=True), b.param((rows, 16)), b.param((6, 2), I32), b.variable((), I32)
     return b.kernel(for_(n, at_.set((), index[g, n]), out.set((g, n, i), x[at_[()], i])))
-  assert kernel(100).bytes == 4 * (192 + 12 * 16 + 12)
-  assert kernel(5).bytes == 4 * (192 + 5 * 16 + 12)
+  assert work_of(kernel(100)).bytes == 4 * (192 + 12 * 16 + 12)
+  assert work_of(kernel(5)).bytes == 4 * (192 + 5 * 16 + 12)
 
 
 def test_atomics_read_and_write() -> None:
@@ -218,7 +218,7 @@ def test_atomics_read_and_write() -> None:
   g, i = b.grid(16), b.tile(8)
   out, x, where = b.param((5,), written=True), b.param((16, 8)), b.param((16, 8), I32)
   k = b.kernel(out.atomic("add", where[g, i], x[g, i]))
-  assert k.bytes == 4 * (5 + 5 + 128 + 128) and ops(k) == {(VECTOR, F): 128}
+  assert work_of(k).bytes == 4 * (5 + 5 + 128 + 128) and ops(k) == {(VECTOR, F): 128}
 
 
 def test_scans_and_sorts() -> None:
@@ -226,16 +226,16 @@ def test_scans_and_sorts() -> None:
   g, i = b.grid(3), b.tile(20)
   out, x, v, w = b.param((3, 20), written=True), b.param((3, 20)), b.variable((20,)), b.variable((20,))
   k = b.kernel(v.set(i, x[g, i].scan(BinaryOps.ADD, i)), w.set(i, v[i].sort(i)), out.set((g, i), w[i]))
-  assert k.bytes == 4 * 120 and k.flops == 60 + 60 * 5   # five comparisons each place one of 20
+  assert work_of(k).bytes == 4 * 120 and work_of(k).flops == 60 + 60 * 5   # five comparisons each place one of 20
 
 
 def test_what_is_read_and_written_counts_twice() -> None:
   b = Builder()
   g = b.grid(10)
   x = b.param((20,), written=True)
-  assert b.kernel(x.set(g, x[g] * 2)).bytes == 4 * 20
+  assert work_of(b.kernel(x.set(g, x[g] * 2))).bytes == 4 * 20
   h = b.grid(3)
-  assert b.kernel(x.set(at(h, 2), x[at(h, 2, 1)] * 2)).bytes == 4 * 6
+  assert work_of(b.kernel(x.set(at(h, 2), x[at(h, 2, 1)] * 2))).bytes == 4 * 6
 
 
 # ---- bounds
@@ -261,7 +261,7 @@ def test_the_slowest_unit_is_the_bound() -> None:
 
 
 def test_rounded_factors() -> None:
-  work = last(E(16, 32) @ E(32, 8)).work
+  work = work_of(last(E(16, 32) @ E(32, 8)))
   assert bound(replace(work, bytes=0), SLOW).unit is VECTOR and bound(replace(work.rounded(), bytes=0), SLOW).unit is MATRIX
   device = get_device("NUMPY")
   for rounds in (0, 1):
@@ -292,7 +292,7 @@ def test_rates_of_devices() -> None:
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all if d is not dtypes.bool], ids=str)
 def test_every_dtype_has_a_bound(dtype: Any) -> None:
   kernel = last(E(16, 32, dtype=dtype) @ E(32, 16, dtype=dtype))
-  for target in (TARGET, Target("any")): assert bound(kernel.work, target).seconds > 0
+  for target in (TARGET, Target("any")): assert bound(work_of(kernel), target).seconds > 0
 
 
 def test_rows_and_columns_of_a_flattened_result() -> None:

@@ -26,7 +26,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
 from ntgrad.engine import compile as programs, plan_cache
 from ntgrad.engine.device import get_device
-from ntgrad.engine.plans import Plan, Step
+from ntgrad.engine.plan import Plan, Step
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.triton_kernels import kernels, lines

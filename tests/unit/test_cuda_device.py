@@ -331,7 +331,7 @@ def test_without_a_driver_nothing_is_imported() -> None:
   """The question alone must not load NVIDIA's packages, nor triton."""
   code = (
     "import sys; from ntgrad.backends.cuda import driver; driver._NODES = ('/nonexistent',)\n"
-    "from ntgrad.device import default_device\n"
+    "from ntgrad.engine.device import default_device\n"
     "print(driver.available(), default_device() in ('CPU', 'NUMPY'), [m for m in sys.modules if m.split('.')[0] in ('cuda', "
     "'triton')])\n"
     "from ntgrad import Tensor\n"

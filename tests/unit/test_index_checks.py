@@ -10,8 +10,8 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, config, jit, nn
-from ntgrad.bounds import bounds
 from ntgrad.codegen.uop import Ops, toposort
+from ntgrad.engine.bounds import bounds
 from ntgrad.engine.compile import program_spec
 from ntgrad.errors import ArgumentError, ConfigError, IndexOutOfRangeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule

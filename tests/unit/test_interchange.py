@@ -14,15 +14,15 @@ import pytest
 from unit.test_cuda_device import Event, Fake, fake  # noqa: F401
 
 import ntgrad
-from ntgrad import Device, Tensor, config, interchange, tile
+from ntgrad import Device, Tensor, config, tile
 from ntgrad.backends.cuda import device as runtime
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.recent import Recent
-from ntgrad.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
-from ntgrad.engine import compile, device as opening, plans
+from ntgrad.engine import compile, device as opening, interchange, plans
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
+from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
 from ntgrad.engine.realize import rebased
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, InterchangeError
 from support.devices import needs_cuda
@@ -558,7 +558,7 @@ def test_a_library_with_functions_for_it(gpus: Fake) -> None:
     return 0
   functions = (ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(look),
                ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)(current))
-  from ntgrad.dlpack import Exchange
+  from ntgrad.engine.dlpack import Exchange
   api = Exchange(1, 3, None, None, None, None, *[ctypes.cast(f, ctypes.c_void_p) for f in functions])
   Fast.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(api), b"dlpack_exchange_api", None)   # type: ignore[attr-defined]
   kernel = new_kernel()

@@ -137,7 +137,7 @@ def test_training(device: str) -> None:
   """Gradients, an optimizer, random numbers, a captured step that is captured anew: what is interrupted leaves nothing behind."""
   lines = run("""
     from ntgrad import nn
-    from ntgrad.engine import jit, realize, buffer
+    from ntgrad.engine import capture, realize, buffer
     from ntgrad import alias
     Tensor.manual_seed(1)
     net = [nn.Linear(4, 5), nn.Linear(5, 1)]
@@ -159,7 +159,7 @@ def test_training(device: str) -> None:
         for _ in range(3): captured(x)
         step(x)
       hit = interrupted(work, seconds)
-      assert not (jit.being_recorded or realize.captures or realize.checks or buffer.watchers or alias.watchers)
+      assert not (capture.being_recorded or realize.captures or realize.checks or buffer.watchers or alias.watchers)
       ntgrad.core.mode.grad, Tensor.training = True, False   # Python itself may lose the end of a with block
       if hit: captured.reset()
       step(x)

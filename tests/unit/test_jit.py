@@ -15,9 +15,9 @@ from ntgrad import Tensor, TinyJit, config, nn
 from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
+from ntgrad.capture.jit import RECORDINGS
 from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
-from ntgrad.engine.jit import RECORDINGS
 from ntgrad.errors import CaptureError, GradientError
 from support.devices import HAS_CUDA
 

@@ -54,9 +54,8 @@ from ntgrad.codegen.spec import verify_index
 from ntgrad.codegen.statements import cut
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, prod
-from ntgrad.device import default_device
 from ntgrad.engine.compile import chosen_for, options
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.search import changed
 from ntgrad.schedule import create_schedule
 from support.kernels import GRAPHS, contents, kernels, launch, spec

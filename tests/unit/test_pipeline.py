@@ -18,12 +18,13 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ConfigError, VerifyError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.parts import Part, Parts
 from ntgrad.codegen.printing import form_text, index_form
 from ntgrad.codegen.rewrite import rewrite, substitute
 from ntgrad.codegen.spec_forms import verify_form
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, UOpList
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.schedule import create_schedule
 from tests.support.linear import Lines
 from tests.support.statements import F32, Builder, at, for_, if_, run

@@ -14,7 +14,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.opts import ShiftInwards
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine import report
-from ntgrad.engine.phases import PHASES, phase, taken
+from ntgrad.engine.counters import PHASES, phase, taken
 from support.sizes import elementwise, symbols
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")

@@ -18,10 +18,9 @@ from ntgrad.codegen.opts import Warps
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import prod
-from ntgrad.device import default_device
 from ntgrad.engine import search, trials
-from ntgrad.engine.compile import extent
-from ntgrad.engine.device import get_device
+from ntgrad.engine.compile import extent, rendered
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.kernels import launch, spec
@@ -36,7 +35,7 @@ def kernel(t: Tensor) -> Kernel:
   return k
 
 
-def best(k: Kernel, device: Device) -> Kernel: return search.best(Parts.of(k), device, "k").kernel
+def best(k: Kernel, device: Device) -> Kernel: return search.best(Parts.of(k), device, "k", rendered).kernel
 
 
 class Timed(Program):
@@ -197,5 +196,5 @@ def test_statements_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(search, "BUDGET", 3.0)
   k, device = statements(), get_device("CPU")
   parts = pipeline.prepare(k, device.renderer.target)
-  found = search.best(parts, device, "k")
-  assert len(found.opts) == len(parts.opts) and search.best(parts, device, "k").opts == found.opts
+  found = search.best(parts, device, "k", rendered)
+  assert len(found.opts) == len(parts.opts) and search.best(parts, device, "k", rendered).opts == found.opts

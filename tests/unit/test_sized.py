@@ -9,13 +9,15 @@ import pytest
 from ntgrad.backends import renderer
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.codegen import index as ix, pipeline
+from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.opts import Cover, Pad, Peel, Serial, ShiftInwards, UpcastInwards
 from ntgrad.codegen.sized import as_twin, with_numbers
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, UOpList
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.widths import lower_index
 from ntgrad.engine.compile import kernel_name
 from ntgrad.engine.device import get_device
@@ -250,8 +252,8 @@ def test_descriptions_of_what_heuristics_make(name: str) -> None:
 def test_work_of_a_launch() -> None:
   k = product(symbols())
   at = dict(zip((s.name for s in k.sizes), (5, 3, 4)))                # K, M, N
-  spec = ProgramSpec("k", KernelSource(""), (k.axes[0].size,), (1,), 3, work=k.work, sizes=k.sizes)
+  spec = ProgramSpec("k", KernelSource(""), (k.axes[0].size,), (1,), 3, work=work_of(k), sizes=k.sizes)
   numbers = launched(spec, (5, 3, 4))
   static = product(at)
-  assert (numbers.work, numbers.grid) == (static.work, (3,)) and grid_text(numbers) == "3"
-  assert launched(spec).work == product({"M": 16, "N": 16, "K": 16}).work and grid_text(spec) == "M"
+  assert (numbers.work, numbers.grid) == (work_of(static), (3,)) and grid_text(numbers) == "3"
+  assert launched(spec).work == work_of(product({"M": 16, "N": 16, "K": 16})) and grid_text(spec) == "M"

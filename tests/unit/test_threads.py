@@ -13,13 +13,14 @@ import pytest
 
 import ntgrad
 import ntgrad.tile as tile
-from ntgrad import Device, Tensor, no_grad, random
+from ntgrad import Device, Tensor, no_grad
 from ntgrad.backends.memory import Pooled
 from ntgrad.codegen import uop
 from ntgrad.codegen.config import Config, config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import mode
+from ntgrad.tensor import random
 from support.devices import missing
 
 

@@ -17,8 +17,7 @@ import ntgrad.tile.language as tl
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.device import Device
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import Device, get_device
 from support import triton
 from support.triton import needs_triton
 

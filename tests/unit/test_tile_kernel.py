@@ -13,8 +13,7 @@ from ntgrad import Tensor as Lazy
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import Ops
-from ntgrad.device import default_device
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import default_device, get_device
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.tile import Symbol, Tensor, block_size
 from support.devices import missing

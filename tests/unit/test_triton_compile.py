@@ -18,8 +18,8 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
+from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import UOpList
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule
 from support import triton

@@ -10,8 +10,8 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, CaptureError, StateError, shown
-from ntgrad.device import Device
 from ntgrad.engine.buffer import watchers
+from ntgrad.engine.device import Device
 from ntgrad.nn.data.collate import collated, placed
 from ntgrad.nn.data.samplers import BatchSampler, RandomSampler, SequentialSampler, batches, begin, count_of, seed_of
 from ntgrad.nn.data.sets import IterableDataset, by_number, getter, row

@@ -13,7 +13,7 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.random import Generator, default_generator
+from ntgrad.tensor.random import Generator, default_generator
 
 Rows = np.ndarray[Any, Any]
 _MOST_ROWS = 2 ** 31   # numbers of rows that an order may have in memory

@@ -9,9 +9,9 @@ import numpy as np
 from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError, shown
-from ntgrad.creation import array_of
 from ntgrad.nn.data.samplers import Rows, count_of, seed_of
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.creation import array_of
 
 T = TypeVar("T", covariant=True)
 

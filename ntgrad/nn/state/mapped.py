@@ -14,9 +14,8 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import StateError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
-from ntgrad.device import Device
 from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
-from ntgrad.engine.device import get_device
+from ntgrad.engine.device import Device, get_device
 from ntgrad.nn.files import plain_file
 from ntgrad.tensor import Tensor
 

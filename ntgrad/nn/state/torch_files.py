@@ -173,7 +173,7 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
     dense.append(want)
     want *= n
   if all(n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])): return flat[begin:end].reshape(size)
-  from ntgrad.interchange import strided
+  from ntgrad.engine.interchange import strided
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
   if node is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import copy
 import gc
 from dataclasses import dataclass
-from functools import cache
 from types import FrameType
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
@@ -17,24 +16,22 @@ from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
-from ntgrad.device import Device
+from ntgrad.engine import plans, realize as engine, report
+from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
+from ntgrad.engine.device import Device
+from ntgrad.engine.replay import Replay
+from ntgrad.engine.sized_capture import Outline, Sized
+from ntgrad.engine.tracing import Trace, Values, tracing
 from ntgrad.graph import const
+from ntgrad.tensor import random
 from ntgrad.variable import Bound
 
-from . import plans, realize as engine, report
 from .arguments import VALUES, Pieces, constant, put, take
-from .buffer import Buffer
-from .capture import Output, Recorder, Shared, Watch, base_of, nothing_known, told_apart
-from .replay import Replay
-from .sized_capture import Outline, Sized
-from .tracing import Trace, Values, tracing
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
 BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
 TRIES = 2         # pairs of recordings that are compared before a function is captured for each shape
-
-being_recorded: list[Recorder] = []
-
 
 @dataclass
 class Given:
@@ -58,12 +55,6 @@ class Sizes(NamedTuple):
   values: Values
   dims: tuple[tuple[int, int], ...]
   others: tuple[int, ...]
-
-
-@cache
-def _numbers() -> Callable[[int, Any], Any]:
-  from ntgrad.random import next_state
-  return next_state
 
 
 class First(NamedTuple):
@@ -123,7 +114,7 @@ class Capture:
       inputs = self._inputs(pieces)
       # memory may be shared otherwise than when it was captured
       if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
-      return put(self._result, _giver(self.replay.run(inputs, _numbers())))
+      return put(self._result, _giver(self.replay.run(inputs, random.next_state)))
     if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared):
       return self._plainly(args, kwargs, pieces, values)
     return self._capture(args, kwargs, pieces, values)
@@ -288,7 +279,6 @@ class Capture:
 
   def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
     """Run the function and record what it launches. Raises CaptureError for what a replay could not repeat."""
-    from ntgrad import random
     name = self.name
     engine.compute(waiting())   # written before the call: not the function's to repeat
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]

@@ -17,10 +17,11 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
-from ntgrad.core import real_number
-from ntgrad.creation import Creation, sizes_or
-from ntgrad.device import Device
+from ntgrad.core import Base, real_number
+from ntgrad.engine.buffer import Buffer, watchers
+from ntgrad.engine.device import Device
 from ntgrad.lock import alone
+from ntgrad.tensor.creation import Creation, node_of, sizes_or
 
 
 @checked
@@ -40,7 +41,6 @@ class Generator:
   def __repr__(self) -> str: return f"<Generator of seed {self._seed}, {self._counter} numbers drawn>"
 
   def _begin(self, name: str, seed: int, counter: int = 0) -> None:
-    from ntgrad.engine.buffer import watchers
     for n in (seed, counter):
       if not 0 <= n < 2 ** 64: raise ArgumentError(f"{name}: {n!r}; a seed is an int from 0 to 2**64 - 1")
     for w in watchers: w.seeded(name)
@@ -63,14 +63,11 @@ class Generator:
 
   def get_state(self) -> Any:
     """Where the sequence is, as a uint64 Tensor of shape (2,): how many numbers were drawn, and the seed."""
-    from ntgrad.tensor import Tensor
-    return Tensor(np.array([self._counter, self._seed], np.uint64))
+    return Base._from_node(node_of(np.array([self._counter, self._seed], np.uint64), None, None))
 
   def set_state(self, state: Any) -> Generator:
     """Go on where ``get_state`` was called. Gives the generator itself. Raises ShapeError, DTypeError."""
-    from ntgrad.engine.buffer import watchers
-    from ntgrad.tensor import Tensor
-    t = state if isinstance(state, Tensor) else Tensor(state, device="NUMPY")
+    t = state if isinstance(state, Base) else Base._from_node(node_of(state, "NUMPY", None))
     if t.shape != (2,): raise ShapeError(f"set_state: a state of shape {t.shape}; it is what get_state gave, of shape (2,)")
     if t.dtype.kind not in "iu": raise DTypeError(f"set_state: a state of {t.dtype.name}; it is what get_state gave, of uint64")
     for w in watchers: w.seeded("set_state")   # before values are read
@@ -108,7 +105,6 @@ def next_state(n: int, generator: Generator | None = None) -> np.ndarray[Any, An
 
 def rng_state(n: int, device: str | None = None, generator: Generator | None = None) -> Any:
   """A uint64 Buffer of shape (2,) with the place of the next n numbers, marked with ``rng_count`` and ``rng_from``."""
-  from ntgrad.engine.buffer import Buffer
   b = Buffer.from_numpy(device or Device.DEFAULT, next_state(n, generator))
   b.rng_count, b.rng_from = n, None if generator is default_generator else generator
   return b

@@ -17,8 +17,8 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import IndexOutOfRangeError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
-from ntgrad.device import default_device
 from ntgrad.engine.asserts import WORD, Check, Checks, make_checks
+from ntgrad.engine.device import default_device
 
 Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at
@@ -95,30 +95,28 @@ _checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
 
 
 def checks_of(u: UOp) -> Checks:
-  """The checks of a marked index: they have the memory that its notes go to, in a Tensor."""
+  """The checks of a marked index: an Alias has the memory that its notes go to."""
   site: Site = u.__dict__.get("site") or Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index")
   device = u.device or default_device()
   key = (device, site, u.shape)
   found = _checks[key]
   if found is None:
-    from ntgrad.tensor import Tensor
     text = f"index {{value}} is outside {site.of}".replace(site.of, site.of.replace("{", "{{").replace("}", "}}"))
     text += f" ({site.place}); last at {{element}} of the index, of shape {u.shape}"
     if site.said: text = f"{site.said} ({site.place})"
     each = 1 if prod(u.shape) <= _ONE else PARTS
     found, memory = make_checks(site.name, device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
-    found.owner = Tensor._from_node(memory.node)
+    found.owner = Alias(memory.node)
     _checks[key] = found
   return found
 
 
-def look_through(order: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
-  """Have the notes of the marked indices among nodes made, too: the Aliases that are written for it. ``checked`` has the checks
-  of those that were met before, and gets the others."""
+def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
+  """Have the notes of marked indices made, too: the Aliases that are written for it. ``checked`` gets the checks."""
   out = []
-  for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
+  for u in marked:
     checked[u] = checks_of(u)
-    a: Alias = checked[u].owner._alias
+    a: Alias = checked[u].owner
     parts, = a.node.shape
     a.write(graph.binary(BinaryOps.MAX, a.node, notes(u, parts)), "a check of indices")
     out.append(a)

@@ -17,10 +17,10 @@ from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import GradientError, InterchangeError
 from ntgrad.codegen.uop import Ops
 from ntgrad.core import Base
-from ntgrad.device import Device
 from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.device import Device
 from ntgrad.names import Names
-from ntgrad.sorting import Sorting
+from ntgrad.tensor.sorting import Sorting
 
 
 class Copying(Sorting):

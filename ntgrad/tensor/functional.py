@@ -8,9 +8,9 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.elementwise import broadcast_shape, common_device
 from ntgrad.names import Names, Places, fit, merged, text
-from ntgrad.reduction import Reduction
+from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.reduction import Reduction
 
 
 def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:

@@ -9,14 +9,14 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.activation import Activation
 from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
-from ntgrad.elementwise import broadcast_shape, common_device, scalar_node
 from ntgrad.names import Places, aligned, fit, text
+from ntgrad.tensor.activation import Activation
+from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_node
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:

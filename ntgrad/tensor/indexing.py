@@ -14,15 +14,15 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
-from ntgrad.bounds import within
 from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, axis_of
-from ntgrad.elementwise import broadcast_shape, common_device
+from ntgrad.engine.bounds import within
 from ntgrad.names import Names, merged, text
-from ntgrad.random import Random
+from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.random import Random
 
 _ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 

@@ -26,13 +26,14 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops
+from ntgrad.engine.replay import Replay
+from ntgrad.engine.tracing import Values
 from ntgrad.lock import alone, lock
+from ntgrad.tensor import Tensor
 from ntgrad.variable import Bound
 
 from .arguments import Pieces
 from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, being_recorded, pieces_of, signature
-from .replay import Replay
-from .tracing import Values
 
 ROUTES = 1024     # signatures of which it is known what capture they have
 
@@ -253,7 +254,6 @@ def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str,
 def _given(a: Any) -> Any:
   """An argument as the function gets it: arrays as Tensors, which may be others at each call."""
   if type(a) is not np.ndarray or a.dtype.kind == "O": return a
-  from ntgrad.tensor import Tensor
   return Tensor(a)
 
 

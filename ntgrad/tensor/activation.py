@@ -11,7 +11,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import real_number
-from ntgrad.elementwise import Casts
+from ntgrad.tensor.elementwise import Casts
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -26,8 +26,10 @@ from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
 from ntgrad.codegen.uop import Ops, UOp, prod
-from ntgrad.device import Device, canonical
-from ntgrad.dlpack import (
+from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
+from ntgrad.engine.capture import Recorder
+from ntgrad.engine.device import Device, canonical, get_device
+from ntgrad.engine.dlpack import (
   COPIED,
   CPU,
   CUDA,
@@ -44,8 +46,7 @@ from ntgrad.dlpack import (
   pointer_of,
   rename,
 )
-from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
-from ntgrad.engine.device import get_device
+from ntgrad.engine.realize import before_writing, rebased
 from ntgrad.lock import alone, lock
 
 ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
@@ -286,7 +287,6 @@ def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None
 def not_while_captured(what: str) -> None:
   """Raises CaptureError where this thread records a jit: a replay would not do it again."""
   if not watchers: return
-  from ntgrad.engine.capture import Recorder
   for w in watchers:
     if isinstance(w, Recorder) and w.thread == threading.get_ident():
       raise CaptureError(
@@ -359,7 +359,6 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
   records.
   """
   not_while_captured(f"a tensor of shape {t.shape} is given to another library")
-  from ntgrad.engine.realize import before_writing, rebased
   t.realize()
   at = None if copy else _layout(rebased(t.lazydata))
   if at is None:

@@ -17,8 +17,11 @@ from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.core import Base
 from ntgrad.engine.buffer import overwritten
+from ntgrad.engine.realize import walk as computed_walk
 from ntgrad.lock import alone
+from ntgrad.tensor.formulas import SLOPES
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -248,9 +251,7 @@ def _copy(u: UOp, g: UOp, need: Need) -> Pairs:
 
 def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
   """By the derivatives of a function that is made of others."""
-  from ntgrad.tensor import Tensor
-  from ntgrad.tensor.formulas import SLOPES
-  slopes = SLOPES[u.arg](*[Tensor._from_node(s) for s in (u, *u.src[1:])])
+  slopes = SLOPES[u.arg](*[Base._from_node(s) for s in (u, *u.src[1:])])
   return [(s, product(g, slope.lazydata)) for s, slope in zip(u.src[1:], slopes) if s in need]
 
 
@@ -423,7 +424,6 @@ def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.binary(
 def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
   """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
   if not overwritten: return
-  from ntgrad.engine.realize import walk as computed_walk
   for u in computed_walk(found):
     if u.op is Ops.BUFFER and u.arg.stale:
       raise GradientError(

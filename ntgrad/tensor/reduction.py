@@ -14,8 +14,8 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
-from ntgrad.movement import Movement
 from ntgrad.names import without
+from ntgrad.tensor.movement import Movement
 from ntgrad.variable import real
 
 Axis = Union[int, str, Sequence[int | str], None]

@@ -7,15 +7,16 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.bounds import known_class, within
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
-from ntgrad.device import Device
-from ntgrad.elementwise import cut_to_int, scalar_node
-from ntgrad.functional import Functional
+from ntgrad.engine.bounds import known_class, within
+from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.device import Device
+from ntgrad.tensor.elementwise import cut_to_int, scalar_node
+from ntgrad.tensor.functional import Functional
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -85,7 +86,6 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
-  from ntgrad.engine.buffer import Buffer
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
     if dtype is None and d.kind in "iu" and not fits_default(int(data), int(data)): d = dtypes.int64
@@ -100,7 +100,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)
   else:
-    from ntgrad import interchange
+    from ntgrad.engine import interchange
     if not interchange.speaks(data) and hasattr(type(data), "__array__"):   # a pandas column, a picture
       return node_of(np.asarray(data), device, dtype)
     if not interchange.speaks(data):
@@ -181,7 +181,6 @@ class Creation(Functional):
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    from ntgrad.engine.buffer import Buffer
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
     s = cls._sizes("empty", sizes_or("empty", shape, size))
     return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)

@@ -14,7 +14,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import axis_of, whole_number
-from ntgrad.indexing import Indexing
+from ntgrad.tensor.indexing import Indexing
 
 _XOR, _AND, _OR, _LT = BinaryOps.XOR, BinaryOps.AND, BinaryOps.OR, BinaryOps.CMPLT
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32

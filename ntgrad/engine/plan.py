@@ -1,0 +1,79 @@
+"""What a schedule is once it can run: steps on slots, and what each slot has. ``plans.py`` finds and makes plans."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Sequence
+
+from ntgrad.backends.base import Program
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.variable import Bound
+
+from .variants import SizedProgram
+
+
+@dataclass(frozen=True)
+class Step:
+  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
+  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
+  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
+  ``asked`` what that was asked for."""
+  program: Program | None
+  slots: tuple[int, ...]
+  writes: tuple[int, ...]
+  last_use: tuple[int, ...]
+  device: str = ""
+  offsets: tuple[int, ...] = ()
+  sizes: tuple[int, ...] = ()
+  of: SizedProgram | None = None
+  asked: tuple[int, ...] = ()
+  takes: tuple[ix.Size, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+  """A schedule that can run again on other buffers. Slots: inputs first, then what it makes."""
+  inputs: int
+  made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
+  steps: tuple[Step, ...]
+  outputs: tuple[int, ...]                               # the slot of each sink
+
+
+@dataclass(frozen=True)
+class SizedPlan:
+  """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
+  plan: Plan
+  numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
+  exprs: tuple[ix.Dim, ...]                             # what they are
+
+  @staticmethod
+  def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
+    """A plan that :func:`make_plan` made of a graph with ``sizes``."""
+    nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
+    for step in plan.steps:
+      nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.takes]
+    return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
+
+  def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
+    """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
+    remember that."""
+    numbers = self.numbers(values)
+    if table is not None: numbers = tuple([Bound.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
+    todo = iter(numbers)
+    made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
+    steps = []
+    for step in self.plan.steps:
+      if isinstance(step.program, SizedProgram):
+        asked = tuple([next(todo) for _ in step.takes])
+        program, given = step.program.variant(tuple(map(int, asked)))
+        step = replace(step, program=program, sizes=given, of=step.program, asked=asked)
+      steps.append(step)
+    return replace(self.plan, made=made, steps=tuple(steps))
+
+
+def made_of(exprs: Sequence[ix.Dim], table: dict[UOp, UOp]) -> list[UOp]:
+  """Expressions with others in place of their sizes."""
+  return list(substitute(tuple(map(ix.node, exprs)), table))
