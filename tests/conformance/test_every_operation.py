@@ -10,14 +10,17 @@ from fuzz.test_arguments import GOOD
 
 from ntgrad import Tensor
 
+# tested by tests/unit/test_random.py
 RANDOM = """
 alpha_dropout bernoulli bernoulli_ normal_ uniform_ dropout dropout1d dropout3d exponential exponential_ feature_alpha_dropout
 fractional_max_pool3d geometric geometric_ glorot_uniform gumbel_softmax kaiming_normal kaiming_uniform log_normal log_normal_
-multinomial poisson rand_like randint_like randn_like randperm scaled_uniform trunc_normal""".split()   # tests/unit/test_random.py
-MADE = "empty empty_like from_dlpack from_numpy new_empty new_full new_tensor new_zeros".split()         # test_creation, test_interchange
+multinomial poisson rand_like randint_like randn_like randperm scaled_uniform trunc_normal""".split()
+# by test_creation and test_interchange
+MADE = "empty empty_like from_dlpack from_numpy new_empty new_full new_tensor new_zeros".split()
+# no values, or those of others: by test_tensor_graph
 ABOUT = """
 allclose assign backward cpu cuda data detach dim double element_size fill_ float_power half is_floating_point idiv item long named
-nbytes nelement numel replace requires_grad_ sequential to_ train type zero_""".split()   # no values, or those of others; test_tensor_graph
+nbytes nelement numel replace requires_grad_ sequential to_ train type zero_""".split()
 NAMES = [n for n in dir(Tensor) if n[0] != "_" and callable(getattr(Tensor, n))]
 
 
@@ -34,7 +37,7 @@ def test_every_operation_is_in_the_table() -> None:
 
 
 # others have a call with random numbers, or another meaning without the underscore
-IN_PLACE = [n for n in NAMES if n.endswith("_") and n[:-1] in NAMES and n not in RANDOM and n not in ABOUT and f"Tensor.{n}" in GOOD]
+IN_PLACE = [n for n in NAMES if n.endswith("_") and n[:-1] in NAMES and n not in {*RANDOM, *ABOUT} and f"Tensor.{n}" in GOOD]
 
 
 @pytest.mark.parametrize("name", IN_PLACE)

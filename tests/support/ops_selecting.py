@@ -119,7 +119,8 @@ rows("at indices", (ONTO, ROWS_OF, FROM), *[
 rows("at indices", (ONTO, ROWS_OF), *[
   ("index_select", lambda a, i: a.index_select(0, i), lambda a, i: a[i]),
   ("index_select of columns", lambda a, i: a.T.index_select(-1, i), lambda a, i: a.T[:, i]),
-  ("index_fill", lambda a, i: a.index_fill(0, i, 2), lambda a, i: rows_at(a, 0, i, np.full((len(i), a.shape[1]), 2), lambda x, y: y)),
+  ("index_fill", lambda a, i: a.index_fill(0, i, 2),
+   lambda a, i: rows_at(a, 0, i, np.full((len(i), a.shape[1]), 2), lambda x, y: y)),
   ("take", lambda a, i: a.take(i), lambda a, i: a.reshape(-1)[i]),
   ("take_along_dim", lambda a, i: a.take_along_dim(i.reshape(1, -1) // 2, 1),
    lambda a, i: np.take_along_axis(a, np.broadcast_to(i.reshape(1, -1) // 2, (a.shape[0], len(i))), 1)),
@@ -164,13 +165,15 @@ rows("order", (S, "distinct"), *[
   ("quantile of all", lambda a: a.quantile(0.75), lambda a: np.quantile(a, 0.75)),
   ("nanquantile", lambda a: a.nanquantile(0.5, -1), lambda a: np.nanquantile(a, 0.5, axis=-1)),
   ("histc", lambda a: a.histc(4, -3, 3), lambda a: np.histogram(a, 4, (-3, 3))[0].astype(float), {"grad": False}),
-  ("histogram", lambda a: a.histogram(5, range=(-2.0, 4.0)), lambda a: tuple([x.astype(float) for x in np.histogram(a, 5, (-2, 4))]),
+  ("histogram", lambda a: a.histogram(5, range=(-2.0, 4.0)),
+   lambda a: tuple([x.astype(float) for x in np.histogram(a, 5, (-2, 4))]),
    {"grad": False}),
   ("std_mean", lambda a: a.std_mean(1), lambda a: (a.std(1, ddof=1), a.mean(1)), {"tol": 16})],
   composed=True, sizes=False, special=False)
 
 rows("pieces and joins", (S, "any"), *[
-  ("rot90", lambda a: a.rot90() * 2, lambda a: np.rot90(a) * 2), ("rot90 back", lambda a: a.rot90(-1, (1, 0)), lambda a: np.rot90(a)),
+  ("rot90", lambda a: a.rot90() * 2, lambda a: np.rot90(a) * 2),
+  ("rot90 back", lambda a: a.rot90(-1, (1, 0)), lambda a: np.rot90(a)),
   ("movedim", lambda a: a.reshape(2, 2, 6).movedim((0, -1), (-1, 0)),
    lambda a: np.moveaxis(a.reshape(2, 2, 6), (0, -1), (-1, 0)), {"sizes": False}),
   ("swapdims", lambda a: a.swapdims(0, -1), lambda a: a.T), ("unbind", lambda a: a.unbind(-2), tuple),
@@ -209,9 +212,11 @@ rows("other names", (S, "away"), *[
                          a * Tensor.kaiser_window(6, False, 5.0, device=a.device)),
    lambda a: (a * np.hanning(7)[:-1], a * np.hamming(6), a * np.blackman(7)[:-1], a * np.bartlett(6), a * np.kaiser(6, 5.0)),
    {"sizes": False, "tol": 16, "special": False}),
-  ("tril_indices", lambda a: a[tuple(Tensor.tril_indices(4, 6, 1, device=a.device).unbind())], lambda a: a[np.tril_indices(4, 1, 6)],
+  ("tril_indices", lambda a: a[tuple(Tensor.tril_indices(4, 6, 1, device=a.device).unbind())],
+   lambda a: a[np.tril_indices(4, 1, 6)],
    {"sizes": False}),
-  ("triu_indices", lambda a: a[tuple(Tensor.triu_indices(4, 6, -1, device=a.device).unbind())], lambda a: a[np.triu_indices(4, -1, 6)],
+  ("triu_indices", lambda a: a[tuple(Tensor.triu_indices(4, 6, -1, device=a.device).unbind())],
+   lambda a: a[np.triu_indices(4, -1, 6)],
    {"sizes": False})], composed=True)
 rows("other names", (S, "any"), *[
   ("bitwise_not", lambda a: a.bitwise_not(), np.invert), ("invert", lambda a: a.invert(), np.invert),
