@@ -2,7 +2,7 @@
 
 1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
 reached · 3 axes, Opts, arrangements and body of every new kernel · 4 its source · 5 its linear UOps · 6 its machine code, once it
-has run.
+has run. ``ONLY=r_*`` leaves out what is said of kernels with other names.
 
 A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
 what runs.
@@ -106,7 +106,7 @@ def indented(text: str, by: str = "  ") -> str:
 
 def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   """Level 2: what a search for block sizes chose, and what it tried."""
-  if config.debug < 2: return
+  if config.debug < 2 or not config.speaks_of(name): return
   show(color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
   for line in lines: show(f"  {line}")
 
@@ -147,7 +147,7 @@ def table(steps: Sequence[Step]) -> list[str]:
     reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
-    else:
+    elif config.speaks_of(s.program.spec.name):  # type: ignore[attr-defined]
       spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
       flow += sizes_text(spec, s.sizes)
       mark = "*" if (spec.name, spec.source) in _waiting else " "
@@ -169,7 +169,7 @@ def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
 
 def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> None:
   """Level 3: a kernel that a person wrote, with its own arrangements."""
-  if config.debug < 3: return
+  if config.debug < 3 or not config.speaks_of(spec.name): return
   section(spec, parts, device)
   show(color("arranged", "magenta"))
   show(indented(arrangements))
@@ -177,6 +177,7 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
   """Levels 3 to 5: what a kernel is."""
+  if not config.speaks_of(spec.name): return
   show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))
   show(describe(parts.kernel))
   if not parts.kernel.plain:
@@ -232,6 +233,7 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
   least = _tell(spec := launched(spec, sizes), device, took := max(took, 1e-9))
   if config.debug < 2: return
   _count[1] += 1
+  if not config.speaks_of(spec.name): return
   name, work = color(f"{spec.name:26s}", "green"), spec.work
   speed = f"{count(work.flops) / took * 1e-9:8.2f} GFLOP/s {count(work.bytes) / took * 1e-9:7.2f} GB/s"
   reached = f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value})"

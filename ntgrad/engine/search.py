@@ -113,7 +113,7 @@ def search(parts: Parts, start: Parts, device: Device, name: str) -> Parts:
       front = sorted([*front, *measured(likely[:STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
       if front[0][0] > before * (1 - GAIN): break
   if not front: return start
-  if config.debug >= 2:
+  if config.debug >= 2 and config.speaks_of(name):
     print(
       f"BEAM {name}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
       f"{time.perf_counter() - started:.1f} s: "

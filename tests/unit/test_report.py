@@ -12,8 +12,9 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.opts import ShiftInwards
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.engine import report
+from ntgrad.engine import compile, plans, report
 from ntgrad.engine.phases import PHASES, phase, taken
 from support.sizes import elementwise, symbols
 
@@ -113,6 +114,28 @@ def test_a_kernel_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     and text.count("schedule ") == 2
     and len(re.findall(r"^\*\*\* ", text, re.M)) == 2
   )
+
+
+def test_only_some_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+  """ONLY leaves out every line about kernels with other names: rows, dumps, passes, launches. Headers of schedules stay, and
+  launches keep their numbers."""
+  a = Tensor(list(range(54)), device="NUMPY", dtype="float32").realize()
+  texts = {}
+  for only in ("", "r_*", "E_54, r_nothing", "nothing"):
+    capsys.readouterr()
+    report.reset()
+    with config(debug=5, show="opts", only=only, color=0, cache=0, dynamic="never"), pytest.MonkeyPatch.context() as patch:
+      patch.setattr(compile, "_programs", Recent(64))
+      patch.setattr(plans, "_plans", Recent(64))
+      Tensor.realize(a.exp(), a.sum())
+    texts[only] = capsys.readouterr().out
+  has = {only: {n for n in ("E_54", "r_54") if re.search(rf"\b{n}\b", text)} for only, text in texts.items()}
+  assert has == {"": {"E_54", "r_54"}, "r_*": {"r_54"}, "E_54, r_nothing": {"E_54"}, "nothing": set()}
+  for name in ("E_54", "r_54"): assert len(re.findall(rf"\b{name}\b", texts[""])) == 5   # passes, row, dump, source, launch
+  assert all("schedule 1: 2 kernels" in text for text in texts.values())
+  assert len(texts["nothing"].splitlines()) < 10 < len(texts["r_*"].splitlines()) < len(texts[""].splitlines())
+  launches = [re.findall(r"^\*\*\* +(\d+)", texts[only], re.M) for only in ("E_54, r_nothing", "r_*")]
+  assert sorted(launches) == [["1"], ["2"]]
 
 
 def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
