@@ -189,7 +189,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   if together or shown:   # half of it would be neither the old values nor the new ones
     with phase("compiling"):
       for step in plan.steps:
-        if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
+        if step.program is not None: report.ready(step.program)   # what takes long, or is refused, comes before
   with phase("running"):
     if together:
       with uninterrupted(): _perform(plan, inputs, sinks)
@@ -349,6 +349,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
+  if wait: report.ready(step.program)
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 

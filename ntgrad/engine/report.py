@@ -1,8 +1,9 @@
 """What ``DEBUG`` shows, each level with those below it:
 
 1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
-reached · 3 axes, Opts, arrangements and body of every new kernel · 4 its source · 5 its linear UOps · 6 its machine code, once it
-has run. ``ONLY=r_*`` leaves out what is said of kernels with other names.
+reached, and at the first run how long it took to make it · 3 axes, Opts, arrangements and body of every new kernel · 4 its
+source · 5 its linear UOps · 6 its machine code, once it has run. ``ONLY=r_*`` leaves out what is said of kernels with other
+names.
 
 A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
 what runs.
@@ -28,15 +29,18 @@ from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import Ops, UOp, UOpList
 
+from . import labels
+
 if TYPE_CHECKING:
   from .plans import Step
 
 WIDTH = 120
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
-_waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
+_waiting: dict[str, tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
 # kernels whose machine code has not been shown
-_unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)
+_unseen: Recent[str, Device] = Recent(1024)
+_making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
 seconds = [0.0]   # of all launches that were timed (``counters``)
 _count = [0, 0]                                                             # schedules, launches
 
@@ -147,12 +151,12 @@ def table(steps: Sequence[Step]) -> list[str]:
     reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
-    elif config.speaks_of(s.program.spec.name):  # type: ignore[attr-defined]
+    elif config.speaks_of(s.program.spec.label):  # type: ignore[attr-defined]
       spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
       flow += sizes_text(spec, s.sizes)
-      mark = "*" if (spec.name, spec.source) in _waiting else " "
+      mark = "*" if spec.label in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
+        (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
          scaled(count(spec.work.bytes), "B"), flow)
       )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
@@ -162,14 +166,26 @@ def table(steps: Sequence[Step]) -> list[str]:
 def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
   """A new kernel, after its Opts: kept until its schedule is shown."""
   if config.debug < 3: return
-  key = (spec.name, spec.source)
-  _waiting[key] = (spec, parts, device)
-  if config.debug >= 6: _unseen[key] = device
+  _waiting[spec.label] = (spec, parts, device)
+  if config.debug >= 6: _unseen[spec.label] = device
+
+
+def made_in(label: str, seconds: float) -> None:
+  """For level 2: choosing Opts, rendering or compiling a new kernel took so long."""
+  if config.debug >= 2: _making[label] = _making.get(label, 0.0) + seconds
+
+
+def ready(program: Any) -> None:
+  """Wait until a program is compiled, and note how long that took."""
+  started = perf_counter()
+  program.ready()
+  if config.debug >= 2 and (spec := getattr(program, "spec", None)) is not None and spec.label in _making:
+    made_in(spec.label, perf_counter() - started)
 
 
 def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> None:
   """Level 3: a kernel that a person wrote, with its own arrangements."""
-  if config.debug < 3 or not config.speaks_of(spec.name): return
+  if config.debug < 3 or not config.speaks_of(spec.label): return
   section(spec, parts, device)
   show(color("arranged", "magenta"))
   show(indented(arrangements))
@@ -177,15 +193,15 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
   """Levels 3 to 5: what a kernel is."""
-  if not config.speaks_of(spec.name): return
-  show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))
+  if not config.speaks_of(spec.label): return
+  show("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
   show(describe(parts.kernel))
   if not parts.kernel.plain:
     show(color("statements, after their Opts", "magenta"))
     show(indented(form_text(parts)))
   if config.debug >= 4:
     show(color("source", "magenta"))
-    show(indented(spec.source.text))
+    show(indented(spec.text))
   if config.debug >= 5 and spec.uops:
     show(color("linear UOps", "magenta"))
     show(str(UOpList(spec.uops)))
@@ -233,14 +249,15 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
   least = _tell(spec := launched(spec, sizes), device, took := max(took, 1e-9))
   if config.debug < 2: return
   _count[1] += 1
-  if not config.speaks_of(spec.name): return
-  name, work = color(f"{spec.name:26s}", "green"), spec.work
+  making = _making.pop(spec.label, 0.0)
+  if not config.speaks_of(spec.label): return
+  name, work = color(f"{spec.label:26s}", "green"), spec.work
   speed = f"{count(work.flops) / took * 1e-9:8.2f} GFLOP/s {count(work.bytes) / took * 1e-9:7.2f} GB/s"
   reached = f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value})"
   line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {scaled(took, 's')} {speed}  {reached}"
-  show(line + sizes_text(spec, sizes))
-  if config.debug >= 6 and _unseen.pop((spec.name, spec.source), None) is not None:
-    show(color(f"machine code of {spec.name}", "magenta"))
+  show(line + sizes_text(spec, sizes) + (f"  made in {scaled(making, 's').strip()}" if making else ""))
+  if config.debug >= 6 and _unseen.pop(spec.label, None) is not None:
+    show(color(f"machine code of {spec.label}", "magenta"))
     show(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
 
 
@@ -261,7 +278,7 @@ def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
   return least
 
 
-def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.name}: this device runs its UOps as they are"
+def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.label}: this device runs its UOps as they are"
 
 
 def show(text: str) -> None:
@@ -270,10 +287,12 @@ def show(text: str) -> None:
 
 
 def reset() -> None:
-  """Count schedules and launches from 1 again, as if nothing had been shown."""
+  """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
   _count[:] = [0, 0]
   _waiting.clear()
   _unseen.clear()
+  _making.clear()
+  labels.reset()
 
 
 __all__ = ["color", "compiled", "describe", "ran", "reset", "scheduled"]

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ntgrad import Tensor
+from ntgrad import Tensor, profile
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.opts import ShiftInwards
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.engine import compile, plans, report
+from ntgrad.engine import compile, labels, plans, report
 from ntgrad.engine.phases import PHASES, phase, taken
 from support.sizes import elementwise, symbols
 
@@ -55,9 +55,10 @@ def test_phases_are_counted_apart() -> None:
 def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   lines = [line for line in shown(2, capsys, 32).splitlines() if line.startswith("***")]
   assert len(lines) == 2
-  for i, line in enumerate(lines):
+  for i, (line, made) in enumerate(zip(lines, (r"  made in [\d.]+ [mµ]?s", ""))):   # once
     speed = r"[\d.]+ GFLOP/s +[\d.]+ GB/s +\d+ % of bound \(\w+\)"
-    assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +{speed}", line) and len(line) <= 120, line
+    assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +{speed}{made}", line), line
+    assert len(line.split("  made in")[0]) <= 120, line
 
 
 def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +68,7 @@ def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -
     for n in (35, 36): (Tensor([2.0] * n, device="NUMPY").realize().sqrt() * 3).realize()
   lines = capsys.readouterr().out.splitlines()
   runs = [line for line in lines if line.startswith("***")]
-  assert [re.sub(r".* of bound \(\w+\)", "", line) for line in runs] == ["  s0=35", "  s0=36"]
+  assert [re.sub(r".* of bound \(\w+\)|  made in .*", "", line) for line in runs] == ["  s0=35", "  s0=36"]
   row, = [line for line in lines if line.startswith("   0*")]
   assert re.fullmatch(r"   0\*  E_s0  grid 35 +70.0 FLOP +280 B +b1 <- b0  s0=35", row), row
   assert [line.strip() for line in lines if line.strip().startswith("data1(")] == ["data1(s0)"]
@@ -157,3 +158,54 @@ def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
   ],
 )
 def test_numbers_with_units(value: float, text: str) -> None: assert report.scaled(value, "B") == text
+
+
+def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+  """Kernels of one structure's name have names of their own, the same in every line about them; sources do not depend on it."""
+  a = Tensor(list(range(58)), device="NUMPY", dtype="float32").realize()
+  sources = []
+  for order in (("exp", "sin", "cos"), ("cos", "exp", "sin")):
+    report.reset()
+    capsys.readouterr()
+    for table in (compile._programs, compile._by_spec, plans._plans): table.clear()   # type: ignore[attr-defined]
+    with config(debug=5, show="opts", color=0, cache=0, dynamic="never"), profile() as p:
+      for fn in order: getattr(a, fn)().realize()
+      for fn in order: getattr(a, fn)().realize()   # found again
+    text = capsys.readouterr().out
+    names = ["E_58", "E_58n1", "E_58n2"]
+    assert [r.name for r in sorted(p.rows, key=lambda r: r.name)] == names and all(r.count == 2 for r in p.rows)
+    assert re.findall(r"^\*\*\* +\d+  (\w+)", text, re.M) == names * 2 and re.findall(r"---- (\w+) after", text) == names
+    assert re.findall(r"^── (\w+) on", text, re.M) == re.findall(r"^   0\*  (\w+) ", text, re.M) == names
+    for name, fn, part in zip(names, order, text.split("── E_")[1:]):
+      assert f"= {fn}(data1" in part, f"{name} is {fn}"
+    sources.append({fn: program.spec.source for fn, program in zip(order, compile._programs.values())})
+    assert {program.spec.name for program in compile._programs.values()} == {"E_58"}
+  assert sources[0] == sources[1]
+
+
+def test_a_label_is_given_once() -> None:
+  """Also where more names are met than are remembered, and where a kernel's own name is like a label."""
+  counts, before = labels._Counts(4), (labels._counts, labels._known)
+  try:
+    labels._counts = counts
+    given = [labels.new_label(f"r_{i % 11}") for i in range(60)]
+    given += [labels.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
+    assert len(set(given)) == len(given) and len(counts) + len(counts.older) <= 8
+  finally: labels._counts, labels._known = before
+  labels.reset()
+  assert [labels.new_label(n) for n in ("x", "x", "xn1", "x")] == ["x", "xn1", "xn1n1", "xn2"]
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+def test_how_long_it_took_to_make_a_kernel(capsys: pytest.CaptureFixture[str], device: str) -> None:
+  """With its first launch, the wait for a device's compiler counted; not where it is launched again, and not for what has been
+  made without DEBUG."""
+  a = Tensor([3.0] * 59, device=device).realize()
+  with config(cache=0, dynamic="never"): (a * 5).tan().realize()
+  capsys.readouterr()
+  with config(debug=2, color=0, cache=0, dynamic="never"):
+    for fn in (a.tan, (a * 5).tan, a.tan): fn().realize()
+  runs = [line for line in capsys.readouterr().out.splitlines() if line.startswith("***")]
+  assert [("made in" in line) for line in runs] == [True, False, False], runs
+  value, unit = re.findall(r"made in ([\d.]+) (\S+)", runs[0])[0]
+  assert float(value) * {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit] > (1e-2 if device == "CPU" else 1e-5), runs[0]
