@@ -99,6 +99,9 @@ class Config:
   show: str = _setting(
     "SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names"
   )
+  origins: int = _setting(
+    "ORIGINS", 1, "0 keeps no note of the lines that make operations, which tables of kernels and errors name", values=(0, 1)
+  )
   only: str = _setting(
     "ONLY", "", "what DEBUG and SHOW print of kernels is about those whose names match: a pattern (r_*), or several with commas"
   )

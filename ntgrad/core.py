@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Callable, Self, Sequence, TypeVar
@@ -12,9 +13,10 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad import graph
+from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
 from ntgrad.checks import Valued, checked
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
@@ -26,6 +28,7 @@ from ntgrad.variable import Bound
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_frame, _ours = sys._getframe, origins.ours
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool] = ContextVar("training", default=False)
 
@@ -150,6 +153,10 @@ class Base(Valued):
     """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
     another number none; whoever moves dimensions sets ``_names`` afterwards."""
     t = object.__new__(type(self))
+    if config.origins:   # as ``origins.note`` does it, without a call
+      f: Any = _frame(2)
+      while _ours[f.f_code.co_filename]: f = f.f_back
+      node.__dict__["origin"] = f.f_code, f.f_lasti
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)
@@ -207,7 +214,9 @@ class Base(Valued):
     alias.tensors[ref(self, alias.tensors.pop)] = None
 
   @classmethod
-  def _from_node(cls, node: UOp) -> Self: return object.__new__(cls)._hold(node, 0)
+  def _from_node(cls, node: UOp) -> Self:
+    origins.note(node)
+    return object.__new__(cls)._hold(node, 0)
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""

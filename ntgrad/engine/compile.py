@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
@@ -12,7 +12,7 @@ from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.codegen import pipeline
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.errors import CompileError, NtgradError
 from ntgrad.codegen.index import Dim, count, product
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Told
@@ -98,19 +98,25 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 
-def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
-  """A program for each kernel; new ones are handed to the device's compiler in this order."""
+def programs(
+  kernels: Sequence[Kernel], device: Device, refused: Callable[[int, NtgradError], None] | None = None
+) -> list[Program]:
+  """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
+  the kernel with this number raises."""
   settings = config.key()
   keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
   out = []
-  for key, kernel in zip(keys, kernels):
+  for i, (key, kernel) in enumerate(zip(keys, kernels)):
     program = _programs.get(key)
     if program is None:
-      # one by one: the device may compile while the next is rendered
-      program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
-        compiled(kernel, device, making.pop(key, None))[0]
+      try:   # one by one: the device may compile while the next is rendered
+        program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
+          compiled(kernel, device, making.pop(key, None))[0]
+      except NtgradError as e:
+        if refused is not None: refused(i, e)
+        raise
     out.append(program)
   return out
 

@@ -10,12 +10,13 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from ntgrad import origins
 from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import DeviceError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.size_text import text_of
@@ -42,14 +43,15 @@ from .variants import SizedProgram, with_common_names
 class Step:
   """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
   which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
-  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
-  ``asked`` what that was asked for."""
+  ``nodes``: what it computes, as places in the order of the graph that the plan is for. ``sizes``: the numbers of the program's
+  run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and ``asked`` what that was asked for."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
   last_use: tuple[int, ...]
   device: str = ""
   offsets: tuple[int, ...] = ()
+  nodes: tuple[int, ...] = ()
   sizes: tuple[int, ...] = ()
   of: SizedProgram | None = None
   asked: tuple[int, ...] = ()
@@ -178,7 +180,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
       plan = make_plan(sinks, order, inputs)
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
-  report.scheduled(plan.steps, hit, time.perf_counter() - started)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, order)
   return plan, [u.arg for u in inputs]
 
 
@@ -379,6 +381,7 @@ def make_plan(
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify:
     verify_graph([s for s, _ in asked])
+  for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"): ready, items = schedule_graph(asked, target)
   if config.verify:
     verify_graph(ready)
@@ -392,6 +395,8 @@ def make_plan(
       made.append((u.device or device, u.shape, u.dtype))
     return slots[u]
 
+  place: dict[UOp, int] = {}
+  for i, u in enumerate(order): place.setdefault(clean[u], i)
   placed = [tuple(slot(n) for n in item.nodes) for item in items]
   outputs = []
   for (_, t), r in zip(sinks, ready):
@@ -409,7 +414,9 @@ def make_plan(
   takes: dict[int, tuple[ix.Size, ...]] = {}
   for name, numbers in by_device.items():
     named = [with_common_names(items[i].ast) for i in numbers]  # type: ignore[arg-type]
-    found = programs([kernel for kernel, _ in named], get_device(name))
+    def refused(i: int, e: NtgradError, numbers: list[int] = numbers) -> None:
+      origins.blame(e, items[numbers[i]].given, list(clean.values()))
+    found = programs([kernel for kernel, _ in named], get_device(name), refused)
     ready_programs.update(zip(numbers, found))
     takes.update(zip(numbers, [sizes for _, sizes in named]))
   steps = tuple(
@@ -420,6 +427,7 @@ def make_plan(
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
       items[i].offsets,
+      tuple([place[u] for u in items[i].given if u in place]),
       takes=takes.get(i, ()),
     )
     for i, ss in enumerate(placed)

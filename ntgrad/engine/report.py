@@ -16,6 +16,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
+from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.bound import Bound, Work, bound
@@ -120,8 +121,9 @@ def note(text: str) -> None:
   if config.debug >= 1: show(color(text, "cyan"))
 
 
-def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
-  """Level 1: a schedule's header. Level 3: a table of its kernels, and a section for each that is new."""
+def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp]) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, and a section for each that is
+  new."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -130,8 +132,10 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
   head = f"schedule {_count[0]}: {kernels} kernel{'s' if kernels != 1 else ''}{copies}, {found}, {scaled(seconds, 's').strip()}"
   show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
-    for line in table(steps): show(line)
-    for spec, parts, device in list(_waiting.values()): section(spec, parts, device)
+    lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
+    for line in table(steps, lines): show(line)
+    made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
+    for spec, parts, device in list(_waiting.values()): section(spec, parts, device, made.get(spec.label, ""))
     _waiting.clear()
     if kernels: show("\n" + heading("runs", "gray"))
 
@@ -143,24 +147,24 @@ def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   show(color(f"first run in {scaled(seconds, 's').strip()}: {parts}", "cyan"))
 
 
-def table(steps: Sequence[Step]) -> list[str]:
-  """A line for every step: what it writes from what it reads, how much it computes and moves. ``*`` marks a kernel that is
-  new."""
+def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
+  """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
+  ``*`` marks a kernel that is new."""
   rows = []
-  for i, s in enumerate(steps):
+  for i, (s, made) in enumerate(zip(steps, lines)):
     reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
-    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
+    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
     elif config.speaks_of(s.program.spec.label):  # type: ignore[attr-defined]
       spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
       flow += sizes_text(spec, s.sizes)
       mark = "*" if spec.label in _waiting else " "
       rows.append(
         (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
-         scaled(count(spec.work.bytes), "B"), flow)
+         scaled(count(spec.work.bytes), "B"), flow, made)
       )
-  widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
-  return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
+  widths = [max((len(r[c]) for r in rows), default=0) for c in range(6)]
+  return ["  ".join([x.ljust(w) for x, w in zip(r, widths)] + [r[6]]).rstrip() for r in rows]
 
 
 def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
@@ -191,10 +195,11 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> 
   show(indented(arrangements))
 
 
-def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
-  """Levels 3 to 5: what a kernel is."""
+def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "") -> None:
+  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from."""
   if not config.speaks_of(spec.label): return
   show("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
+  if made: show(f"from   {made}")
   show(describe(parts.kernel))
   if not parts.kernel.plain:
     show(color("statements, after their Opts", "magenta"))
