@@ -149,14 +149,20 @@ class Base(Valued):
     a.tensors[ref(self, a.tensors.pop)] = None
     return self
 
-  def _wrap(self, node: UOp) -> Self:
+  def _wrap(self, node: UOp, depth: int = 2) -> Self:
     """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
-    another number none; whoever moves dimensions sets ``_names`` afterwards."""
+    another number none; whoever moves dimensions sets ``_names`` afterwards. ``depth``: how many calls above this one the user's
+    may be at the least."""
     t = object.__new__(type(self))
     if config.origins:   # as ``origins.note`` does it, without a call
-      f: Any = _frame(2)
-      while _ours[f.f_code.co_filename]: f = f.f_back
-      node.__dict__["origin"] = f.f_code, f.f_lasti
+      f: Any = _frame(depth)
+      code = f.f_code
+      try:
+        while _ours[code.co_filename]:
+          f = f.f_back
+          code = f.f_code
+        node.__dict__["origin"] = code, f.f_lasti
+      except KeyError: origins.note(node)   # of a file that was not met before
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)
@@ -171,7 +177,7 @@ class Base(Valued):
         if s._state > 0:
           source = s
           break
-    t: Self = source._wrap(node)
+    t: Self = source._wrap(node, 3)
     t._names = names
     return t
 

@@ -30,22 +30,21 @@ _SUMS = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod"}
 _QUIET = MOVEMENT | {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
-class _Files(dict[str, bool]):
+ours: dict[str, bool] = {}   # whether a file is one of ntgrad's
+
+
+def is_ours(name: str) -> bool:
   """Whether a file is one of ntgrad's."""
-
-  def __missing__(self, name: str) -> bool:
-    if len(self) >= FILES: self.clear()
-    found = self[name] = name.startswith(_HERE)
-    return found
-
-
-ours = _Files()
+  if name not in ours:
+    if len(ours) >= FILES: ours.clear()
+    ours[name] = name.startswith(_HERE)
+  return ours[name]
 
 
 def user_frame(depth: int = 1) -> FrameType:
   """The frame that called into ntgrad."""
   f = sys._getframe(depth)
-  while ours[f.f_code.co_filename] and f.f_back is not None: f = f.f_back
+  while is_ours(f.f_code.co_filename) and f.f_back is not None: f = f.f_back
   return f
 
 
