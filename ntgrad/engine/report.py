@@ -219,13 +219,15 @@ def describe(kernel: Kernel) -> str:
   if kernel.needs: lines.append("needs  " + conditions_text(kernel.needs))
   found = accesses(kernel)
   for p in kernel.params:
-    mine: dict[tuple[str, str], list[str]] = {}
+    mine: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for a in found:
-      if a.param is p: mine.setdefault((a.chain(), a.levels()), []).append("written" if a.stored else "read")
+      if a.param.slot != p.slot: continue
+      mine.setdefault((tuple(a.lines(WIDTH - 7)), a.levels()), []).append("written" if a.stored else "read")
     hows = sorted({how for hows in mine.values() for how in hows})
     lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', ' + ' and '.join(hows) if p.written else ''}")
     for (chain, levels), how in mine.items():
-      lines.append(f"       {chain}{f' ({how[0]})' if p.written and len(mine) > 1 else ''}")
+      lines += ["       " + step for step in chain[:-1]]
+      lines.append(f"       {chain[-1]}{f' ({how[0]})' if p.written and len(mine) > 1 else ''}")
       if levels: lines.append("         " + levels)
   return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
 
