@@ -29,6 +29,7 @@ _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operand
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
+SCREEN = 50     # lines
 LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 
@@ -179,6 +180,13 @@ def index_form(kernel: Kernel) -> str:
   return "\n".join(lines + body_lines(kernel))
 
 
+def screen(text: str) -> str:
+  """A text cut to what one screen shows: SCREEN lines, of 160 characters each."""
+  lines = [line if len(line) <= 160 else line[:159] + "…" for line in text.splitlines()]
+  if len(lines) > SCREEN: lines = [*lines[:SCREEN - 1], f"… {len(lines) - SCREEN + 1} more lines"]
+  return "\n".join(lines)
+
+
 def form_text(program: object) -> str:
   """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
   UOps."""
@@ -271,3 +279,9 @@ def _worth_a_name(u: UOp) -> bool:
   if u.op not in (Ops.ALU, Ops.CAST): return False
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
+
+
+def _kernel_text(kernel: Kernel) -> str: return screen(index_form(kernel))
+
+
+Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through kernels stands above them

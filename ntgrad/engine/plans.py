@@ -17,9 +17,10 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import DeviceError, NtgradError
+from ntgrad.codegen.printing import dtype_name, screen
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.size_text import text_of
+from ntgrad.codegen.size_text import shape_text, text_of
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.spec_graph import verify_graph
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
@@ -65,6 +66,13 @@ class Plan:
   made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
   outputs: tuple[int, ...]                               # the slot of each sink
+
+  def __str__(self) -> str:
+    made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]
+    head = f"plan of {len(self.steps)} step{'s' if len(self.steps) != 1 else ''}: "
+    head += f"reads {'b0' if self.inputs == 1 else f'b0 to b{self.inputs - 1}' if self.inputs else 'nothing'}, "
+    head += f"makes {', '.join(made) or 'nothing'}, gives {', '.join([f'b{n}' for n in self.outputs])}"
+    return screen("\n".join([head, *report.table(self.steps, [""] * len(self.steps))]))
 
 
 @dataclass(frozen=True)

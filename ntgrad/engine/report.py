@@ -10,6 +10,7 @@ what runs.
 """
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,8 @@ _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gr
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
 # kernels whose machine code has not been shown
 _unseen: Recent[str, Device] = Recent(1024)
+_helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
+_NAMED = re.compile(r"(\w+)(?=\s*\(|;\s*$)", re.MULTILINE)   # what a function or a typedef defines
 _making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
 seconds = [0.0]   # of all launches that were timed (``counters``)
 _count = [0, 0]                                                             # schedules, launches
@@ -147,6 +150,11 @@ def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   show(color(f"first run in {scaled(seconds, 's').strip()}: {parts}", "cyan"))
 
 
+def spec_of(program: Any) -> ProgramSpec | None:
+  """What a program was compiled from; None for one with run-time sizes that has met none yet."""
+  return None if getattr(program, "variants", True) == [] else program.spec
+
+
 def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
   """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
   ``*`` marks a kernel that is new."""
@@ -155,8 +163,9 @@ def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
     reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
-    elif config.speaks_of(s.program.spec.label):  # type: ignore[attr-defined]
-      spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
+    elif (known := spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
+    elif config.speaks_of(known.label):
+      spec = launched(known, s.sizes)
       flow += sizes_text(spec, s.sizes)
       mark = "*" if spec.label in _waiting else " "
       rows.append(
@@ -206,10 +215,26 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "") -> 
     show(indented(form_text(parts)))
   if config.debug >= 4:
     show(color("source", "magenta"))
-    show(indented(spec.text))
+    show(indented(source_text(spec)))
   if config.debug >= 5 and spec.uops:
     show(color("linear UOps", "magenta"))
     show(str(UOpList(spec.uops)))
+
+
+def source_text(spec: ProgramSpec) -> str:
+  """A kernel's source; of the functions and declarations that many kernels share those that no earlier kernel has shown, and the
+  names of the others."""
+  text, names = spec.text, []
+  for helper in spec.source.helpers:
+    if helper in _helpers:
+      rest = text.replace(helper, "", 1)
+      if rest == text: continue
+      text = rest
+      names += _NAMED.findall(helper)[:1]
+    _helpers[helper] = True
+  comment = "#" if spec.source.text.lstrip().startswith(("import", "#")) else "//"
+  if names: text = f"{comment} shown before: {', '.join(names)}\n{text.lstrip()}"
+  return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def describe(kernel: Kernel) -> str:
@@ -299,6 +324,7 @@ def reset() -> None:
   _waiting.clear()
   _unseen.clear()
   _making.clear()
+  _helpers.clear()
   labels.reset()
 
 
