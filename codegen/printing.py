@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from . import index as ix
+from .blocks import block_shapes
 from .dtype import DType, dtypes, number_text
 from .functions import Fn
 from .kernel import EFFECTS, Kernel, inner, is_variable
@@ -191,6 +192,7 @@ def form_text(program: object) -> str:
   """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
   UOps."""
   if isinstance(program, Kernel): return index_form(program)
+  if isinstance(program, UOpList): return "\n".join(program.lines(block_shapes(program)))
   if not isinstance(program, Parts): return str(program)
   lines: list[str] = []
   margin = ""

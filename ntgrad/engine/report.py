@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Protocol
 from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
+from ntgrad.codegen.blocks import block_shapes
 from ntgrad.codegen.bound import Bound, Work, bound
 from ntgrad.codegen.config import config
 from ntgrad.codegen.index import Dim, conjuncts, count
@@ -218,7 +219,7 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "") -> 
     show(indented(source_text(spec)))
   if config.debug >= 5 and spec.uops:
     show(color("linear UOps", "magenta"))
-    show(str(UOpList(spec.uops)))
+    show("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
 
 
 def source_text(spec: ProgramSpec) -> str:
