@@ -6,7 +6,7 @@ DeviceError, or gives None or False where the engine has another way.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Sequence, TypeAlias
 
 import numpy as np
@@ -55,6 +55,19 @@ class ProgramSpec:
   # for the compiler: ("num_warps", 8), ("num_stages", 3); others leave it to the device
   options: tuple[tuple[str, int], ...] = ()
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
+  # the label that the engine gave it, as other kernels may have the same name: no part of what it is, nor of any cache's key
+  given: str = field(default="", compare=False)
+
+  @property
+  def label(self) -> str:
+    """The name that messages have."""
+    return self.given or self.name
+
+  @property
+  def text(self) -> str:
+    """The source for people to read, with the kernel's label in place of its name."""
+    text = self.source.text
+    return text if self.label == self.name else re.sub(rf"\b{re.escape(self.name)}\b", self.label, text)
 
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
@@ -77,7 +90,7 @@ def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]
   def grid(sizes: Sequence[int]) -> tuple[int, int, int]:
     if len(sizes) != count:
       what = ", ".join(map(size_text, spec.sizes)) or "none"
-      raise DeviceError(f"kernel {spec.name} takes {count} sizes ({what}), got {len(sizes)}")
+      raise DeviceError(f"kernel {spec.label} takes {count} sizes ({what}), got {len(sizes)}")
     x, y, z = evaluate(sizes)
     return max(x, 0), max(y, 0), max(z, 0)
   return grid

@@ -262,6 +262,22 @@ def python_time(rounds: int, width: int) -> Row:
   return Row("Python in an uncaptured warm step", f"{ms:.1f} ms", "–", ms, SLOW, 20, "ms")
 
 
+def note_of_a_line(rounds: int) -> Row:
+  """What it costs an operation to note the line that makes it: ``x + y`` with the notes and without, the least of many turns."""
+  x, y = (Tensor([1.0, 2.0]).realize() for _ in range(2))
+  least = {0: math.inf, 1: math.inf}
+  was = ntgrad.config.origins
+  try:
+    for turn in range(20 * rounds):
+      ntgrad.config.origins = turn % 2
+      start = time.perf_counter()
+      for _ in range(200): x + y
+      least[turn % 2] = min(least[turn % 2], (time.perf_counter() - start) / 200)
+  finally: ntgrad.config.origins = was
+  ns = (least[1] - least[0]) * 1e9
+  return Row("noting the line of an operation", f"{ns:.0f} ns of {least[1] * 1e9:.0f}", "–", ns, SLOW, 150, "ns")
+
+
 def peak_memory(width: int) -> Row:
   """The most memory that training holds, against what it must keep: parameters, Adam's state, and what backward reads again."""
   images, labels = batch()
@@ -287,6 +303,7 @@ def network(rounds: int, width: int, wanted: Callable[[str], bool]) -> list[Row]
   if wanted("captured MNIST step"): rows.append(captured_step(rounds, width))
   if wanted("first step, cold cache") or wanted("first step, warm cache"): rows += first_steps(width)
   if wanted("Python in an uncaptured warm step"): rows.append(python_time(rounds, width))
+  if wanted("noting the line of an operation"): rows.append(note_of_a_line(rounds))
   if wanted("peak memory of training"): rows.append(peak_memory(width))
   Tensor.training = False
   return rows

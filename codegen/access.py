@@ -45,20 +45,39 @@ class Access:
       conditions = ix.conjuncts(self.gate)
     return text + (f".where({printer.condition(ix.both(*conditions))})" if conditions else "")
 
+  def lines(self, width: int) -> list[str]:
+    """``chain``; of more than ``width`` columns one step a line."""
+    text = self.chain()
+    if len(text) <= width: return [text]
+    first, *rest = steps(text)
+    return [first, *["  ." + step for step in rest]]
+
   def levels(self) -> str:
     """``GRID (2, 32) · LOOP (64, 1024) · tile (8, 16)``."""
     shapes = self.arrangement.levels if self.arrangement else ()
     return " · ".join(f"{n} ({', '.join(map(text_of, dims))})" if dims else n for n, dims in zip(self.names, shapes))
 
 
+def steps(chain: str) -> list[str]:
+  """The steps of a chain of calls: what stands between dots outside of brackets."""
+  out, depth = [""], 0
+  for c in chain:
+    depth += (c in "([{") - (c in ")]}")
+    if c == "." and not depth: out.append("")
+    else: out[-1] += c
+  return out
+
+
 def accesses(kernel: Kernel) -> list[Access]:
-  """Every way in which the kernel touches each parameter, in slot order."""
+  """Every way in which the kernel touches each parameter, in slot order; without dimensions of size 1."""
   params = {p.uop: p for p in kernel.params}
   found: dict[tuple[Param, bool, UOp, UOp], None] = {}
   for u in kernel.nodes:
     if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in params: continue
-    stored = u.op is not Ops.LOAD
-    found[params[u.src[0]], stored, u.src[1], (*u.src[2 + stored:], ix.TRUE)[0]] = None
+    stored, p, dims = u.op is not Ops.LOAD, params[u.src[0]], kernel.seen_dims[u.src[0]]
+    shown = replace(p, shape=tuple([p.shape[d] for d in dims]))
+    at = UOp(Ops.INDEX, u.src[1].dtype, tuple([u.src[1].src[d] for d in dims]))
+    found[shown, stored, at, (*u.src[2 + stored:], ix.TRUE)[0]] = None
   return sorted((derive(kernel, *a) for a in found), key=lambda a: (a.param.slot, not a.stored))
 
 

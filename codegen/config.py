@@ -10,6 +10,7 @@ import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -98,6 +99,12 @@ class Config:
   show: str = _setting(
     "SHOW", "", "passes (a list with commas) after which a kernel is printed; python -m ntgrad passes has their names"
   )
+  origins: int = _setting(
+    "ORIGINS", 1, "0 keeps no note of the lines that make operations, which tables of kernels and errors name", values=(0, 1)
+  )
+  only: str = _setting(
+    "ONLY", "", "what DEBUG and SHOW print of kernels is about those whose names match: a pattern (r_*), or several with commas"
+  )
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass", values=(0, 1))
   vector_bits: int = _setting(
     "VECTOR_BITS",
@@ -178,6 +185,10 @@ class Config:
     with _lock:
       process = self.__dict__.get("_process", {})
       (process if name in process else self.__dict__)[name] = value
+
+  def speaks_of(self, kernel: str) -> bool:
+    """Whether dumps are to show the kernel of this name: ``only`` is empty, or has a pattern that matches it."""
+    return not self.only or any([fnmatchcase(kernel, pattern.strip()) for pattern in self.only.split(",")])
 
   def key(self) -> tuple[Value, ...]:
     """The fields that change generated code."""

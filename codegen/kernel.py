@@ -180,6 +180,17 @@ class Kernel:
     return frozenset(s.src[0] for s in self.effects)
 
   @cached_property
+  def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
+    """The dimensions of each buffer that people are shown: not those of size 1 that are indexed with 0 everywhere, if others are
+    left."""
+    shapes = {p.uop: p.shape for p in self.params}
+    used: dict[UOp, set[int]] = {u: {d for d, n in enumerate(shape) if n != 1} for u, shape in shapes.items()}
+    for u in self.nodes:
+      if u.op is not Ops.LOAD and u.op not in EFFECTS or u.src[0] not in used: continue
+      used[u.src[0]].update([d for d, i in enumerate(u.src[1].src) if i is not ix.ZERO])
+    return {u: tuple(sorted(dims)) or tuple(range(len(shapes[u])))[-1:] for u, dims in used.items()}
+
+  @cached_property
   def plain(self) -> bool:
     """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, or wrote elsewhere than
     it reads.

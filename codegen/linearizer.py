@@ -21,6 +21,11 @@ class Linearizer:
     self.kernel, self.target = ast, target
     self.uops = UOpList()
 
+  def __repr__(self) -> str:
+    opts = f"opts   {', '.join(map(str, self.kernel.applied))}\n" if self.kernel.applied else ""
+    made = f"{len(self.uops)} linear UOps, in .uops" if self.uops else "not linearised yet"
+    return f"<Linearizer: {made}\n{opts}{self.kernel}>"
+
   def apply(self, opt: Opt) -> Linearizer:
     """Apply an Opt. Raises OptError where it cannot be."""
     self.kernel = opt.apply(self.kernel)

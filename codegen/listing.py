@@ -1,6 +1,8 @@
 """A linear program as a list of nodes, and as text."""
 from __future__ import annotations
 
+from typing import Mapping
+
 from .dtype import number_text
 from .sizes import arg_text
 from .uop import NO_VALUE, Ops, UOp
@@ -11,11 +13,13 @@ class UOpList(list[UOp]):
 
   @property
   def uops(self) -> UOpList: return self   # ``k.uops.uops``, as older scripts have it
-  def lines(self) -> list[str]:
-    """One line a node: number, op, dtype, the numbers of its sources, argument."""
-    number = {u: i for i, u in enumerate(self)}
+  def lines(self, shapes: Mapping[UOp, tuple[int, ...]] | None = None) -> list[str]:
+    """One line a node: number, op, dtype, the numbers of its sources, argument; of blocks, which are in ``shapes``, the
+    shape after the dtype."""
+    number, blocks = {u: i for i, u in enumerate(self)}, shapes or {}
+    def typed(u: UOp) -> str: return f"{_dtype_text(u)} {blocks[u]}" if u in blocks else _dtype_text(u)
     return [
-      f"{i:4d} {str(u.op):20s}: {_dtype_text(u):25s} {str([number[s] for s in u.src]):32s} {_arg_text(u)}"
+      f"{i:4d} {str(u.op):20s}: {typed(u):25s} {str([number[s] for s in u.src]):32s} {_arg_text(u)}"
       for i, u in enumerate(self)
     ]
 

@@ -89,7 +89,8 @@ def run(program: Any, target: Target | None, first: str, last: str, name: str = 
   for p in PASSES[_NUMBER[first]:_NUMBER[last] + 1]:
     program = p.run(program, target)
     if config.verify: verify_form(p.gives, program, name)
-    if p.name in shown: print(f"---- {name or 'kernel'} after {p.name}\n{form_text(program)}", flush=True)
+    if p.name in shown and config.speaks_of(name):
+      print(f"---- {name or 'kernel'} after {p.name}\n{form_text(program)}", flush=True)
   return program
 
 

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from . import index as ix
+from .blocks import block_shapes
 from .dtype import DType, dtypes, number_text
 from .functions import Fn
 from .kernel import EFFECTS, Kernel, inner, is_variable
@@ -29,6 +31,7 @@ _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operand
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
+SCREEN = 50     # lines
 LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 
@@ -39,10 +42,15 @@ def dtype_name(d: DType) -> str:
 
 class Printer:
   """Expressions as text. ``named``, where given, writes a text on a line of its own and returns a name for it: the text of a node
-  longer than LONGEST is replaced by such a name."""
+  longer than LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
 
-  def __init__(self, named: Callable[[str], str] | None = None):
-    self.named = named
+  ``gates``, where given, gets the text of each place that is loaded or stored under a condition, and that; it is then left out of
+  the place, which ends with ``'`` where the same place has another condition elsewhere.
+  """
+
+  def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,
+               dims: Mapping[UOp, tuple[int, ...]] | None = None):
+    self.named, self.gates, self.dims = named, gates, dims or {}
     self.known: dict[UOp, tuple[str, int]] = {}   # the text of each node so far, and its precedence
 
   def text(self, u: UOp, least: int = 0) -> str:
@@ -93,8 +101,25 @@ class Printer:
     buffer, index, gate = access.src[0], access.src[1], _gate(access)
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
-    at = ", ".join(self.text(i) for i in index.src)
-    return f"{buffer.arg[0 if local else 1]}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+    at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
+    name = buffer.arg[0 if local else 1]
+    if self.gates is None: return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+    place = f"{name}[{at}]"
+    while self.gates.setdefault(place, gate) is not gate: place += "'"
+    return place
+
+  def where(self, line: str) -> list[str]:
+    """A line, and lines with the conditions of the places that it has."""
+    lines, said = [line], set[str]()
+    margin = line[:len(line) - len(line.lstrip())]
+    for text in lines:   # conditions have such places too
+      new: dict[UOp, list[str]] = {}
+      for place, gate in (self.gates or {}).items():
+        if gate is None or place in said or place not in text or not re.search(re.escape(place) + "(?!')", text): continue
+        said.add(place)
+        new.setdefault(gate, []).append(place)
+      lines += [f"{margin}  where {', '.join(places)}: {self.condition(gate)}" for gate, places in new.items()]
+    return lines
 
   def condition(self, gate: UOp) -> str:
     """A condition, its parts joined by ``and``."""
@@ -149,7 +174,7 @@ def index_form(kernel: Kernel) -> str:
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
   lines += [
-    f"data{p.slot:<3d}{shape_text(p.shape)} "
+    f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
     for p in kernel.params
   ]
@@ -157,10 +182,18 @@ def index_form(kernel: Kernel) -> str:
   return "\n".join(lines + body_lines(kernel))
 
 
+def screen(text: str) -> str:
+  """A text cut to what one screen shows: SCREEN lines, of 160 characters each."""
+  lines = [line if len(line) <= 160 else line[:159] + "…" for line in text.splitlines()]
+  if len(lines) > SCREEN: lines = [*lines[:SCREEN - 1], f"… {len(lines) - SCREEN + 1} more lines"]
+  return "\n".join(lines)
+
+
 def form_text(program: object) -> str:
   """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
   UOps."""
   if isinstance(program, Kernel): return index_form(program)
+  if isinstance(program, UOpList): return "\n".join(program.lines(block_shapes(program)))
   if not isinstance(program, Parts): return str(program)
   lines: list[str] = []
   margin = ""
@@ -182,9 +215,10 @@ def body_lines(kernel: Kernel) -> list[str]:
   if not kernel.plain: return _statement_lines(kernel)
   lines: list[str] = []
   shared = _shared(kernel.nodes)
-  printer = Printer(_names(lines, "", (f"v{n}" for n in itertools.count())))
+  printer = Printer(gates={}, dims=kernel.seen_dims)
+  printer.named = _names(lines, "", (f"v{n}" for n in itertools.count()), printer)
   for u in kernel.nodes:
-    if u.op is Ops.STORE: lines.append(_effect(printer, u))
+    if u.op is Ops.STORE: lines += printer.where(_effect(printer, u))
     elif u in shared: printer.name(u)
   return lines
 
@@ -192,7 +226,7 @@ def body_lines(kernel: Kernel) -> list[str]:
 def _statement_lines(kernel: Kernel) -> list[str]:
   """Statements, indented; a value that a statement uses more than once, or that is long, has a line before it and a name."""
   lines: list[str] = []
-  names = (f"x{n}" for n in itertools.count())
+  names, gates = (f"x{n}" for n in itertools.count()), dict[str, UOp | None]()
   stack: list[tuple[UOp | str, str]] = [(s, "") for s in reversed(kernel.body)]
   while stack:
     s, margin = stack.pop()
@@ -201,13 +235,14 @@ def _statement_lines(kernel: Kernel) -> list[str]:
       continue
     nodes = toposort(s.src if s.op in EFFECTS else s.src[:1])
     shared = _shared(nodes)
-    printer = Printer(_names(lines, margin, names))
+    printer = Printer(gates=gates, dims=kernel.seen_dims)
+    printer.named = _names(lines, margin, names, printer)
     for u in nodes:
       if u in shared: printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
     elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
-    lines.append(margin + text)
+    lines += printer.where(margin + text)
     within: list[tuple[UOp | str, str]] = []
     for i, part in enumerate(inner(s)):
       if i and part: within.append(("else:", margin))
@@ -216,11 +251,11 @@ def _statement_lines(kernel: Kernel) -> list[str]:
   return lines
 
 
-def _names(lines: list[str], margin: str, names: Iterator[str]) -> Callable[[str], str]:
-  """A function that appends ``name = text`` to ``lines`` and returns the name."""
+def _names(lines: list[str], margin: str, names: Iterator[str], printer: Printer) -> Callable[[str], str]:
+  """A function that appends ``name = text`` to ``lines``, conditions below it, and returns the name."""
   def named(text: str) -> str:
     name = next(names)
-    lines.append(f"{margin}{name} = {text}")
+    lines.extend(printer.where(f"{margin}{name} = {text}"))
     return name
   return named
 
@@ -247,3 +282,9 @@ def _worth_a_name(u: UOp) -> bool:
   if u.op not in (Ops.ALU, Ops.CAST): return False
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
+
+
+def _kernel_text(kernel: Kernel) -> str: return screen(index_form(kernel))
+
+
+Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through kernels stands above them

@@ -18,10 +18,13 @@ Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, Rule]
 
 
-def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None = None) -> tuple[UOp, ...]:
-  """``roots`` after the rules. What stands for the nodes in ``known`` is known already: nothing beneath them is looked at."""
+def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None = None,
+            made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
+  """``roots`` after the rules. What stands for the nodes in ``known`` is known already: nothing beneath them is looked at. What
+  stands for every other node is put into ``made``."""
   roots = tuple(roots)
-  new: dict[UOp, UOp] = dict(known or ())
+  new: dict[UOp, UOp] = {} if made is None else made
+  new.update(known or ())
   for n in toposort(roots, new.__contains__):
     if n in new: continue
     m = n

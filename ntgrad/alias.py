@@ -9,11 +9,10 @@ https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wa
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any, Callable, Iterator
 from weakref import ref
 
-from ntgrad import graph
+from ntgrad import graph, origins
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.lock import alone, lock
 
@@ -21,7 +20,6 @@ Move = tuple[Ops, Any]
 View = tuple[Move, ...]   # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH
 
 _ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class Alias:
@@ -71,6 +69,7 @@ class Alias:
     for note in watchers: note(self)
     if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
     self.place = f"{what} at {caller()}"
+    origins.note(node)
     if self.memory is not None: pending[ref(self, _forget)] = None
     else: unplaced[ref(self, _found)] = None
     for t in self.seen(): t._node = None
@@ -210,8 +209,7 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
 
 def caller() -> str:
   """File and line of the code that called into ntgrad."""
-  f = sys._getframe(1)
-  while f.f_back is not None and f.f_code.co_filename.startswith(_HERE): f = f.f_back
+  f = origins.user_frame()
   return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
 
 

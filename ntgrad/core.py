@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Callable, ClassVar, Self, Sequence, TypeVar
@@ -12,9 +13,10 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad import graph
+from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
 from ntgrad.checks import Valued, checked
+from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
@@ -26,6 +28,7 @@ from ntgrad.variable import Bound
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_frame, _ours = sys._getframe, origins.ours
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool] = ContextVar("training", default=False)
 
@@ -147,10 +150,20 @@ class Base(Valued):
     a.tensors[ref(self, a.tensors.pop)] = None
     return self
 
-  def _wrap(self, node: UOp) -> Self:
+  def _wrap(self, node: UOp, depth: int = 2) -> Self:
     """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
-    another number none; whoever moves dimensions sets ``_names`` afterwards."""
+    another number none; whoever moves dimensions sets ``_names`` afterwards. ``depth``: how many calls above this one the user's
+    may be at the least."""
     t = object.__new__(type(self))
+    if config.origins:   # as ``origins.note`` does it, without a call
+      f: Any = _frame(depth)
+      code = f.f_code
+      try:
+        while _ours[code.co_filename]:
+          f = f.f_back
+          code = f.f_code
+        node.__dict__["origin"] = code, f.f_lasti
+      except KeyError: origins.note(node)   # of a file that was not met before
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)
@@ -165,7 +178,7 @@ class Base(Valued):
         if s._state > 0:
           source = s
           break
-    t: Self = source._wrap(node)
+    t: Self = source._wrap(node, 3)
     t._names = names
     return t
 
@@ -210,6 +223,7 @@ class Base(Valued):
   @classmethod
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
+    origins.note(node)
     return object.__new__(cls if cls is not Base else Base._class)._hold(node, 0)  # type: ignore[return-value]
 
   def _hold_memory(self, node: UOp) -> Self:

@@ -95,12 +95,12 @@ class Profile:
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
     """See :class:`ntgrad.engine.report.Watcher`; whoever launches holds the lock."""
-    key: Any = device.name, spec.name, hash(spec.source.text)
+    key: Any = device.name, spec.label
     axes = [n for n in spec.work.axes if isinstance(n, int)]
     with lock:
       if key not in self._rows and len(self._rows) >= KERNELS: key, axes = None, []
       row = self._rows.get(key)
-      if row is None: row = self._rows[key] = Row(spec.name if key else "other kernels", device.name if key else "")
+      if row is None: row = self._rows[key] = Row(spec.label if key else "other kernels", device.name if key else "")
       row.add(axes, seconds, least)
 
   @property

@@ -74,7 +74,7 @@ class CUDAProgram(Program):
     given = self.given(buffers)
     if sizes: given = (*given, *sizes)
     if getattr(_here, "device", None) is not device: device.enter()
-    note(self.spec.name)
+    note(self.spec.label)
     start = end = None
     try:
       if wait: start = device.clock.record()
@@ -86,7 +86,7 @@ class CUDAProgram(Program):
       end = device.clock.record()
       end.sync()
       seconds = float(end - start) * 1e-3
-    except Exception as e: raise device.failed(e, f"kernel {self.spec.name}: a launch of {where[1:4]} programs failed") from None
+    except Exception as e: raise device.failed(e, f"kernel {self.spec.label}: a launch of {where[1:4]} programs failed") from None
     device.clock.give(start)
     device.clock.give(end)
     return seconds
@@ -108,7 +108,7 @@ class CUDAProgram(Program):
   def given(self, buffers: Sequence[int]) -> Sequence[int]:
     """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
     count, pointers = self.spec.nparams, self._pointers
-    if len(buffers) != count: raise DeviceError(f"kernel {self.spec.name} takes {count} buffers, got {len(buffers)}")
+    if len(buffers) != count: raise DeviceError(f"kernel {self.spec.label} takes {count} buffers, got {len(buffers)}")
     return buffers if count == pointers else buffers[:pointers]
 
   def _place(self, sizes: tuple[int, ...]) -> tuple[Any, ...]:
@@ -132,7 +132,7 @@ class CUDAProgram(Program):
 
   def _load(self, b: Binary) -> Any:
     """The driver's function. Raises DeviceError."""
-    device, name = self._device, self.spec.name
+    device, name = self._device, self.spec.label
     try:
       self._kernel = device.core.ObjectCode.from_cubin(b.cubin).get_kernel(b.name)
       function = call(device.driver.cuKernelGetFunction(self._kernel.handle), f"kernel {name}: asking for its function failed")
@@ -385,7 +385,7 @@ class CUDADevice(Pooled):
     binary = compiler.finished(self._request(spec))
     if binary.shared <= self.shared: return binary
     raise CompileError(
-      f"kernel {spec.name} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
+      f"kernel {spec.label} needs {binary.shared:,} bytes of shared memory a program, {self.name} has {self.shared:,}; "
       "make its blocks smaller"
     )
 
@@ -404,7 +404,7 @@ class CUDADevice(Pooled):
     for b, s in zip(binaries, specs):
       if b.target != f"sm_{self.capability}":
         raise StateError(
-          f"{self.name}: kernel {s.name} was built for {b.target}, this device is sm_{self.capability}; build it again"
+          f"{self.name}: kernel {s.label} was built for {b.target}, this device is sm_{self.capability}; build it again"
         )
       self._packed[_packed_key(s)] = b
 

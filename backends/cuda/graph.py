@@ -25,7 +25,7 @@ class CUDAGraph(Graph):
   def __init__(self, device: CUDADevice, nodes: Sequence[Node]):
     driver = self._driver = device.driver
     self._device, self._programs = device, [cast("CUDAProgram", n.program) for n in nodes]   # their code and scratch stay alive
-    self._names = [p.spec.name for p in self._programs]
+    self._names = [p.spec.label for p in self._programs]
     self._last = self._names[-(device.launched.maxlen or 0):]
     self._graph = self._exec = None
     self._given: list[Parameters] = []           # for each node its parameters,
@@ -62,7 +62,7 @@ class CUDAGraph(Graph):
     self._cover(i, p, grid)
     before = [self._nodes[i] for i in after]
     result = self._driver.cuGraphAddKernelNode(self._graph, before or None, len(before), p)
-    self._nodes.append(call(result, f"adding kernel {program.spec.name} to a graph failed"))
+    self._nodes.append(call(result, f"adding kernel {program.spec.label} to a graph failed"))
     self._given.append(given)
     self._params.append(p)
 

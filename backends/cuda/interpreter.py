@@ -229,7 +229,7 @@ class InterpretedProgram(Program):
   def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
     if len(buffers) != self.spec.nparams:
-      raise VerifyError(f"kernel {self.spec.name!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
+      raise VerifyError(f"kernel {self.spec.label!r} takes {self.spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
     with interpreting(self.module, buffers):
       run = rewritten(self.fn)
@@ -244,7 +244,7 @@ class InterpretedProgram(Program):
         ti.interpreter_builder.set_grid_idx(x, y, z)
         try: run(*args)
         except Exception as e:
-          where = f"kernel {self.spec.name}, program ({x}, {y}, {z})"
+          where = f"kernel {self.spec.label}, program ({x}, {y}, {z})"
           raise CompileError(f"{where}: {type(e).__name__}: {e}\n{self.spec.source.text}") from e
     return time.perf_counter() - start if wait else None
 

@@ -38,11 +38,11 @@ class NumpyProgram(Program):
 
   def __init__(self, spec: ProgramSpec):
     self.spec = spec
-    verify_linear(spec.uops, spec.name)
+    verify_linear(spec.uops, spec.label)
     if spec.sizes != (want := tuple(arguments(spec.uops))):
       has, launch = (", ".join(map(about, sizes)) or "none" for sizes in (want, spec.sizes))
-      raise VerifyError(f"kernel {spec.name!r} has the sizes {has}, its launch {launch}")
-    self.evaluator, self.grid = Evaluator(spec.name, spec.uops), grid_of(spec)
+      raise VerifyError(f"kernel {spec.label!r} has the sizes {has}, its launch {launch}")
+    self.evaluator, self.grid = Evaluator(spec.label, spec.uops), grid_of(spec)
     if not spec.sizes: self._check(())
 
   def _check(self, sizes: tuple[int, ...]) -> None:
@@ -51,13 +51,13 @@ class NumpyProgram(Program):
     for size, n in zip(spec.sizes, sizes):
       low, high = ix.bounds(UOp(Ops.SIZE, ix.INT, (), size))
       if not low <= n <= high or size.power_of_two and n & n - 1:
-        raise VerifyError(f"kernel {spec.name!r}: size {about(size)} is {n}")
+        raise VerifyError(f"kernel {spec.label!r}: size {about(size)} is {n}")
     specials = [u.arg for u in spec.uops if u.op is Ops.SPECIAL]
     extents = {"g": self.grid(sizes), "l": (*spec.local, 1, 1, 1)}
     for (kind, dim, said), n in zip(specials, evaluator(tuple([s[2] for s in specials]), spec.sizes)(sizes)):
       if n != extents[kind][dim]:
         raise VerifyError(
-          f"kernel {spec.name!r}: SPECIAL {(kind, dim, dim_text(said))} says {n} programs in dimension {dim}, the launch has "
+          f"kernel {spec.label!r}: SPECIAL {(kind, dim, dim_text(said))} says {n} programs in dimension {dim}, the launch has "
           f"{extents[kind][dim]}"
         )
 
@@ -65,7 +65,7 @@ class NumpyProgram(Program):
     """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races, and for
     sizes out of their bounds."""
     spec = self.spec
-    if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.name!r} takes {spec.nparams} buffers, got {len(buffers)}")
+    if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.label!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
     if all(self.grid(sizes)):
       if sizes: self._check(sizes)

@@ -303,14 +303,14 @@ class Compiler:
     """The machine code of a kernel that has run, or a sentence that says why there is none."""
     k = self.key(spec)
     unit = self.units.get(k)
-    if unit is None or unit.program is None: return f"# no assembly of {spec.name}: it has not been compiled"
+    if unit is None or unit.program is None: return f"# no assembly of {spec.label}: it has not been compiled"
     name = unit.names[k]
     self.finish()
     folders = binaries.program_folders() if unit.files is None else {unit.files}
     found = [p for f in folders for p in f.glob(f"{name}/*/{name}.so")]
-    if not found: return f"# no assembly of {spec.name}: the OpenCL driver keeps its machine code to itself"
+    if not found: return f"# no assembly of {spec.label}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
-    if tool is None: return f"# no assembly of {spec.name}: install objdump (binutils) to see it"
+    if tool is None: return f"# no assembly of {spec.label}: install objdump (binutils) to see it"
     out = subprocess.run(
       [tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True
     ).stdout
@@ -330,4 +330,4 @@ def explain(spec: ProgramSpec, source: str, log: str) -> str:
   lines = source.split("\n")
   named = sorted({int(m) for m in re.findall(r":(\d+):\d+:", log)} & set(range(1, len(lines) + 1)))
   quoted = "\n".join(f"  {n:4d}  {lines[n - 1]}" for n in named[:8])
-  return f"kernel {spec.name}: the OpenCL compiler refused the source\n{quoted}\n{log.strip()}"
+  return f"kernel {spec.label}: the OpenCL compiler refused the source\n{quoted}\n{log.strip()}"

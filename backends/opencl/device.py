@@ -290,7 +290,7 @@ class OpenCLDevice(Pooled):
     most = int(self.device.max_work_group_size)
     for s in specs:
       if math.prod(s.local) > most:
-        raise CompileError(f"kernel {s.name}: a group of {s.local} work-items; {self.name} takes {most}")
+        raise CompileError(f"kernel {s.label}: a group of {s.local} work-items; {self.name} takes {most}")
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:

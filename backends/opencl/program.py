@@ -64,7 +64,7 @@ class OpenCLProgram(Program):
       event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
       extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
-      raise DeviceError(f"kernel {self.spec.name}: launch with {extents} failed: {e}") from None
+      raise DeviceError(f"kernel {self.spec.label}: launch with {extents} failed: {e}") from None
     device.last = event
     device.enqueued += 1
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
@@ -140,7 +140,7 @@ class OpenCLProgram(Program):
     grid = self._grid(sizes)
     try:
       for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): launch.values[i] = int(dtype.np.type(n))
-    except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
+    except OverflowError as e: raise DeviceError(f"kernel {self.spec.label}: a size is out of range: {e}") from None
     small = all([g*n < SMALL_GRID for g, n in zip(grid, self._local)])
     if not (False in self.code or small and True in self.code): self.take_code(again=True)
     code = self.code.get(True) if small else None
@@ -157,7 +157,7 @@ class OpenCLProgram(Program):
 
   def _set(self, buffers: Sequence[Any]) -> None:
     if len(buffers) != self.spec.nparams:
-      raise DeviceError(f"kernel {self.spec.name} takes {self.spec.nparams} buffers, got {len(buffers)}")
+      raise DeviceError(f"kernel {self.spec.label} takes {self.spec.nparams} buffers, got {len(buffers)}")
     self._args = []
     if self._direct and self._launch is not None:
       for i, b in enumerate(buffers): self.put(self._launch, i, b)
@@ -183,7 +183,7 @@ class OpenCLProgram(Program):
       flat: list[Any] = []
       try:
         for i, (n, dtype) in enumerate(zip(sizes, self.spec.source.sizes), self._count): flat += (i, dtype.np.type(n))
-      except OverflowError as e: raise DeviceError(f"kernel {self.spec.name}: a size is out of range: {e}") from None
+      except OverflowError as e: raise DeviceError(f"kernel {self.spec.label}: a size is out of range: {e}") from None
       if flat: self._kernel._set_arg_buf_multi(tuple(flat))
     self._global = tuple([g*n for g, n in zip(grid, self._local)]) if all(grid) else ()
     if direct != self._direct: self._args, self._direct = [], direct

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Sequence
+from time import perf_counter
+from typing import Any, Callable, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
@@ -12,7 +13,7 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.errors import CompileError, NtgradError
 from ntgrad.codegen.index import Dim, count, product
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Told
@@ -23,6 +24,7 @@ from ntgrad.codegen.uop import UOp
 
 from . import report
 from .counters import phase
+from .labels import labelled, new_label
 from .variants import SizedProgram
 
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
@@ -47,41 +49,42 @@ def kernel_name(kernel: Kernel) -> str:
 
 
 def program_spec(
-  kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = ()
+  kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
 ) -> tuple[ProgramSpec, Parts]:
   """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring.
-  ``notes`` are lines of comment in its source."""
-  with phase("choosing"): parts, chosen = chosen_for(kernel, device, name or kernel_name(kernel))
-  with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name or kernel_name(kernel), notes)
+  ``notes`` are lines of comment in its source; messages call it ``label``, by default its name."""
+  name = name or kernel_name(kernel)
+  with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
+  with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
   return spec, replace(chosen, kernel=chosen.kernel.with_(needs=needs))
 
 
-def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str) -> tuple[Parts, Parts]:
+def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
   """The parts of a kernel, and the same after their Opts."""
-  target = device.renderer.target
-  parts = pipeline.prepare(kernel, target, name)
+  target, label = device.renderer.target, label or name
+  parts = pipeline.prepare(kernel, target, label)
   if not isinstance(device, Elsewhere) and config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
-    if measurable(parts, target): return parts, best(parts, device, name, rendered)
-  return parts, pipeline.run(parts, target, "opts", "opts", name)
+    if measurable(parts, target): return parts, best(parts, device, name, rendered, label)
+  return parts, pipeline.run(parts, target, "opts", "opts", label)
 
 
 def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
-             notes: Sequence[str] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
-  """A kernel, after the Opts that led to ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError for what
-  the device cannot express."""
-  target = device.renderer.target
-  limited = pipeline.run(chosen, target, "additions", "additions", name)
-  uops = pipeline.run(limited, target, "expand", "widths", name)
+             notes: Sequence[str] = (), label: str = "") -> tuple[ProgramSpec, tuple[UOp, ...]]:
+  """A kernel, after the Opts that led to ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError
+  for what the device cannot express."""
+  target, label = device.renderer.target, label or name
+  limited = pipeline.run(chosen, target, "additions", "additions", label)
+  uops = pipeline.run(limited, target, "expand", "widths", label)
   if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
     raise CompileError(
-      f"kernel {name}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
+      f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
     )
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
   work = work_of(kernel).rounded() if config.allow_tf32 else work_of(kernel)
-  return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes),
-          limited.needs)
+  return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes,
+                      label), limited.needs)
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
@@ -96,19 +99,25 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 
-def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
-  """A program for each kernel; new ones are handed to the device's compiler in this order."""
+def programs(
+  kernels: Sequence[Kernel], device: Device, refused: Callable[[int, NtgradError], None] | None = None
+) -> list[Program]:
+  """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
+  the kernel with this number raises."""
   settings = config.key()
   keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
   out = []
-  for key, kernel in zip(keys, kernels):
+  for i, (key, kernel) in enumerate(zip(keys, kernels)):
     program = _programs.get(key)
     if program is None:
-      # one by one: the device may compile while the next is rendered
-      program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
-        compiled(kernel, device, making.pop(key, None))[0]
+      try:   # one by one: the device may compile while the next is rendered
+        program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
+          compiled(kernel, device, making.pop(key, None))[0]
+      except NtgradError as e:
+        if refused is not None: refused(i, e)
+        raise
     out.append(program)
   return out
 
@@ -119,25 +128,29 @@ class Making(pool.Job):
   kernel: Kernel
   name: str           # of the device
   renderer: Renderer
+  label: str = ""
 
   @property
   def count(self) -> int:
     """None: it is counted when it is compiled."""
     return 0
 
-  def work(self) -> pool.Work: return made, (self.kernel, self.name, self.renderer)
+  def work(self) -> pool.Work: return made, (self.kernel, self.label, self.name, self.renderer)
 
 
-def made(kernel: Kernel, name: str, renderer: Renderer) -> tuple[ProgramSpec, Parts]:
+def made(kernel: Kernel, label: str, name: str, renderer: Renderer) -> tuple[ProgramSpec, Parts]:
   """A kernel as source, in a worker."""
-  return program_spec(kernel, Elsewhere(name, renderer))
+  return program_spec(kernel, Elsewhere(name, renderer), label=label)
 
 
 def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
   if len(new) < MANY or pool.size() < PROCESSES or config.beam: return {}
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
-  jobs = {key: Making(kernel=k, name=device.name, renderer=device.renderer, settings=settings) for key, k in new.items()}
+  jobs = {
+    key: Making(kernel=k, label=new_label(kernel_name(k)), name=device.name, renderer=device.renderer, settings=settings)
+    for key, k in new.items()
+  }
   for job in jobs.values(): _making.add(job)
   _making.serve()
   return jobs
@@ -145,22 +158,37 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
 
 def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
-  if making is None: spec, parts = program_spec(kernel, device)
+  started = perf_counter()
+  if making is None: spec, parts = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
   else:
     with _making.claim(making) as mine:
       assert mine
       if making.refused: raise CompileError(making.refused)
-      spec, parts = making.answer or program_spec(kernel, device)
+      spec, parts = making.answer or program_spec(kernel, device, label=making.label)
+  spec = named(spec, device)
+  report.made_in(spec.label, perf_counter() - started)
   report.compiled(spec, parts, device)
   return from_specs([spec], device)[0], parts.needs
 
 
+def identity(spec: ProgramSpec, device: Device) -> tuple[Any, ...]:
+  """What equal programs have alike."""
+  return device.name, spec.name, spec.source, spec.grid, spec.local, spec.nparams, spec.options, spec.sizes
+
+
+def named(spec: ProgramSpec, device: Device) -> ProgramSpec:
+  """A rendered kernel with its label: equal ones have the same."""
+  return labelled(spec, identity(spec, device))
+
+
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
-  keys = [(device.name, s.name, s.source, s.grid, s.local, s.nparams, s.options, s.sizes) for s in specs]
+  keys = [identity(s, device) for s in specs]
   found = {k: _by_spec.get(k) for k in keys}
-  new = {k: s for k, s in zip(keys, specs) if found[k] is None}
+  new = {k: named(s, device) for k, s in zip(keys, specs) if found[k] is None}
   if new:
+    started = perf_counter()
     with phase("compiling"): found.update(zip(new, device.compile(list(new.values()))))
+    for s in new.values(): report.made_in(s.label, (perf_counter() - started) / len(new))
     _by_spec.update({k: p for k in new if (p := found[k]) is not None})
   return [p for k in keys if (p := found[k]) is not None]

@@ -7,11 +7,14 @@ from typing import Callable, Sequence
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.printing import dtype_name, screen
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.variable import Bound
 
+from . import report
 from .variants import SizedProgram
 
 
@@ -19,14 +22,16 @@ from .variants import SizedProgram
 class Step:
   """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
   which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
-  ``sizes``: the numbers of the program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and
-  ``asked`` what that was asked for."""
+  ``nodes``: what it computes, as places in the order of the graph that the plan is for. ``sizes``: the numbers of the
+  program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and ``asked`` what that was asked
+  for."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]
   last_use: tuple[int, ...]
   device: str = ""
   offsets: tuple[int, ...] = ()
+  nodes: tuple[int, ...] = ()
   sizes: tuple[int, ...] = ()
   of: SizedProgram | None = None
   asked: tuple[int, ...] = ()
@@ -40,6 +45,13 @@ class Plan:
   made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
   outputs: tuple[int, ...]                               # the slot of each sink
+
+  def __str__(self) -> str:
+    made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]
+    head = f"plan of {len(self.steps)} step{'s' if len(self.steps) != 1 else ''}: "
+    head += f"reads {'b0' if self.inputs == 1 else f'b0 to b{self.inputs - 1}' if self.inputs else 'nothing'}, "
+    head += f"makes {', '.join(made) or 'nothing'}, gives {', '.join([f'b{n}' for n in self.outputs])}"
+    return screen("\n".join([head, *report.table(self.steps, [""] * len(self.steps))]))
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ def load(key: str) -> Plan | None:
   try:
     inputs, made, outputs, steps, specs = pickle.loads(raw)
     steps = [
-      (n, tuple(slots), tuple(writes), tuple(last_use), str(device), tuple(offsets))
-      for n, slots, writes, last_use, device, offsets in steps
+      (n, tuple(slots), tuple(writes), tuple(last_use), str(device), tuple(offsets), tuple(nodes))
+      for n, slots, writes, last_use, device, offsets, nodes in steps
     ]
     kernels = {device: [ProgramSpec(*s) for s in found] for device, found in specs.items()}
   except Exception:   # whatever is in there, it is no plan
@@ -72,8 +72,8 @@ def load(key: str) -> Plan | None:
     return None
   programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
   ready = [
-    Step(None if n is None else programs[device][n], slots, writes, last_use, device, offsets)
-    for n, slots, writes, last_use, device, offsets in steps
+    Step(None if n is None else programs[device][n], slots, writes, last_use, device, offsets, nodes)
+    for n, slots, writes, last_use, device, offsets, nodes in steps
   ]
   return Plan(inputs, made, tuple(ready), outputs)
 
@@ -89,5 +89,5 @@ def store(key: str, plan: Plan) -> None:
       mine = specs.setdefault(s.device, [])
       number = len(mine)
       mine.append((spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.work, spec.options, spec.sizes))
-    steps.append((number, s.slots, s.writes, s.last_use, s.device, s.offsets))
+    steps.append((number, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes))
   cache.store(TABLE, key, pickle.dumps((plan.inputs, plan.made, plan.outputs, steps, specs), pickle.HIGHEST_PROTOCOL))

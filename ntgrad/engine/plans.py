@@ -10,12 +10,13 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from ntgrad import origins
 from ntgrad.backends import memory as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import DeviceError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.spec_graph import verify_graph
@@ -107,7 +108,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
       plan = make_plan(sinks, order, inputs)
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
-  report.scheduled(plan.steps, hit, time.perf_counter() - started)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, order)
   return plan, [u.arg for u in inputs]
 
 
@@ -308,6 +309,7 @@ def make_plan(
   asked = [(clean[resolved(s)], t) for s, t in sinks]
   if config.verify:
     verify_graph([s for s, _ in asked])
+  for u, n in clean.items(): origins.carry(u, n)
   with phase("scheduling"): ready, items = schedule_graph(asked, target)
   if config.verify:
     verify_graph(ready)
@@ -321,6 +323,8 @@ def make_plan(
       made.append((u.device or device, u.shape, u.dtype))
     return slots[u]
 
+  place: dict[UOp, int] = {}
+  for i, u in enumerate(order): place.setdefault(clean[u], i)
   placed = [tuple(slot(n) for n in item.nodes) for item in items]
   outputs = []
   for (_, t), r in zip(sinks, ready):
@@ -338,7 +342,9 @@ def make_plan(
   takes: dict[int, tuple[ix.Size, ...]] = {}
   for name, numbers in by_device.items():
     named = [with_common_names(k) if k.sizes else (k, ()) for i in numbers if (k := items[i].ast) is not None]
-    found = programs([kernel for kernel, _ in named], get_device(name))
+    def refused(i: int, e: NtgradError, numbers: list[int] = numbers) -> None:
+      origins.blame(e, items[numbers[i]].given, list(clean.values()))
+    found = programs([kernel for kernel, _ in named], get_device(name), refused)
     ready_programs.update(zip(numbers, found))
     takes.update(zip(numbers, [sizes for _, sizes in named]))
   steps = tuple(
@@ -349,6 +355,7 @@ def make_plan(
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
       items[i].offsets,
+      tuple([place[u] for u in items[i].given if u in place]),
       takes=takes.get(i, ()),
     )
     for i, ss in enumerate(placed)

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
+from ntgrad import origins
 from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import OutOfMemoryError
+from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.engine.bounds import look_through
 from ntgrad.lock import alone
@@ -185,26 +186,34 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
-  plan, inputs = plan_of(list(sinks), order, started)
+  try: plan, inputs = plan_of(list(sinks), order, started)
+  except NtgradError as e:   # about no kernel that is known
+    origins.blame(e, [s for s, _ in sinks], order)
+    raise
   together = any([target is not None for _, target in sinks])
   shown = config.debug >= 1
   if together or shown:   # half of it would be neither the old values nor the new ones
     with phase("compiling"):
       for step in plan.steps:
-        if step.program is not None: step.program.ready()   # what takes long, or is refused, comes before
+        try:
+          if step.program is not None: report.ready(step.program)   # what takes long, or is refused, comes before
+        except NtgradError as e:
+          origins.blame(e, [order[i] for i in step.nodes], order)
+          raise
   with phase("running"):
     if together:
-      with uninterrupted(): _perform(plan, inputs, sinks)
-    else: _perform(plan, inputs, sinks)
+      with uninterrupted(): _perform(plan, inputs, sinks, order)
+    else: _perform(plan, inputs, sinks, order)
     if shown:
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
   if shown: report.first_run(time.perf_counter() - started, taken())
   for c in checked.values(): asserts.watch(c)
 
 
-def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]]) -> None:
-  """Run a plan, and note on each sink and its Aliases where the value is. Where a step fails that is so of what was computed
-  before it, and the rest keeps its old value."""
+def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]],
+             order: Sequence[UOp]) -> None:
+  """Run the plan of a graph in ``order``, and note on each sink and its Aliases where the value is. Where a step fails that is so
+  of what was computed before it, and the rest keeps its old value."""
   buffers = [*inputs, *[Buffer(*m) for m in plan.made]]
   left = list(plan.steps[::-1])
   error: Exception | None = None
@@ -218,6 +227,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
   if error is None: return
+  origins.blame(error, [order[i] for i in left[-1].nodes] if left else (), order)
   begun = {step.slots[i] for step in plan.steps[:len(plan.steps) - len(left)] for i in step.writes}
   for ((_, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if target is None or slot not in late: continue
@@ -351,6 +361,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
+  if wait: report.ready(step.program)
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 

@@ -1,22 +1,26 @@
 """What ``DEBUG`` shows, each level with those below it:
 
 1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
-reached · 3 axes, Opts, arrangements and body of every new kernel · 4 its source · 5 its linear UOps · 6 its machine code, once it
-has run.
+reached, and at the first run how long it took to make it · 3 axes, Opts, arrangements and body of every new kernel · 4 its
+source · 5 its linear UOps · 6 its machine code, once it has run. ``ONLY=r_*`` leaves out what is said of kernels with other
+names.
 
 A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
 what runs.
 """
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
+from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
+from ntgrad.codegen.blocks import block_shapes
 from ntgrad.codegen.bound import Bound, Work, bound
 from ntgrad.codegen.config import config
 from ntgrad.codegen.index import Dim, conjuncts, count
@@ -29,15 +33,20 @@ from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.uop import Ops, UOp
 
+from . import labels
+
 if TYPE_CHECKING:
   from .plan import Step
 
 WIDTH = 120
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
-_waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
+_waiting: dict[str, tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
 # kernels whose machine code has not been shown
-_unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)
+_unseen: Recent[str, Device] = Recent(1024)
+_helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
+_NAMED = re.compile(r"(\w+)(?=\s*\(|;\s*$)", re.MULTILINE)   # what a function or a typedef defines
+_making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
 seconds = [0.0]   # of all launches that were timed (``counters``)
 _count = [0, 0]                                                             # schedules, launches
 
@@ -107,7 +116,7 @@ def indented(text: str, by: str = "  ") -> str:
 
 def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   """Level 2: what a search for block sizes chose, and what it tried."""
-  if config.debug < 2: return
+  if config.debug < 2 or not config.speaks_of(name): return
   show(color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
   for line in lines: show(f"  {line}")
 
@@ -117,8 +126,9 @@ def note(text: str) -> None:
   if config.debug >= 1: show(color(text, "cyan"))
 
 
-def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
-  """Level 1: a schedule's header. Level 3: a table of its kernels, and a section for each that is new."""
+def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp]) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, and a section for each that is
+  new."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -127,8 +137,10 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
   head = f"schedule {_count[0]}: {kernels} kernel{'s' if kernels != 1 else ''}{copies}, {found}, {scaled(seconds, 's').strip()}"
   show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
-    for line in table(steps): show(line)
-    for spec, parts, device in list(_waiting.values()): section(spec, parts, device)
+    lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
+    for line in table(steps, lines): show(line)
+    made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
+    for spec, parts, device in list(_waiting.values()): section(spec, parts, device, made.get(spec.label, ""))
     _waiting.clear()
     if kernels: show("\n" + heading("runs", "gray"))
 
@@ -140,55 +152,91 @@ def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   show(color(f"first run in {scaled(seconds, 's').strip()}: {parts}", "cyan"))
 
 
-def table(steps: Sequence[Step]) -> list[str]:
-  """A line for every step: what it writes from what it reads, how much it computes and moves. ``*`` marks a kernel that is
-  new."""
+def spec_of(program: Any) -> ProgramSpec | None:
+  """What a program was compiled from; None for one with run-time sizes that has met none yet."""
+  return None if getattr(program, "variants", True) == [] else program.spec
+
+
+def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
+  """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
+  ``*`` marks a kernel that is new."""
   rows = []
-  for i, s in enumerate(steps):
+  for i, (s, made) in enumerate(zip(steps, lines)):
     reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
-    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow))
-    else:
-      spec = launched(s.program.spec, s.sizes)  # type: ignore[attr-defined]
+    if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
+    elif (known := spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
+    elif config.speaks_of(known.label):
+      spec = launched(known, s.sizes)
       flow += sizes_text(spec, s.sizes)
-      mark = "*" if (spec.name, spec.source) in _waiting else " "
+      mark = "*" if spec.label in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.name, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
-         scaled(count(spec.work.bytes), "B"), flow)
+        (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
+         scaled(count(spec.work.bytes), "B"), flow, made)
       )
-  widths = [max((len(r[c]) for r in rows), default=0) for c in range(5)]
-  return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
+  widths = [max((len(r[c]) for r in rows), default=0) for c in range(6)]
+  return ["  ".join([x.ljust(w) for x, w in zip(r, widths)] + [r[6]]).rstrip() for r in rows]
 
 
 def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
   """A new kernel, after its Opts: kept until its schedule is shown."""
   if config.debug < 3: return
-  key = (spec.name, spec.source)
-  _waiting[key] = (spec, parts, device)
-  if config.debug >= 6: _unseen[key] = device
+  _waiting[spec.label] = (spec, parts, device)
+  if config.debug >= 6: _unseen[spec.label] = device
+
+
+def made_in(label: str, seconds: float) -> None:
+  """For level 2: choosing Opts, rendering or compiling a new kernel took so long."""
+  if config.debug >= 2: _making[label] = _making.get(label, 0.0) + seconds
+
+
+def ready(program: Any) -> None:
+  """Wait until a program is compiled, and note how long that took."""
+  started = perf_counter()
+  program.ready()
+  if config.debug >= 2 and (spec := getattr(program, "spec", None)) is not None and spec.label in _making:
+    made_in(spec.label, perf_counter() - started)
 
 
 def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> None:
   """Level 3: a kernel that a person wrote, with its own arrangements."""
-  if config.debug < 3: return
+  if config.debug < 3 or not config.speaks_of(spec.label): return
   section(spec, parts, device)
   show(color("arranged", "magenta"))
   show(indented(arrangements))
 
 
-def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
-  """Levels 3 to 5: what a kernel is."""
-  show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))
+def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "") -> None:
+  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from."""
+  if not config.speaks_of(spec.label): return
+  show("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
+  if made: show(f"from   {made}")
   show(describe(parts.kernel))
   if not parts.kernel.plain:
     show(color("statements, after their Opts", "magenta"))
     show(indented(form_text(parts)))
   if config.debug >= 4:
     show(color("source", "magenta"))
-    show(indented(spec.source.text))
+    show(indented(source_text(spec)))
   if config.debug >= 5 and spec.uops:
     show(color("linear UOps", "magenta"))
-    show(str(UOpList(spec.uops)))
+    show("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
+
+
+def source_text(spec: ProgramSpec) -> str:
+  """A kernel's source; of the functions and declarations that many kernels share those that no earlier kernel has shown, and the
+  names of the others."""
+  text, names = spec.text, []
+  for helper in spec.source.helpers:
+    if helper in _helpers:
+      rest = text.replace(helper, "", 1)
+      if rest == text: continue
+      text = rest
+      names += _NAMED.findall(helper)[:1]
+    _helpers[helper] = True
+  comment = "#" if spec.source.text.lstrip().startswith(("import", "#")) else "//"
+  if names: text = f"{comment} shown before: {', '.join(names)}\n{text.lstrip()}"
+  return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def describe(kernel: Kernel) -> str:
@@ -198,13 +246,15 @@ def describe(kernel: Kernel) -> str:
   if kernel.needs: lines.append("needs  " + conditions_text(kernel.needs))
   found = accesses(kernel)
   for p in kernel.params:
-    mine: dict[tuple[str, str], list[str]] = {}
+    mine: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for a in found:
-      if a.param is p: mine.setdefault((a.chain(), a.levels()), []).append("written" if a.stored else "read")
+      if a.param.slot != p.slot: continue
+      mine.setdefault((tuple(a.lines(WIDTH - 7)), a.levels()), []).append("written" if a.stored else "read")
     hows = sorted({how for hows in mine.values() for how in hows})
     lines.append(f"data{p.slot:<3d}{dtype_name(p.dtype)}{', ' + ' and '.join(hows) if p.written else ''}")
     for (chain, levels), how in mine.items():
-      lines.append(f"       {chain}{f' ({how[0]})' if p.written and len(mine) > 1 else ''}")
+      lines += ["       " + step for step in chain[:-1]]
+      lines.append(f"       {chain[-1]}{f' ({how[0]})' if p.written and len(mine) > 1 else ''}")
       if levels: lines.append("         " + levels)
   return "\n".join(lines + ["body"] + ["  " + line for line in body_lines(kernel)])
 
@@ -233,13 +283,15 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
   least = _tell(spec := launched(spec, sizes), device, took := max(took, 1e-9))
   if config.debug < 2: return
   _count[1] += 1
-  name, work = color(f"{spec.name:26s}", "green"), spec.work
+  making = _making.pop(spec.label, 0.0)
+  if not config.speaks_of(spec.label): return
+  name, work = color(f"{spec.label:26s}", "green"), spec.work
   speed = f"{count(work.flops) / took * 1e-9:8.2f} GFLOP/s {count(work.bytes) / took * 1e-9:7.2f} GB/s"
   reached = f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value})"
   line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {scaled(took, 's')} {speed}  {reached}"
-  show(line + sizes_text(spec, sizes))
-  if config.debug >= 6 and _unseen.pop((spec.name, spec.source), None) is not None:
-    show(color(f"machine code of {spec.name}", "magenta"))
+  show(line + sizes_text(spec, sizes) + (f"  made in {scaled(making, 's').strip()}" if making else ""))
+  if config.debug >= 6 and _unseen.pop(spec.label, None) is not None:
+    show(color(f"machine code of {spec.label}", "magenta"))
     show(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
 
 
@@ -260,7 +312,7 @@ def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
   return least
 
 
-def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.name}: this device runs its UOps as they are"
+def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.label}: this device runs its UOps as they are"
 
 
 def show(text: str) -> None:
@@ -269,10 +321,13 @@ def show(text: str) -> None:
 
 
 def reset() -> None:
-  """Count schedules and launches from 1 again, as if nothing had been shown."""
+  """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
   _count[:] = [0, 0]
   _waiting.clear()
   _unseen.clear()
+  _making.clear()
+  _helpers.clear()
+  labels.reset()
 
 
 __all__ = ["color", "compiled", "describe", "ran", "reset", "scheduled"]

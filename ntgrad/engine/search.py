@@ -45,9 +45,9 @@ def measurable(parts: Parts, target: Target) -> bool:
   return parts.kernel.plain or chooses(target)
 
 
-def best(parts: Parts, device: Device, name: str, render: Render) -> Parts:
-  """The parts of a kernel called ``name`` after the fastest Opts that ``config.beam`` lists a round lead to. ``render`` makes
-  source of a candidate."""
+def best(parts: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
+  """The parts of a kernel called ``name``, in messages ``label``, after the fastest Opts that ``config.beam`` lists a round lead
+  to. ``render`` makes source of a candidate."""
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), text(parts.kernel), device.identity, str(target), config.key())
@@ -55,7 +55,7 @@ def best(parts: Parts, device: Device, name: str, render: Render) -> Parts:
   if raw is not None:
     try: return parts.after([[read(o) for o in opts] for opts in json.loads(raw)])
     except (NtgradError, ValueError, TypeError, StopIteration): cache.remove("beam", key)
-  found = search(parts, start, device, name, render)
+  found = search(parts, start, device, name, render, label)
   cache.store("beam", key, json.dumps([[o.json() for o in opts] for opts in found.opts]).encode())
   return found
 
@@ -67,9 +67,9 @@ def text(kernel: Kernel) -> str:
   return repr((kernel.params, [str(a) for a in kernel.axes], nodes, [number[b] for b in kernel.body]))
 
 
-def search(parts: Parts, start: Parts, device: Device, name: str, render: Render) -> Parts:
+def search(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
   """The parts after the fastest Opts that were found within the budget."""
-  kernel = parts.kernel
+  kernel, label = parts.kernel, label or name
   buffers = [contents(device.name, p) for p in kernel.params]
   bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
   target = device.renderer.target
@@ -98,7 +98,7 @@ def search(parts: Parts, start: Parts, device: Device, name: str, render: Render
       except NtgradError: continue
       shown.update(1)
     return out
-  with bar(f"searching {name}", STEP, config.debug >= 2) as shown:
+  with bar(f"searching {label}", STEP, config.debug >= 2) as shown:
     front = measured([start])
     first = front[0][0] if front else 0.0
     for _ in range(ROUNDS):
@@ -114,9 +114,9 @@ def search(parts: Parts, start: Parts, device: Device, name: str, render: Render
       front = sorted([*front, *measured(likely[:STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
       if front[0][0] > before * (1 - GAIN): break
   if not front: return start
-  if config.debug >= 2:
+  if config.debug >= 2 and config.speaks_of(label):
     print(
-      f"BEAM {name}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
+      f"BEAM {label}: {first * 1e6:.1f} µs -> {front[0][0] * 1e6:.1f} µs, {len(known)} kernels, "
       f"{time.perf_counter() - started:.1f} s: "
       f"{' | '.join(' '.join(map(str, opts)) for opts in front[0][1].opts if opts)}"
     )

@@ -54,7 +54,7 @@ def _launches(structure: Sequence[Any]) -> int: return sum([x[0] == "launch" for
 
 def _name(program: Any) -> str:
   spec = getattr(program, "spec", None)
-  return spec.name if spec is not None else "a copy"
+  return spec.label if spec is not None else "a copy"
 
 
 def outline(launches: Sequence[Any], sizes: dict[int, Any], label: Callable[[int], Any], outputs: Sequence[Any],

@@ -2,18 +2,21 @@
 puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.errors import VerifyError
+from ntgrad.codegen.errors import NtgradError, VerifyError
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.origins import blame
 
+from .groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
 from .partition import Partition
 from .prepare import prepare
+from .provenance import computed, given_nodes
 from .rows import with_rows
 from .storage import storage
 from .writes import Placing, Sink
@@ -30,14 +33,17 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
   late: set[int] = set()
   apart: set[int] = set()
   while True:
-    ready = prepare(Placing(given, late, apart).place(), target)
+    placing, made = Placing(given, late, apart), dict[UOp, UOp]()
+    ready = prepare(placing.place(), target, made)
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone)
     lowering = Lowering(part)
-    items = [lowering.item(g) for g in part.groups.all if g.stores]
+    nodes = given_nodes(placing, made, part)
+    parts = computed(part, nodes)
+    items = [_item(lowering, g, parts.get(g, ()), placing.order) for g in part.groups.all if g.stores]
     items += lowering.copies.values()
     for u in part.order:
       if u.op is Ops.COPY and ix.elements(u.shape):
-        items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],))))
+        items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
     try:
       return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
@@ -45,6 +51,13 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
       if stage is None:
         raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
+
+
+def _item(lowering: Lowering, g: Group, given: tuple[UOp, ...], order: Sequence[UOp]) -> ScheduleItem:
+  try: return lowering.item(g, given)
+  except NtgradError as e:
+    blame(e, given, order)
+    raise
 
 
 def create_schedule(outputs: Any) -> list[ScheduleItem]:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.printing import dtype_name, screen
 from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
+from ntgrad.origins import lines
 
 from .chosen import read_chosen
 from .factors import copy_factors
@@ -30,6 +33,15 @@ class ScheduleItem:
   writes: tuple[UOp, ...]     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
+  given: tuple[UOp, ...] = ()     # the nodes of the graph, as it was given, that it computes
+
+  def __str__(self) -> str:
+    def said(u: UOp) -> str: return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' on {u.device}' if u.device else ''}"
+    if self.ast is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
+    written = {p.slot for p in self.ast.params if p.written}
+    flow = [", ".join([said(n) for i, n in enumerate(self.nodes) if (i in written) is w]) or "nothing" for w in (True, False)]
+    made = lines(self.given, {u: u.__dict__["origin"] for u in self.given if "origin" in u.__dict__})
+    return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []), str(self.ast)])
 
 
 def loads_zero(u: UOp, inside: UOp) -> bool:
@@ -90,8 +102,8 @@ class Lowering:
     if u.op in (Ops.CONTIGUOUS, Ops.DETACH): return self.get(u.src[0], g, idx, valid)
     return UOp(u.op, u.dtype, tuple(self.get(s, g, idx, valid) for s in u.src), u.arg)
 
-  def item(self, g: Group) -> ScheduleItem:
-    """The kernel of a group."""
+  def item(self, g: Group, given: tuple[UOp, ...] = ()) -> ScheduleItem:
+    """The kernel of a group, which computes the ``given`` nodes."""
     body: list[UOp] = []
     for root, node, asked, at, gate in g.stores:
       value = self.get(node, g, asked, ix.TRUE)
@@ -114,9 +126,9 @@ class Lowering:
       final, more = copy_factors(final, versions, self.part.target)
       copies |= more
     for copy, (version, copy_body) in copies.items():
-      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,))))
+      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,)), given))
       reads.add(copy)
-    return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads))
+    return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), given)
 
 
 def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:
@@ -125,7 +137,9 @@ def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:
   return tuple([i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
 
 
-def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp]) -> ScheduleItem:
+def make_item(
+  body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp], given: tuple[UOp, ...] = ()
+) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
   nodes = toposort(body)
   written = [s.src[0] for s in body]
@@ -146,4 +160,4 @@ def make_item(body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[U
     if u.op is Ops.SORTED: bound.update((u.arg[0], *[r.arg[0] for r in u.src[1].ranges]))
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
   offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
-  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets)
+  return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets, given)

@@ -22,8 +22,9 @@ LEAVES = 64           # nodes that are looked at for what a value is made of
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
 
 
-def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
-  """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs."""
+def prepare(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
+  """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs. ``made`` gets what stands for each
+  node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
@@ -37,6 +38,7 @@ def prepare(sinks: tuple[UOp, ...], target: Target) -> tuple[UOp, ...]:
     {**dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda old, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
      Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
      **dict.fromkeys(MOVEMENT, move)},
+    made=made,
   )
 
 

@@ -10,7 +10,7 @@ import sys
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
-from ntgrad import graph
+from ntgrad import graph, origins
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
@@ -96,6 +96,7 @@ class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, 
     if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)):
       self._hold_memory(node)  # another library's
     else:
+      origins.note(node)
       self._hold(node, state)
     if isinstance(data, Tensor): self._names = data._names
     if requires_grad is not None:

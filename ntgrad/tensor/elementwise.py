@@ -121,8 +121,8 @@ class Elementwise(Base):
     elif d.kind == "f" and fn in _BITS:
       raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
-    if x is None: return self._wrap(node)
-    t = self._wrap(node) if x._state <= self._state else x._wrap(node)
+    if x is None: return self._wrap(node, 3)
+    t = self._wrap(node, 3) if x._state <= self._state else x._wrap(node, 3)
     t._names = called
     return t
 

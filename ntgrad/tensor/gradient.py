@@ -10,7 +10,7 @@ import functools
 import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ntgrad import graph
+from ntgrad import graph, origins
 from ntgrad.alias import onto
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import product, quotient, select
@@ -315,6 +315,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
   found: dict[UOp, list[UOp]] = {root: [g] for root, g in cotangents.items()}   # what each node's gradient is the sum of
   out: dict[UOp, UOp] = {}
   reached: dict[Any, dict[int, UOp]] = {}
+  made = origins.of(order)
   for n in reversed(order):
     g = total(found.pop(n)) if n in found else None
     if g is not None and n in wanted: out[n] = g
@@ -327,6 +328,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
     elif g is None or n not in on_path or n.op not in _RULES: continue
     else: parts = _RULES[n.op](n, g, on_path)
     for s, gs in parts:
+      if n in made: origins.of_gradient(gs, made[n])
       if s in on_path: found.setdefault(s, []).append(gs)
   return out
 

@@ -41,8 +41,8 @@ class Reduction(Movement):
   __slots__ = ()
 
   def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
-    if flag("keepdim", keepdim): return self._wrap(node)
-    t = self._wrap(graph.drop(node, axes))
+    if flag("keepdim", keepdim): return self._wrap(node, 3)
+    t = self._wrap(graph.drop(node, axes), 3)
     if self._names is not None: t._names = without(self._names, axes)
     return t
 

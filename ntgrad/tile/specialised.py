@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Mapping, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
@@ -18,7 +19,8 @@ from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
-from ntgrad.engine.compile import program_spec
+from ntgrad.engine.compile import named, program_spec
+from ntgrad.engine.labels import new_label
 
 from .launch import Launcher, launcher_of
 from .place import Parameter
@@ -79,9 +81,11 @@ class Specialised:
     if aligns:
       params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
       kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
+    started = perf_counter()
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
-      spec, parts = program_spec(kernel, device, self.name, self.lines)
-    spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
+      spec, parts = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
+    spec = named(replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items())), device)
+    report.made_in(spec.label, perf_counter() - started)
     report.made(spec, parts, device, self.arrangements())
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec, parts.needs

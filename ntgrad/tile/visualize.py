@@ -35,6 +35,10 @@ class Picture:
   lines: list[tuple[float, float, float, float, str, float]] = field(default_factory=list)
   texts: list[tuple[float, float, str, float, str, bool]] = field(default_factory=list)
 
+  def __repr__(self) -> str:
+    parts = f"{len(self.rects)} rectangles, {len(self.lines)} lines, {len(self.texts)} texts"
+    return f"<Picture of {math.ceil(self.width)} × {math.ceil(self.height)}: {parts}; .save(\"picture.svg\") writes it>"
+
   def rect(self, x: float, y: float, w: float, h: float, fill: str) -> None:
     self.rects.append((x, y, w, h, fill))
     self._grow(x + w, y + h)

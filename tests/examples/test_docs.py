@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from ntgrad.engine import report
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,6 +51,7 @@ def same(got: str, want: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_blocks_run(path: Path) -> None:
+  report.reset()   # each page is a run of its own
   names: dict[str, Any] = {"__name__": "document"}
   for b in blocks(path.read_text()):
     printed = StringIO()

@@ -7,10 +7,13 @@ import pytest
 from golden.test_kernels import attention, fibonacci
 
 from ntgrad.backends import render
+from ntgrad.codegen.blocks import block_shapes
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.printing import index_form
+from ntgrad.codegen.printing import form_text, index_form
+from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import create_schedule
 from support.descriptors import marked, product, source
 from support.triton_kernels import GRAPHS, NAMES, kernels, lines
@@ -23,6 +26,19 @@ def test_blocks(name: str, golden: Golden) -> None:
   parts = []
   for k in kernels(name): parts += [f"# {', '.join(map(str, k.axes))}", render("triton", name, lines(k))]
   golden(f"triton/{name}", "\n".join(parts))
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax"])
+def test_shapes_of_blocks(name: str, golden: Golden) -> None:
+  """UOps that are blocks say of which shape: what a sum binds is gone from it."""
+  k = kernels(name)[-1]
+  uops = lines(k)
+  golden(f"triton/{name}_blocks", form_text(uops))
+  shapes = block_shapes(uops)
+  sizes = {a.id: a.size for a in k.axes if a.kind is AxisKind.TILE}
+  for u in uops:
+    if u.op is Ops.RANGE: assert shapes[u] == (sizes[u.arg[0]],)
+    if u.op is Ops.REDUCE: assert set(shapes.get(u, ())) == {sizes[i] for i in sizes if i not in u.arg[1]}
 
 
 @pytest.mark.parametrize("name", ["row_sum", "matmul", "mixed"])

@@ -1,20 +1,29 @@
 """What DEBUG shows: each level with those below it, a new kernel once, colour only where it is wanted."""
 from __future__ import annotations
 
+import inspect
 import re
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from ntgrad import Tensor
+import ntgrad.tile as tile
+from ntgrad import Tensor, nn, profile
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.access import steps
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.opts import ShiftInwards
+from ntgrad.codegen.printing import body_lines, index_form
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.engine import report
+from ntgrad.engine import compile, labels, plans, report
 from ntgrad.engine.counters import PHASES, phase, taken
+from ntgrad.schedule import create_schedule
+from ntgrad.tile.visualize import visualize
 from support.sizes import elementwise, symbols
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
@@ -54,9 +63,10 @@ def test_phases_are_counted_apart() -> None:
 def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   lines = [line for line in shown(2, capsys, 32).splitlines() if line.startswith("***")]
   assert len(lines) == 2
-  for i, line in enumerate(lines):
+  for i, (line, made) in enumerate(zip(lines, (r"  made in [\d.]+ [mµ]?s", ""))):   # once
     speed = r"[\d.]+ GFLOP/s +[\d.]+ GB/s +\d+ % of bound \(\w+\)"
-    assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +{speed}", line) and len(line) <= 120, line
+    assert re.fullmatch(rf"\*\*\* +{i + 1}  E_32 +grid \S+ +[\d.]+ [mµn]?s +{speed}{made}", line), line
+    assert len(line.split("  made in")[0]) <= 120, line
 
 
 def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,9 +76,9 @@ def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -
     for n in (35, 36): (Tensor([2.0] * n, device="NUMPY").realize().sqrt() * 3).realize()
   lines = capsys.readouterr().out.splitlines()
   runs = [line for line in lines if line.startswith("***")]
-  assert [re.sub(r".* of bound \(\w+\)", "", line) for line in runs] == ["  s0=35", "  s0=36"]
+  assert [re.sub(r".* of bound \(\w+\)|  made in .*", "", line) for line in runs] == ["  s0=35", "  s0=36"]
   row, = [line for line in lines if line.startswith("   0*")]
-  assert re.fullmatch(r"   0\*  E_s0  grid 35 +70.0 FLOP +280 B +b1 <- b0  s0=35", row), row
+  assert re.fullmatch(r"   0\*  E_s0  grid 35 +70.0 FLOP +280 B +b1 <- b0  s0=35  test_report.py:\d+ sqrt, mul", row), row
   assert [line.strip() for line in lines if line.strip().startswith("data1(")] == ["data1(s0)"]
 
 
@@ -115,6 +125,28 @@ def test_a_kernel_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
   )
 
 
+def test_only_some_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+  """ONLY leaves out every line about kernels with other names: rows, dumps, passes, launches. Headers of schedules stay, and
+  launches keep their numbers."""
+  a = Tensor(list(range(54)), device="NUMPY", dtype="float32").realize()
+  texts = {}
+  for only in ("", "r_*", "E_54, r_nothing", "nothing"):
+    capsys.readouterr()
+    report.reset()
+    with config(debug=5, show="opts", only=only, color=0, cache=0, dynamic="never"), pytest.MonkeyPatch.context() as patch:
+      patch.setattr(compile, "_programs", Recent(64))
+      patch.setattr(plans, "_plans", Recent(64))
+      Tensor.realize(a.exp(), a.sum())
+    texts[only] = capsys.readouterr().out
+  has = {only: {n for n in ("E_54", "r_54") if re.search(rf"\b{n}\b", text)} for only, text in texts.items()}
+  assert has == {"": {"E_54", "r_54"}, "r_*": {"r_54"}, "E_54, r_nothing": {"E_54"}, "nothing": set()}
+  for name in ("E_54", "r_54"): assert len(re.findall(rf"\b{name}\b", texts[""])) == 5   # passes, row, dump, source, launch
+  assert all("schedule 1: 2 kernels" in text for text in texts.values())
+  assert len(texts["nothing"].splitlines()) < 10 < len(texts["r_*"].splitlines()) < len(texts[""].splitlines())
+  launches = [re.findall(r"^\*\*\* +(\d+)", texts[only], re.M) for only in ("E_54, r_nothing", "r_*")]
+  assert sorted(launches) == [["1"], ["2"]]
+
+
 def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
   assert "\x1b[" not in shown(3, capsys, 51, color=0) and "\x1b[" not in shown(3, capsys, 52, color=-1)
   assert "\x1b[32m" in shown(3, capsys, 53, color=1)
@@ -134,3 +166,125 @@ def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
   ],
 )
 def test_numbers_with_units(value: float, text: str) -> None: assert report.scaled(value, "B") == text
+
+
+def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+  """Kernels of one structure's name have names of their own, the same in every line about them; sources do not depend on it."""
+  a = Tensor(list(range(58)), device="NUMPY", dtype="float32").realize()
+  sources = []
+  for order in (("exp", "sin", "cos"), ("cos", "exp", "sin")):
+    report.reset()
+    capsys.readouterr()
+    for table in (compile._programs, compile._by_spec, plans._plans): table.clear()   # type: ignore[attr-defined]
+    with config(debug=5, show="opts", color=0, cache=0, dynamic="never"), profile() as p:
+      for fn in order: getattr(a, fn)().realize()
+      for fn in order: getattr(a, fn)().realize()   # found again
+    text = capsys.readouterr().out
+    names = ["E_58", "E_58n1", "E_58n2"]
+    assert [r.name for r in sorted(p.rows, key=lambda r: r.name)] == names and all(r.count == 2 for r in p.rows)
+    assert re.findall(r"^\*\*\* +\d+  (\w+)", text, re.M) == names * 2 and re.findall(r"---- (\w+) after", text) == names
+    assert re.findall(r"^── (\w+) on", text, re.M) == re.findall(r"^   0\*  (\w+) ", text, re.M) == names
+    for name, fn, part in zip(names, order, text.split("── E_")[1:]):
+      assert f"= {fn}(data1" in part, f"{name} is {fn}"
+    sources.append({fn: program.spec.source for fn, program in zip(order, compile._programs.values())})
+    assert {program.spec.name for program in compile._programs.values()} == {"E_58"}
+  assert sources[0] == sources[1]
+
+
+def test_a_label_is_given_once() -> None:
+  """Also where more names are met than are remembered, and where a kernel's own name is like a label."""
+  counts, before = labels._Counts(4), (labels._counts, labels._known)
+  try:
+    labels._counts = counts
+    given = [labels.new_label(f"r_{i % 11}") for i in range(60)]
+    given += [labels.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
+    assert len(set(given)) == len(given) and len(counts) + len(counts.older) <= 8
+  finally: labels._counts, labels._known = before
+  labels.reset()
+  assert [labels.new_label(n) for n in ("x", "x", "xn1", "x")] == ["x", "xn1", "xn1n1", "xn2"]
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+def test_how_long_it_took_to_make_a_kernel(capsys: pytest.CaptureFixture[str], device: str) -> None:
+  """With its first launch, the wait for a device's compiler counted; not where it is launched again, and not for what has been
+  made without DEBUG."""
+  a = Tensor([3.0] * 59, device=device).realize()
+  with config(cache=0, dynamic="never"): (a * 5).tan().realize()
+  capsys.readouterr()
+  with config(debug=2, color=0, cache=0, dynamic="never"):
+    for fn in (a.tan, (a * 5).tan, a.tan): fn().realize()
+  runs = [line for line in capsys.readouterr().out.splitlines() if line.startswith("***")]
+  assert [("made in" in line) for line in runs] == [True, False, False], runs
+  value, unit = re.findall(r"made in ([\d.]+) (\S+)", runs[0])[0]
+  assert float(value) * {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit] > (1e-2 if device == "CPU" else 1e-5), runs[0]
+
+
+def test_what_kernels_share_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+  """A function that an earlier kernel has shown is named; with the names the text of each kernel is still whole."""
+  report.reset()
+  a = Tensor([1.0] * 71).realize()
+  with config(debug=4, color=0, cache=0, dynamic="never"):
+    a.exp().realize()
+    (a.exp() + a.maximum(2)).realize()
+  text = capsys.readouterr().out
+  shown = re.findall(r"// shown before: (.*)", text)
+  assert len(shown) == 1 and "exp_float" in shown[0] and "max_float" not in shown[0]
+  defined = re.findall(r"^ *static \S+ (exp_\w+)\(", text, re.M)
+  assert defined and len(defined) == len(set(defined))
+  assert re.search(r"^ *static \S+ max_\w+\(", text.split("shown before")[1], re.M)
+  spec = list(compile._programs.values())[-1].spec
+  assert "static" in spec.source.text and all(h in spec.source.text for h in spec.source.helpers)   # what is compiled is whole
+
+
+def test_chains_of_many_steps_have_a_line_each() -> None:
+  x = Tensor.empty(1, 2, 6, 6).conv2d(Tensor.empty(4, 2, 3, 3), padding=1, stride=2)
+  kernel = create_schedule([x])[-1].ast
+  assert kernel is not None
+  lines = report.describe(kernel).splitlines()
+  at = lines.index("       data2(4, 2, 3, 3)")
+  assert all(re.fullmatch(r"         \.\w+\(.*\)", line) for line in lines[at + 1:at + 5]) and max(map(len, lines)) <= 130
+  assert steps("data0(1.5, (2, 3)).at(a[0].b, 'x').c") == ["data0(1.5, (2, 3))", "at(a[0].b, 'x')", "c"]
+
+
+def test_dimensions_of_one_are_not_shown() -> None:
+  """Where the kernel indexes them with 0; a buffer of one element keeps a dimension."""
+  kernel = create_schedule([Tensor.empty(1, 3, 1) + Tensor.empty(1, 1, 1)])[-1].ast
+  assert kernel is not None
+  text = report.describe(kernel)
+  assert "data0(3)\n" in text and "data2(1)" in text and "store data0[a0] = data1[a0] + data2[0]" in text
+
+
+def test_conditions_stand_below() -> None:
+  """One line for the places that have it; the same place under another condition is told apart."""
+  x, i = UOp(Ops.DEFINE_GLOBAL, dtypes.float, (), (1, "data1", False)), ix.rng(0, 8)
+  at = UOp(Ops.INDEX, ix.INT, (i,))
+  def load(gate: UOp | None) -> UOp: return UOp(Ops.LOAD, dtypes.float, (x, at, *([] if gate is None else [gate])))
+  value = UOp.alu(BinaryOps.ADD, UOp.alu(BinaryOps.ADD, load(ix.lt(i, 3)), load(ix.lt(i, 5))), load(None))
+  out = UOp(Ops.DEFINE_GLOBAL, dtypes.float, (), (0, "data0", True))
+  store = UOp(Ops.STORE, dtypes.float, (out, at, value, ix.lt(i, 5)))
+  kernel = Kernel((Param(0, (8,), dtypes.float32, True), Param(1, (8,), dtypes.float32, False)), (Axis(0, 8, AxisKind.GRID),),
+                  (store,))
+  assert body_lines(kernel) == ["store data0[a0] = data1[a0] + data1[a0]' + data1[a0]''", "  where data0[a0], data1[a0]': a0 < 5",
+                                "  where data1[a0]: a0 < 3"]
+
+
+def test_one_screen() -> None:
+  """What ``print`` shows of a kernel, an item, a plan, a Linearizer, a layer, a tensor, a picture."""
+  x, layer = Tensor.empty(64, 32, device="NUMPY"), nn.Linear(32, 8)
+  item = create_schedule([x.softmax()])[-1]
+  assert item.ast is not None
+  k = Linearizer(item.ast)
+  assert str(item.ast) == index_form(item.ast)
+  assert str(item).splitlines()[0] == "kernel: float(64, 32) on NUMPY <- float(64, 32) on NUMPY"
+  assert f"from   test_report.py:{inspect.currentframe().f_lineno - 5} softmax" in str(item)   # type: ignore[union-attr]
+  assert "not linearised" in str(k) and re.search(r"\d+ linear UOps", str(k.linearize())) and str(item.ast) in str(k)
+  copy, = [i for i in create_schedule([x.to("CPU") + 1]) if i.ast is None]
+  assert str(copy) == "copy float(64, 32) on NUMPY to CPU"
+  wide = create_schedule([Tensor.empty(4).exp() + float(n) for n in range(90)])[-1]
+  picture = visualize(tile.Tensor(2, shape=(40, 40)).tile((2, 2)))
+  with config(dynamic="never", cache=0): (x + 1).sum(0).realize()
+  plan = list(plans._plans.values())[-1]
+  assert re.match(r"plan of 1 step: reads b0, makes b1 float\(1, 32\), gives b1\n   0 +r_\w+ .*b1 <- b0$", str(plan)), str(plan)
+  for shown in (x, layer, item, item.ast, k, copy, wide, plan, picture):
+    lines = str(shown).splitlines()
+    assert 1 <= len(lines) <= 60 and max(map(len, lines)) <= 160 and " object at 0x" not in str(shown), shown

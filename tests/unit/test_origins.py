@@ -1,0 +1,179 @@
+"""Which line made an operation: in tables of kernels and in errors, through everything that graphs are rewritten by."""
+from __future__ import annotations
+
+import inspect
+import re
+import weakref
+from typing import Any, Callable
+
+import pytest
+
+from ntgrad import Tensor, nn, origins
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import CompileError, DeviceError, NtgradError, VerifyError
+from ntgrad.codegen.recent import Recent
+from ntgrad.engine import plans, report
+from ntgrad.schedule import create_schedule, lower
+
+pytestmark = pytest.mark.usefixtures("nothing_compiled")
+
+
+def line() -> int:
+  """The caller's."""
+  frame = inspect.currentframe()
+  assert frame is not None and frame.f_back is not None
+  return frame.f_back.f_lineno
+
+
+def made(t: Tensor) -> list[str]:
+  """The lines of each kernel that computes a tensor."""
+  return origins.lines_of([item.given for item in create_schedule([t])], t.lazydata.toposort())
+
+
+def rows(run: Callable[[], Any], capsys: pytest.CaptureFixture[str], **settings: Any) -> list[str]:
+  """What the tables that ``run`` prints say of where each kernel comes from."""
+  capsys.readouterr()
+  with config(debug=3, color=0, **{"cache": 0, **settings}): run()
+  found = re.findall(r"^ +\d+[ *] .*?<- (.*)$", capsys.readouterr().out, re.M)
+  return [re.sub(r"^((b\d+|nothing)(, )?)*( +\w+=\d+,?)* *", "", x) for x in found]
+
+
+def test_line_and_operations() -> None:
+  x = Tensor.empty(64, 32)
+  n = line()
+  y = x.relu() + 1
+  z = (y
+       .softmax(-1)
+       .sum(0))
+  z = z[3:] < \
+    2
+  assert made(z) == [f"test_origins.py:{n + 1} relu, add · test_origins.py:{n + 3} softmax", f"test_origins.py:{n + 3} softmax",
+                     f"test_origins.py:{n + 3} softmax · test_origins.py:{n + 4} sum · test_origins.py:{n + 5} less"]
+
+
+def test_what_rewrites_add_is_what_they_were_added_for() -> None:
+  """Partial sums, padded copies, statistics in one pass: nothing without a line."""
+  x, w = Tensor.empty(1 << 17), Tensor.empty(8, 4, 3, 3)
+  n = line()
+  assert made(x.sum()) == [f"test_origins.py:{n + 1} sum"] * 2
+  assert made(Tensor.empty(2, 4, 16, 16).conv2d(w, padding=1)) == [f"test_origins.py:{n + 2} conv2d"] * 2
+  assert made(x.reshape(2, -1).softmax().sort()[0]) != [] and all(made(x.reshape(2, -1).softmax().sort()[0]))
+
+
+def test_a_training_step(capsys: pytest.CaptureFixture[str]) -> None:
+  """Every kernel has a line: of the layer for its gradient, of the optimizer for the update."""
+  model = [nn.Conv2d(1, 4, 3), Tensor.relu, nn.BatchNorm(4), lambda t: t.max_pool2d((2, 2)).flatten(1), nn.Linear(36, 10)]
+  optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=0.01)
+  x, y = Tensor.rand(8, 1, 8, 8).realize(), Tensor([1, 2, 3, 4, 5, 6, 7, 8])
+  def step() -> None:
+    with Tensor.train():
+      loss = x.sequential(model).sparse_categorical_crossentropy(y)
+      loss.backward()
+      optimizer.step()
+  step()
+  found = rows(step, capsys, dynamic="never")
+  assert len(found) >= 4 and all("test_origins.py:" in r for r in found), found
+  here, first = " ".join(found), inspect.getsourcelines(test_a_training_step)[1]
+  for what, at in (("gradient of sparse_categorical_crossentropy", 7), ("gradient of sequential", 7), ("step", 9)):
+    assert re.search(rf"test_origins.py:{first + at} [^·]*\b{what}\b", here), (what, here)
+
+
+@pytest.mark.parametrize("dynamic", ["auto", "always"])
+def test_numbers_and_sizes_that_are_arguments(capsys: pytest.CaptureFixture[str], dynamic: str) -> None:
+  def run() -> None:
+    for n, k in ((32, 3.25), (32, 4.5), (48, 5.75), (64, 6.25)): (Tensor([1.0] * n, device="NUMPY").realize().exp() * k).realize()
+  found = rows(run, capsys, dynamic=dynamic)
+  n = inspect.getsourcelines(run)[1] + 1
+  assert found and set(found) == {f"test_origins.py:{n} exp, mul"}
+
+
+def test_the_newest_line_counts() -> None:
+  """Two lines that make the same node are one."""
+  x = Tensor.empty(8)
+  first = x.exp()
+  second, n = x.exp(), line()
+  assert first.lazydata is second.lazydata and made(first) == [f"test_origins.py:{n} exp"]
+
+
+def test_without_a_source_the_nodes_say_what_they_do() -> None:
+  names: dict[str, Any] = {"x": Tensor.empty(8, 8)}
+  exec(compile("y = x.exp()\nz = y.max()", "<nowhere>", "exec"), names)
+  assert made(names["z"]) == ["<nowhere>:1 exp · <nowhere>:2 max"]
+
+
+class _Local: pass
+
+
+def test_nothing_is_kept_alive() -> None:
+  """Not what lies in the frames, and no note beyond its node."""
+  def within() -> tuple[Tensor, weakref.ref[_Local]]:
+    local = _Local()
+    return Tensor.empty(7).exp(), weakref.ref(local)
+  t, local = within()
+  assert local() is None and t.lazydata.__dict__["origin"][0] is within.__code__
+  node = weakref.ref(t.lazydata)
+  del t
+  assert node() is None
+  for i in range(3 * origins.FILES): assert not origins.is_ours(f"<{i}>")
+  assert len(origins.ours) <= origins.FILES and origins.is_ours(origins.__file__)
+
+
+def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
+  with config(origins=0):
+    t = Tensor.empty(9, device="NUMPY").exp() * 2
+    assert "origin" not in t.lazydata.__dict__
+    assert made(t) == [""]
+  assert rows(t.realize, capsys, origins=0) == [""]
+
+
+def refusing(error: Exception) -> Callable[..., Any]:
+  def call(*args: Any, **kwargs: Any) -> Any: raise error
+  return call
+
+
+@pytest.mark.parametrize("what", ["schedule", "render", "compile", "wait", "run", "run of a plan on disk", "elsewhere"])
+@pytest.mark.parametrize("again", [False, True])
+def test_errors_name_the_line(monkeypatch: pytest.MonkeyPatch, what: str, again: bool) -> None:
+  """Of the kernel that they are about, and of this graph where the plan is one that another graph had."""
+  x, y = Tensor([1.0] * 77).realize(), Tensor([1.0] * 77).realize()
+  def compute(a: Tensor) -> tuple[int, Tensor]:
+    n = line()
+    b = a.exp().cumsum()
+    return n, b - b.sum()
+  settings: dict[str, Any] = {"dynamic": "never", "cache": 0}
+  if what == "run of a plan on disk": settings |= {"cache": 1, "verify": 0}
+  with config(**settings):
+    if again or "disk" in what: compute(y)[1].realize()
+    if "disk" in what: monkeypatch.setattr(plans, "_plans", Recent(8))
+    n, t = compute(x)
+    if what == "schedule":
+      monkeypatch.setattr(plans, "_plans", Recent(8))
+      monkeypatch.setattr(lower, "make_item", refusing(VerifyError("no")))
+    elif what == "elsewhere":
+      monkeypatch.setattr(plans, "_plans", Recent(8))
+      monkeypatch.setattr(plans, "schedule_graph", refusing(VerifyError("no")))
+    elif what in ("render", "compile"):
+      from ntgrad.engine import compile as programs
+      monkeypatch.setattr(plans, "_plans", Recent(8))
+      monkeypatch.setattr(programs, "_programs", Recent(8))
+      monkeypatch.setattr(programs, "rendered" if what == "render" else "from_specs", refusing(CompileError("no")))
+    elif what == "wait":
+      if not again: monkeypatch.setattr(report, "ready", refusing(CompileError("no")))
+      else: monkeypatch.setattr("ntgrad.engine.realize.run_step", refusing(DeviceError("no")))
+    else: monkeypatch.setattr("ntgrad.engine.realize.run_step", refusing(DeviceError("no")))
+    with pytest.raises(NtgradError) as e, config(debug=1 if what == "wait" else 0): t.realize()
+  said, at = str(e.value).split("\ncomputing what was made at ")
+  assert said == "no" and at == f"test_origins.py:{n + 2} sub" if what == "elsewhere" else f"test_origins.py:{n + 1} exp, cumsum"
+
+
+def test_an_error_is_what_it_was() -> None:
+  """Only messages of our errors grow, once; nothing is said where nothing is known."""
+  t = Tensor.empty(4).exp()
+  order = t.lazydata.toposort()
+  error = DeviceError("lost", 3)
+  for _ in range(2): origins.blame(error, order[-1:], order)
+  assert error.args[1:] == (3,) and str(error.args[0]).count("computing what was made at") == 1
+  other, plain = ValueError("x"), DeviceError("y")
+  origins.blame(other, order[-1:], order)
+  origins.blame(plain, [], order)
+  assert other.args == ("x",) and plain.args == ("y",)
