@@ -7,6 +7,7 @@ tiles).
 """
 from ntgrad.symbol import Symbol, block_size, cdiv
 
+from . import language
 from .apply import apply
 from .assess import check
 from .build import Config, Library, build, load
@@ -31,6 +32,7 @@ __all__ = [
   "check",
   "function",
   "jit",
+  "language",
   "load",
   "make",
   "named",

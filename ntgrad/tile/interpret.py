@@ -42,7 +42,7 @@ from .control import (
   truth,
 )
 from .expressions import Expressions
-from .place import Counter, Place, Reference, Source, Tile
+from .place import Counter, Place, Source, Tile
 from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Tracer, Variable, values_in
 
@@ -110,6 +110,9 @@ class Interpreter(Expressions):
       return self.enter(code_of(target), dict(bound.arguments), None, target, fn.__name__)
     if not callable(fn): raise ApplicationError(f"{fn!r} is no function")
     return fn(*args, **kwargs)
+
+  def reads(self, fn: Any) -> bool:
+    return isinstance(fn, Closure) or isinstance(fn, types.FunctionType) and not ours(fn)
 
   def bind_closure(self, c: Closure, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     spec = c.code.tree.args
@@ -211,9 +214,10 @@ class Interpreter(Expressions):
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
-    """Whether assigning a name stores: it is a parameter of the application itself, not another name for a tile."""
+    """Whether assigning a name stores: it is a parameter of the application, or one of a function that was called with such, not
+    another name for a tile."""
     x = scope.names.get(name)
-    return isinstance(x, Tile) and x.level is None and scope.around is None and self.depth == 0
+    return isinstance(x, Tile) and x.level is None
 
   def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
     held = self.tracer.held
@@ -227,13 +231,8 @@ class Interpreter(Expressions):
         base, at = self.value(target.value, scope), self.value(target.slice, scope)
         del held[mark - 1:]
         if isinstance(base, (Tile, Source)):
-          place = base[at]
-          if isinstance(place, (Tile, Reference)):
-            place.store(value)
-          else:
-            raise ApplicationError(
-              "a part of a block cannot be assigned; store the whole tile, with tl.where for the elements that stay"
-            )
+          if isinstance(base, Tile) and base.innermost: base.store_at(at, value)
+          else: base[at].store(value)
         elif isinstance(base, (list, dict)): base[at] = value
         else:
           raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")

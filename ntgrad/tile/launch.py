@@ -12,7 +12,7 @@ from ntgrad.alias import caller, watchers
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
+from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import mode
@@ -27,6 +27,7 @@ from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.tensor import Tensor
 
+from .block import dtype_of
 from .jagged import Jagged
 from .sharing import Pair
 
@@ -74,7 +75,7 @@ class Launcher:
 
 def describe(a: Any) -> Argument:
   """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
-  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtypes.of(a[1]))
+  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtype_of(a[1]))
   if isinstance(a, bool): return Argument((), dtypes.bool)
   if isinstance(a, int):
     if not -(1 << 63) <= a < 1 << 63: raise ArgumentError(f"{shown(a)} as an argument; numbers are int64 at most")
@@ -90,11 +91,30 @@ def describe(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
+def declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
+  """An argument; a number (Python's or numpy's) as one of the dtype that its parameter is declared with. Raises DTypeError for a
+  float where ints are wanted, ArgumentError for an int that is too large."""
+  if dtype is None or not isinstance(a, (bool, int, float, np.number, np.bool_)): return a
+  kind = (dtypes.of(a.dtype) if isinstance(a, np.generic) else dtypes.of(type(a))).kind
+  if "buif".index(kind) > "buif".index(dtype.kind.replace("u", "i")):
+    raise DTypeError(f"{kernel}: {name} has elements of {dtype}, got the number {shown(a)}; convert it")
+  if dtype.kind in "iu" and not dtypes.min(dtype) <= a <= dtypes.max(dtype):
+    raise ArgumentError(f"{kernel}: {name} is a {dtype}, from {dtypes.min(dtype)} to {dtypes.max(dtype)}, got {shown(a)}")
+  return np.array(a, dtype.np)
+
+
+def taken(kernel: Signature, args: Sequence[Any]) -> list[Any]:
+  """The arguments of a call, numbers of the dtypes that are declared."""
+  want = [(kernel.names[i], kernel.tensors[i].element) for i in kernel.given]
+  return [declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
+
+
 def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
+  if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
-    except AttributeError: nodes = with_numbers(args)
+    except AttributeError: nodes = with_numbers(kernel, args)
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ]
@@ -147,18 +167,22 @@ def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
   return Lent(args, _PLAIN)
 
 
-def with_numbers(args: Sequence[Any]) -> list[UOp]:
+def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = (
     next(a for a in args if type(a) is Tensor).lazydata.arg.device if any(type(a) is Tensor for a in args) else default_device()
   )
   out = []
-  for a in args:
+  for i, a in zip(kernel.given, args):
     dtype = _NUMBERS.get(type(a))
     if dtype is None:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
     else:
+      want = kernel.tensors[i].element
+      if want is not None and want is not dtype:
+        out.append(number_buffer(device, want, declared(kernel.name, kernel.names[i], want, a).item()).node)
+        continue
       if dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
         if not -(1 << 63) <= a < 1 << 63: raise AttributeError
         dtype = dtypes.int64
@@ -172,6 +196,7 @@ _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
+  asked, args = args, taken(kernel, args)
   devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
   if len(devices) > 1:
     raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
@@ -195,7 +220,7 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
   nodes = [memory_of(t).node for t in tensors]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   if len(nodes) == len(args) and all(
-    type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
+    type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)
   ):
     kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
