@@ -29,6 +29,7 @@ from ntgrad.tensor import Tensor
 
 from .block import dtype_of
 from .jagged import Jagged
+from .lent import is_meta
 from .sharing import Pair
 
 if TYPE_CHECKING:
@@ -208,6 +209,9 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
+    if any(map(is_meta, args)):   # what is not read needs no memory
+      unread = {p.slot for p in s.parameters} - s.touched
+      parts = [(p, np.zeros((), p.dtype.np) if p.slot in unread and is_meta(a) else a) for p, a in parts]
     tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, kernel.pieces))
   def memory(s: Specialised | Built) -> list[Buffer]:
     settle(s)
@@ -262,8 +266,9 @@ def settled(
   came from. ``pieces``: what is read may be a piece of a memory that nothing here writes."""
   out: list[Tensor] = []
   spans: list[tuple[str, Buffer]] = []   # what is written
+  arrays: list[tuple[str, np.ndarray, bool, Tensor]] = []   # the arrays so far
   for name, a, written in arguments:
-    t, write_back = as_tensor(kernel, name, a, device, written)
+    t, write_back = as_tensor(kernel, name, a, device, written, arrays)
     if t._state > 0 and mode.grad:
       raise GradientError(
         f"{kernel}: {name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it"
@@ -379,30 +384,58 @@ def in_memory(t: Tensor) -> bool:
   return u.op is Ops.BUFFER and not t._alias.pending
 
 
-def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
-  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from."""
+def as_tensor(
+  kernel: str, name: str, a: Any, device: str, written: bool, arrays: list[tuple[str, np.ndarray, bool, Tensor]]
+) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
+  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from. ``arrays`` are those of
+  the arguments before it, and gets this one."""
   if isinstance(a, Tensor):
     return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
     return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
   if isinstance(a, (np.ndarray, np.generic)): array = np.asarray(a)
+  elif is_meta(a): raise ArgumentError(f"{kernel}: {name} is a meta tensor, which has no memory, and the kernel uses it")
   else:
     from ntgrad import interchange
     if not interchange.speaks(a):
       raise ArgumentError(
         f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"
       )
-    found = interchange.take(a)
-    if found.kind == interchange.CUDA:
+    theirs = interchange.take(a)
+    if theirs.kind == interchange.CUDA:
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
-      return Tensor._from_node(interchange.adopt(found)), None
-    array = found.array()
-  t = Tensor._from_node(Buffer.from_numpy(device, array).node)
+      return Tensor._from_node(interchange.adopt(theirs)), None
+    array = theirs.array()
+  found = beside(kernel, name, array, written, arrays)
+  t = found if found is not None else Tensor._from_node(Buffer.from_numpy(device, array).node)
+  arrays.append((name, array, written, t))
   if not written: return t, None
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
   def back(result: np.ndarray) -> None: array[...] = result
   return t, back
+
+
+def beside(
+  kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[tuple[str, np.ndarray, bool, Tensor]]
+) -> Tensor | None:
+  """The tensor of an array that is the memory of one before it, where one of the two is written: the same memory on the device
+  too. None where it is its own. Raises ArgumentError for arrays that overlap otherwise."""
+  for other, known, also, t in arrays:
+    if not (written or also) or not np.may_share_memory(array, known): continue
+    try: shared = np.shares_memory(array, known, max_work=10_000)  # type: ignore[arg-type]  # any number
+    except np.exceptions.TooHardError: shared = True
+    if not shared: continue
+    first, second = array.__array_interface__["data"][0], known.__array_interface__["data"][0]
+    whole = array.flags.c_contiguous and known.flags.c_contiguous and array.nbytes == known.nbytes and array.dtype == known.dtype
+    if first != second or not whole and (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
+      a, b = (name, other) if written else (other, name)
+      what = f"{a} and {b} overlap in memory: what one program writes others read"
+      raise ArgumentError(f"{kernel}: {what}; give {a} memory of its own")
+    if array.shape == known.shape: return t
+    memory = t.lazydata.arg
+    return Tensor._from_node(Buffer(memory.device, array.shape, memory.dtype, memory.storage).node)
+  return None
 
 
 def together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:

@@ -176,12 +176,12 @@ class Signature:
       if len(grid) != len(first) and same(ix.product(grid), ix.product(first)):   # in row-major order
         p.arrangement = in_grid(p.arrangement, first)
         continue
-      mine, want = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, grids[0]))
+      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, grids[0]))
       raise ShapeError(
         f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
         f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
         f"{shape_text(grids[0].arrangement.source)}; "
-        f"all parameters are arranged for the same grid{mended(p.name, mine, want, grids[0].name)}"
+        f"all parameters are arranged for the same grid{mended(p.name, mine, others, grids[0].name)}"
       )
     checks = self.checks or config.checks
     if checks != "none":

@@ -300,3 +300,77 @@ def test_rounding() -> None:
 def test_the_package_alone_gives_the_language(device: str) -> None:
   if device != "CPU": pytest.skip("once is enough")
   subprocess.run([sys.executable, "-c", "import ntgrad.tile; ntgrad.tile.language.exp"], check=True, timeout=120)
+
+
+# ---- memory
+
+class _Torch:
+  """What PyTorch's tensors have that kernels look at."""
+  def __init__(self, a: Any = None, shape: Any = (), place: str = "cpu"):
+    self.a, self.shape, self.dtype = a, shape if a is None else a.shape, "torch.float32"
+    self.device = type("device", (), {"type": place})
+  def __dlpack__(self, **kw: Any) -> Any:
+    if self.a is None: raise RuntimeError("Cannot pack tensors on meta")
+    return self.a.__dlpack__(**kw)
+  def __dlpack_device__(self) -> Any: return (1, 0) if self.a is None else self.a.__dlpack_device__()
+
+
+def test_what_is_not_read_may_be_a_meta_tensor() -> None:
+  def shaped(x: Any, like: Any, y: Any) -> None: y = x + like.shape[0] + like.offsets(0)
+  like = _Torch(shape=(8,), place="meta")
+  y = np.zeros(8, np.float32)
+  k = tile.make(fours, shaped, (Tensor(1),) * 3)
+  for _ in range(2): k(X, like, y)
+  assert y.tolist() == (2 * X + 4).tolist()
+  with pytest.raises(ArgumentError, match="x is a meta tensor, which has no memory"): k(like, like, y)
+
+
+def test_nested_tensors() -> None:
+  class Nested(_Torch):
+    is_nested = True
+    def __init__(self, values: np.ndarray, offsets: np.ndarray):
+      super().__init__(None, (2, -1))
+      self._values, self._offsets = values, offsets
+    def values(self) -> Any: return self._values
+    def offsets(self) -> Any: return self._offsets
+  values, offsets = np.arange(8, dtype=np.float32), np.array([0, 3, 8], np.int64)
+  out = np.zeros_like(values)
+  def doubled(x: Any, y: Any) -> None: y = x * 2
+  k = tile.make(lambda x, y: (x.tile((1, 4)), y.tile((1, 4))), doubled, (Tensor(2, jagged_dim=1),) * 2)
+  k(Nested(values, offsets), Nested(out, offsets))
+  assert out.tolist() == (values * 2).tolist()
+  class Pieces(_Torch): is_nested = True
+  with pytest.raises(ArgumentError, match="make it with layout=torch.jagged"): k(Pieces(), Pieces())
+
+
+def test_arrays_that_are_one_memory() -> None:
+  def more(x: Any, y: Any) -> None: y = x + 1
+  k = tile.make(fours, more, (Tensor(1), Tensor(1)))
+  a = np.arange(12, dtype=np.float32)
+  k(a, a)
+  assert a.tolist() == list(range(1, 13))
+  with pytest.raises(ArgumentError, match="y and x overlap in memory"): k(a[:8], a[4:])
+  k(a[::2], a[1::2])   # side by side
+  assert a[1::2].tolist() == (a[::2] + 1).tolist()
+  def backwards(x: Any, y: Any) -> None: y = tl.load(x.source[x.source.shape[0] - 1 - x.offsets(0)])
+  k = tile.make(fours, backwards, (Tensor(1), Tensor(1)))
+  with pytest.raises(ArgumentError, match="y and x are the same memory: what one program writes others read"): k(a, a)
+
+
+# ---- ahead of time
+
+def test_build_as_it_is_called_elsewhere(device: str, tmp_path: Any) -> None:
+  if device != "CPU": pytest.skip("a library is for the CPU here")
+  def premake(n: int, size: int = 4) -> Any:
+    def scaled(x: Any, y: Any) -> None: y = x * n
+    return lambda x, y: (x.tile((size,)), y.tile((size,))), scaled, (Tensor(1, dtype="fp32"), Tensor(1, dtype="fp32"))
+  configs = tuple(((3,), {"size": size}, {"num_warps": 4, "num_stages": 2}) for size in (4, 8))
+  folder = tile.build(premake, configs, caller="torch", kernel_name="scaled", output_dir=tmp_path, meta_parameters=("size",))
+  y = np.zeros(8, np.float32)
+  tile.load(folder)(X, y)
+  assert y.tolist() == (X * 3).tolist() and len(tile.load(folder).kernels) == 1
+  with pytest.raises(ArgumentError, match="a call could not tell apart|two configurations"):
+    tile.build(premake, configs, tmp_path / "b")
+  with pytest.raises(ArgumentError, match="no option 'num_warp'; did you mean num_warps?"):
+    tile.build(premake, [((3,), {}, {"num_warp": 4})], tmp_path / "c")
+  with pytest.raises(ArgumentError, match="a tile.Config, or a tuple"): tile.build(premake, [3], tmp_path / "d")
