@@ -157,7 +157,7 @@ class Tile(Place):
 
   def __getitem__(self, index: Any) -> Any:
     if self.innermost:
-      at, axes, inside = picks(self.axes(), index)
+      at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]
       indices, valid = self.accessed(at)
       return Block(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
@@ -179,7 +179,15 @@ class Tile(Place):
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 
   def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
-    """The source index of the innermost level's element at ``axes``, and whether there is one."""
+    """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
+    indices, valid = self.pulled(axes)
+    if self._parameter.offsets is not None: indices, valid = entry_of(self._parameter, indices, valid)
+    for level, dims in zip(self._indices, self._parameter.levels):   # an index that is known only when the kernel runs
+      for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
+    return indices, valid
+
+  def pulled(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
     if not self.innermost:
@@ -189,11 +197,7 @@ class Tile(Place):
     tile = [ix.const(0) if a is None else a for a in axes]
     levels = [list(tracer().grid), *map(list, self._indices)]
     if len(p.arrangement.levels) > 1: levels.append(tile)
-    indices, valid = p.arrangement.pull(levels)
-    if p.offsets is not None: indices, valid = entry_of(p, indices, valid)
-    for level, dims in zip(self._indices, p.levels):   # an index that is known only when the kernel runs
-      for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
-    return indices, valid
+    return p.arrangement.pull(levels)
 
   def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
@@ -224,10 +228,18 @@ class Tile(Place):
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain(u, p.dtype), valid)
 
+  def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
+    """What an index picks of an innermost tile, as ``picks`` gives it."""
+    own = self.axes()
+    at, axes, inside = picks(own, index)
+    for d, (a, i) in enumerate(zip(own, at)):
+      if a is not None and i is not a: self._parameter.picked.add((len(self._indices) + 1, d))
+    return at, axes, inside
+
   def store_at(self, index: Any, value: Any) -> None:
     """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
     What lies outside of the tile is not written."""
-    at, axes, inside = picks(self.axes(), index)
+    at, axes, inside = self.part(index)
     u = to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)
     tracer().store(self._parameter, indices, plain(u, self._parameter.dtype), ix.both(valid, inside))
@@ -240,7 +252,7 @@ class Tile(Place):
     shape (rows,).
     """
     axes = self.axes()
-    indices, _ = self.place(axes)
+    indices, _ = self.place(axes) if dim is None else self.pulled(axes)
     if dim is None:
       at = ix.ZERO
       for i, n in zip(indices, strides_of(self._parameter.shape)): at = ix.add(at, ix.mul(i, ix.node(n)))

@@ -440,6 +440,16 @@ class Tensor:
     return full.arrangement()
 
 
+def eval(tensor: Tensor, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:  # noqa: A001
+  """``tensor.eval(subs)``: each element's number in the source, -1 where there is none."""
+  return tensor.eval(subs)
+
+
+def subs(tensor: Tensor, values: Mapping[Any, Any]) -> Tensor:
+  """``tensor.subs(values)``: the tensor with values for Symbols."""
+  return tensor.subs(values)
+
+
 def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else axes
 
 
