@@ -139,8 +139,7 @@ class Expressions:
           if k.arg is None: kwargs.update(self.value(k.value, scope))
           else: kwargs[k.arg] = self.value(k.value, scope)
         args = self.items(e.args, scope)
-        if self.reads(fn): args, kwargs = self.places(e, args, kwargs, scope)
-        return self.call(fn, args, kwargs)
+        return self.procedure(fn, e, args, kwargs, scope) if self.is_procedure(fn) else self.call(fn, args, kwargs)
       case ast.Lambda(): return self.closure(e, scope)
       case ast.JoinedStr(): return "".join(str(self.value(v, scope)) for v in e.values)
       case ast.FormattedValue():
@@ -157,18 +156,13 @@ class Expressions:
     except ArgumentError:
       raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
 
-  def places(self, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> tuple[list[Any], dict[str, Any]]:
-    """What a function that is read is called with: a parameter of the kernel that is given by its name stands for itself, so that
-    assigning it there stores too."""
-    def place(node: ast.expr, x: Any) -> Any:
-      if not isinstance(node, ast.Name) or not isinstance(x, Tile): return x
-      found = scope.find(node.id)
-      return found if isinstance(found, Tile) and found.level is None else x
-    if not any(isinstance(n, ast.Starred) for n in e.args): args = list(map(place, e.args, args))
-    return args, kwargs | {k.arg: place(k.value, kwargs[k.arg]) for k in e.keywords if k.arg is not None}
+  def is_procedure(self, fn: Any) -> bool:
+    """Whether a function is read when it is called, and returns nothing."""
+    raise NotImplementedError
 
-  def reads(self, fn: Any) -> bool:
-    """Whether a function is read when it is called, as the application is."""
+  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
+    """A call of a function that returns nothing: what it assigns to its parameters is what the names that it is called with are
+    afterwards."""
     raise NotImplementedError
 
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:

@@ -134,6 +134,16 @@ def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
   return list(out)
 
 
+def returns(stmts: Sequence[ast.stmt]) -> bool:
+  """Whether statements return a value, nested functions left out."""
+  stack: list[ast.AST] = list(stmts)
+  while stack:
+    n = stack.pop()
+    if isinstance(n, ast.Return) and n.value is not None: return True
+    if not isinstance(n, (ast.FunctionDef, ast.Lambda)): stack.extend(ast.iter_child_nodes(n))
+  return False
+
+
 def read_of(target: ast.expr) -> ast.expr:
   """A target of ``+=`` as the expression that reads it."""
   new = ast.parse(ast.unparse(target), mode="eval").body

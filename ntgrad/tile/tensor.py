@@ -365,7 +365,8 @@ class Tensor:
     """With values for Symbols (given by name, or as Symbols), and shapes for tensors: ``{BM: 2, x: Tensor(shape=(5, 6))}``."""
     table = substitutions(values)
     names = {s.name for s in self.symbols()}
-    why = next((w for s in self.symbols() if isinstance(table.get(s.name), int) and (w := s.refusal(table[s.name]))), "")
+    given = [(s, table[s.name]) for s in self.symbols() if not s.meta and isinstance(table.get(s.name), int)]
+    why = next((w for s, n in given if (w := s.refusal(n))), "")
     if why: raise ShapeError(f"subs: {why}")
     old = self._source
     shape = tuple(_filled(old.shape, table))

@@ -208,11 +208,23 @@ def test_functions_that_assign_a_parameter_store() -> None:
   assert ran(applied, X) == (X * 2).tolist()
   x = X.copy()
   assert ran(with_local, x) == (X + 10).tolist() and x.tolist() == (X * 2).tolist()
-  def values(x: Any, y: Any) -> None:   # what is no parameter's name is Python's
-    v = x + 1
+  def values(x: Any, y: Any) -> None:   # other names too, in loops and conditions of the kernel as well
+    v = x * 0
     twice(v, x)
+    for _ in range(3):
+      if tl.sum(x) > 10: increased(v, 1)
     y = v
-  assert ran(values, X) == (X + 1).tolist()
+  assert ran(values, X) == [0, 2, 4, 6, 11, 13, 15, 17]
+  def python(x: Any, y: Any) -> None:   # one that gives something back leaves names alone
+    v = doubled(x)
+    y = v + x
+  assert ran(python, X) == (X * 3).tolist()
+
+
+def increased(total: Any, by: Any) -> None: total += by
+def doubled(x: Any) -> Any:
+  x = x * 2
+  return x
 
 
 def test_storing_a_part_of_a_tile() -> None:
