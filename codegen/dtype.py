@@ -102,7 +102,8 @@ class dtypes(metaclass=_Defaults):
 
   @staticmethod
   def of(x: Any) -> DType:
-    """The dtype that a name, a Python type, a numpy or torch dtype or a DType stands for. Raises DTypeError for any other."""
+    """The dtype that a name (ours, numpy's, PyTorch's, or Triton's such as fp32), a Python type, a dtype of numpy, torch or
+    Triton, or a DType stands for. Raises DTypeError for any other."""
     found = dtypes.find(x)
     if found is None: raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
     return found
@@ -112,8 +113,10 @@ class dtypes(metaclass=_Defaults):
     """The dtype that something stands for, as :meth:`of`, or None."""
     if isinstance(x, DType): return x
     kind = type(x)
-    if kind.__name__ == "dtype" and kind.__module__.partition(".")[0] == "torch": x = str(x).removeprefix("torch.")
+    if kind.__name__ == "dtype" and kind.__module__.partition(".")[0] in ("torch", "triton"): x = str(x)
     if isinstance(x, str):
+      x = x.removeprefix("torch.")
+      if x in _by_triton: return _by_triton[x]
       if x in _by_name and x != "index": return _by_name[x]   # which tensors do not have
       if x in _by_short: return _by_short[x]
     if x is bool: return dtypes.bool
@@ -149,6 +152,10 @@ dtypes.floats = tuple(d for d in dtypes.all if d.kind == "f")
 dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
 _by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {"float8_e4m3fn": dtypes.float8_e4m3}
 _by_short = {d.short: d for d in dtypes.all}
+# Triton's names; those that numpy has for others (i1, i8 and u8 count bytes there) are the tile language's alone
+_by_triton = {f"{d.kind}{d.itemsize * 8}": d for d in dtypes.ints if d.itemsize > 1} | {
+  "fp16": dtypes.float16, "bf16": dtypes.bfloat16, "fp32": dtypes.float32, "fp64": dtypes.float64, "int1": dtypes.bool,
+  "fp8e4nv": dtypes.float8_e4m3, "fp8e5": dtypes.float8_e5m2}
 _by_np = {d.np: d for d in dtypes.all}
 
 

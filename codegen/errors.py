@@ -5,7 +5,15 @@ A message says what was asked, the shapes or values that do not fit, and what wo
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+  """"; did you mean a or b?" for names that are nearly ``name``; "" where there are none."""
+  near = get_close_matches(name, list(names), 3)
+  return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class NtgradError(Exception):

@@ -50,7 +50,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
       parameters.append(p)
       Tile(p).store(b)
   device = next((a.device for a in arrays if isinstance(a, Tensor)), None) or default_device()
-  given = [as_tensor("apply", p.name, a, device, p.written) for p, a in zip(parameters, arrays)]
+  given = [as_tensor("apply", p.name, a, device, p.written, []) for p, a in zip(parameters, arrays)]
   inputs = [t for t, _ in given]
   inputs = [t if in_memory(t) else t.detach().contiguous() for t in inputs]
   realize([t for t in inputs if not in_memory(t)])

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -97,17 +98,25 @@ def check(condition: Any, message: str = "") -> None:
 # ---- grids
 
 def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
-  """That the outermost levels are the same. Raises ShapeError where they never are, or only where some tensor is square."""
+  """That the outermost levels are the same, or have as many programs in other dimensions, which then correspond in row-major
+  order. Raises ShapeError where they never are, or only where some tensor is square."""
   grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
   out = []
   for name, grid in grids[1:]:
     first, want = grids[0]
     said = f"the outermost level of {name} is {shown_shape(grid)}, that of {first} is {shown_shape(want)}"
-    if len(grid) != len(want): raise ShapeError(f"{kernel}: {said}; all parameters are arranged for the same grid")
-    for d, (a, b) in enumerate(zip(grid, want)):
+    refused = f"{kernel}: {said}; all parameters are arranged for the same grid{mended(name, grid, want, first)}"
+    mine, theirs = grid, want
+    if len(grid) != len(want): mine, theirs = (tuple([n for n in g if n != 1]) for g in (grid, want))
+    if len(mine) != len(theirs):
+      count = math.prod(grid) == math.prod(want)
+      if count is False: raise ShapeError(refused)
+      out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}"))
+      continue
+    for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
-      if same is False: raise ShapeError(f"{kernel}: {said}; all parameters are arranged for the same grid")
+      if same is False: raise ShapeError(refused)
       pair = names_that_agree(a, b)
       if pair: alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
@@ -119,6 +128,30 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
           )
       out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}"))
   return out
+
+
+def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> str:
+  """Which meta-operation would give a parameter the grid of another one; "" where none is near."""
+  if len(grid) == len(want):
+    ones = [d for d, (a, b) in enumerate(zip(grid, want)) if a == 1 and (a == b) is not True]
+    if not ones or any(a != 1 and (a == b) is False for a, b in zip(grid, want)): return ""
+    return f"; {name}.expand({shown_shape([b if d in ones else -1 for d, b in enumerate(want)])}) gives it that of {other}"
+  if len(grid) > len(want):
+    ones = [d for d, n in enumerate(grid) if n == 1][:len(grid) - len(want)]
+    if len(ones) < len(grid) - len(want): return mended(other, want, grid, name)
+    return f"; {name}.squeeze({ones[0] if len(ones) == 1 else tuple(ones)}) takes dimensions of 1 away"
+  # where it has the other's sizes; else in front
+  same, at = [], 0
+  for d, n in enumerate(want):
+    if at < len(grid) and (grid[at] == n) is True:
+      same.append(d)
+      at += 1
+  if at < len(grid): same = list(range(len(want) - len(grid), len(want)))
+  new = [d for d in range(len(want)) if d not in same]
+  calls = "".join([f".unsqueeze({d})" for d in new])
+  sizes = [want[d] if d in new else -1 for d in range(len(want))]
+  return f"; {name}{calls}" + (f".expand({shown_shape(sizes)})" if any(want[d] != 1 for d in new) else "") + \
+    f" gives it the dimensions of {other}"
 
 
 def representative(alike: Mapping[Symbol, Symbol], s: Symbol) -> Symbol:

@@ -30,6 +30,14 @@ Axis = Union[UOp, None]
 _tracers: list[Tracer] = []
 
 
+_BITS = {"i1": dtypes.bool, "i8": dtypes.int8, "u8": dtypes.uint8}   # Triton counts bits, where numpy's i8 has 8 bytes
+
+
+def dtype_of(x: Any) -> DType:
+  """The dtype that something stands for in the tile language: what ``dtypes.of`` takes, and all of Triton's names."""
+  return _BITS.get(x) or dtypes.of(x) if isinstance(x, str) else dtypes.of(x)
+
+
 def tracer() -> Tracer:
   """The application that is being read. Raises ArgumentError outside of one."""
   if not _tracers: raise ArgumentError("the functions of ntgrad.tile.language work inside an application, which tile.make reads")
@@ -95,9 +103,9 @@ class Block:
 
   def __hash__(self) -> int: return id(self)
 
-  def to(self, dtype: Any) -> Block:
-    """The values converted to a dtype; floats become ints by truncation."""
-    return cast(self, dtypes.of(dtype))
+  def to(self, dtype: Any, bitcast: Any = False) -> Block:
+    """The values converted to a dtype; floats become ints by truncation. ``bitcast``: the bits as they are, of another dtype."""
+    return reinterpreted(self, dtype_of(dtype)) if bitcast else cast(self, dtype_of(dtype))
   cast = astype = to
 
   def __getitem__(self, index: Any) -> Block: return getitem(self, index)
@@ -306,6 +314,15 @@ def cast(x: Any, dtype: DType) -> Block:
   return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
 
 
+def reinterpreted(x: Any, dtype: DType) -> Block:
+  """The bits of the values as another dtype of the same size. Raises DTypeError."""
+  b = block(x)
+  u = plain(b.value)
+  if u.dtype.itemsize != dtype.itemsize:
+    raise DTypeError(f"bitcast: {u.dtype} has {u.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}")
+  return Block(u if u.dtype is dtype else UOp(Ops.BITCAST, dtype, (u,)), b.axes)
+
+
 # ---- movement
 
 def axis_number(name: str, axis: Any, ndim: int) -> int:
@@ -387,47 +404,69 @@ def flip(x: Any, axis: int) -> Block:
   return b if a is None else Block(rename(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
-def getitem(x: Any, index: Any) -> Block:
-  """Indexing with None (a dimension of 1), ``:``, slices and ints that are known while the application is read, and Ellipsis."""
-  b = block(x)
+def picks(axes: Sequence[Axis], index: Any) -> tuple[list[UOp], list[Axis], UOp]:
+  """What an index picks of a block of ``axes``, as numpy has it: where in each dimension, the axes of the result, and the
+  condition on which all of it lies inside. Ints, slices that are known while the application is read, blocks of ints (which
+  broadcast together), None (a dimension of 1) and Ellipsis. Raises AxisError for what lies outside for certain."""
+  shape = tuple([1 if a is None else seen(a.arg[1]) for a in axes])
   parts = index if isinstance(index, tuple) else (index,)
   given = sum(1 for p in parts if p is not None and p is not Ellipsis)
-  if given > b.ndim: raise AxisError(f"index {index!r}: {given} indices for a block of shape {b.shape}")
-  if Ellipsis in parts:
-    at = parts.index(Ellipsis)
-    parts = (*parts[:at], *(slice(None),) * (b.ndim - given), *parts[at + 1:])
-  else: parts = (*parts, *(slice(None),) * (b.ndim - given))
-  axes: list[Axis] = []
-  table: dict[UOp, UOp] = {}
-  d = 0
-  for p in parts:
+  if given > len(shape): raise AxisError(f"index {index!r}: {given} indices for a block of shape {shape}")
+  at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+  parts = (*parts[:at], *(slice(None),) * (len(shape) - given), *parts[at + 1:])
+  places = [i for i, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
+  values, common = unify("index", *[block(parts[i]) for i in places]) if places else ([], ())
+  found = dict(zip(places, values))
+  # the dimensions of the indices stand where the first of them does; in front where something is between them
+  first = 0 if places and places[-1] - places[0] >= len(places) else places[0] if places else -1
+  out: list[Axis] = []
+  where: list[UOp] = []
+  inside = ix.TRUE
+  for i, p in enumerate(parts):
+    if i == first: out.extend(common)
     if p is None:
-      axes.append(None)
+      out.append(None)
       continue
-    a, n = b.axes[d], b.shape[d]
-    d += 1
-    if isinstance(p, slice) and p == slice(None):
-      axes.append(a)
-      continue
-    if isinstance(p, slice):
+    a, n = axes[len(where)], shape[len(where)]
+    if i in found:
+      u = position(found[i])
+      lo, hi = ix.bounds(u)
+      if lo == hi:
+        if isinstance(n, int) and not -n <= lo < n: raise AxisError(f"index {lo} in a dimension of {n} of a block {shape}")
+        u = ix.const(lo) if lo >= 0 else ix.add(ix.node(dim(n)), lo)
+      elif isinstance(n, int) and (hi < 0 or lo >= n):
+        raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {shape}")
+      if lo != hi or not isinstance(n, int): inside = ix.both(inside, ix.ge(u, 0), ix.lt(u, dim(n)))
+      where.append(u)
+    elif p == slice(None):
+      out.append(a)
+      where.append(ix.ZERO if a is None else a)
+    else:
       start, stop, step = p.indices(n)
       size = len(range(start, stop, step))
-      if (start, step, size) == (0, 1, n): axes.append(a)
-      elif not size: raise ShapeError(f"index {index!r}: nothing is left of a dimension of {n}")
-      else:
-        new = tracer().axis(size) if size > 1 else None
-        axes.append(new)
-        if a is not None: table[a] = ix.add(ix.mul(new, step) if new is not None else ix.const(0), start)
-      continue
-    i = position(block(p).value)
-    lo, hi = ix.bounds(i)
-    if lo == hi:
-      if not -n <= lo < n: raise AxisError(f"index {lo} in a dimension of {n} of a block {b.shape}")
-      i = ix.const(lo) if lo >= 0 else ix.add(ix.node(dim(n)), lo)
-    elif lo < 0 or ix.lt(i, dim(n)) is not ix.TRUE:
-      raise AxisError(f"index between {lo} and {hi} in a dimension of {n} of a block {b.shape}: it must be known to lie inside")
-    if a is not None: table[a] = i
-  return Block(rename(b.value, table), axes)
+      if not size: raise ShapeError(f"index {index!r}: nothing is left of a dimension of {n}")
+      new = a if (start, step, size) == (0, 1, n) else tracer().axis(size) if size > 1 else None
+      out.append(new)
+      where.append(ix.ZERO if a is None else a if new is a else ix.add(ix.ZERO if new is None else ix.mul(new, step), start))
+  return where, out, inside
+
+
+def getitem(x: Any, index: Any) -> Block:
+  """The elements that an index picks, as numpy has it; 0 where an index that only the kernel knows lies outside."""
+  b = block(x)
+  at, axes, inside = picks(b.axes, index)
+  if inside is ix.TRUE: return Block(rename(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
+  return gathered(b, at, axes, inside)
+
+
+def gathered(b: Block, at: Sequence[UOp], axes: Sequence[Axis], inside: UOp) -> Block:
+  """The elements of a block, which is stored first, at computed places: one index a dimension. 0 where ``inside`` does not
+  hold."""
+  kept = tracer().keep(b)
+  table = dict(zip(kept.axes, at))
+  memory, place = kept.value.src[:2]
+  where = UOp(Ops.INDEX, dtypes.index, tuple([table.get(i, i) for i in place.src]))
+  return Block(UOp(Ops.LOAD, kept.dtype, (memory, where) if inside is ix.TRUE else (memory, where, inside)), axes)
 
 
 # ---- reductions
@@ -508,7 +547,7 @@ def give_operators(cls: type) -> None:
 
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:
   def operator(self: Any, other: Any) -> Any:
-    if not (weak(other) or is_value(other) or hasattr(other, "dtype")): return NotImplemented
+    if not (weak(other) or is_value(other) or hasattr(other, "dtype")) or hasattr(other, "_pointed"): return NotImplemented
     return binary(fn, other, self) if swapped else binary(fn, self, other)
   return operator
 

@@ -22,7 +22,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.assume import assuming, negated
 from ntgrad.codegen.config import config as settings
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, shown
+from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import sizes_of
@@ -63,24 +63,33 @@ class Config:
 @checked
 def build(
   premake: Callable[..., tuple[Any, Any, Sequence[Any]]],
-  configs: Sequence[Config],
+  configs: Sequence[Any],
   output_dir: str | os.PathLike[str],
   *,
   target: str = "opencl",
   kernel_name: str | None = None,
+  caller: str | None = None,
+  meta_parameters: Sequence[str] | None = None,
 ) -> Path:
   """Compile a kernel for each of ``configs`` into a folder, which :func:`load` runs. Gives the folder.
 
   ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's
   default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
-  manifest. Raises ArgumentError for two configurations that a call could not tell apart.
+  manifest. A configuration may be a tuple ``(args, kwargs, options)``, options being ``num_warps`` and ``num_stages`` for the
+  compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: the first of such
+  is kept. ``caller`` says nothing here: whoever has the folder calls it. Raises ArgumentError for two configurations that a call
+  could not tell apart.
   """
   folder = Path(output_dir)
   if folder.exists() and not folder.is_dir():
     raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
   folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
-  for number, c in enumerate(configs):
+  kept: set[str] = set()
+  for number, (c, options) in enumerate(map(configuration, configs)):
+    same = repr((c.args, {n: v for n, v in c.kwargs.items() if n not in (meta_parameters or ())}, c.arguments, c.values))
+    if meta_parameters and same in kept: continue
+    kept.add(same)
     made = premake(*c.args, **c.kwargs)
     if not isinstance(made, tuple) or len(made) != 3:
       raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")
@@ -88,10 +97,10 @@ def build(
     device = device_of(target)
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
       if all(isinstance(n, int) for shape, _ in c.arguments for n in shape) and c.arguments:
-        kernel = make(arrangement, application, tensors, kernel_name=kernel_name)
+        kernel = make(arrangement, application, tensors, kernel_name=kernel_name, **options)
         entry, specs = for_shapes(kernel, c, device)
       else:
-        kernel = make(arrangement, application, declared(tensors, c), kernel_name=kernel_name)
+        kernel = make(arrangement, application, declared(tensors, c), kernel_name=kernel_name, **options)
         entry, specs = for_sizes(kernel, c, device)
     told = ("arguments", "values", "condition")
     clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
@@ -111,6 +120,18 @@ def build(
 
 
 # ---- one configuration
+
+def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
+  """A configuration, given as one or as a tuple (args, kwargs, options), and the compiler's options. Raises ArgumentError."""
+  if isinstance(c, Config): return c, {}
+  if not isinstance(c, (tuple, list)) or not 1 <= len(c) <= 3 or not isinstance(c[0], (tuple, list)):
+    raise ArgumentError(f"build: a configuration is a tile.Config, or a tuple (args, kwargs, options), got {shown(c)}")
+  kwargs, options = (dict(part or {}) for part in (*c[1:], *({},) * (3 - len(c))))
+  known = ("num_warps", "num_stages", "max_num_configs")
+  wrong = [n for n in options if n not in known]
+  if wrong: raise ArgumentError(f"build: no option {wrong[0]!r}{did_you_mean(wrong[0], known)}; there are {', '.join(known)}")
+  return Config(tuple(c[0]), kwargs), options
+
 
 def for_shapes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
   """A kernel for the shapes of a configuration: what the manifest says of it, and its program."""

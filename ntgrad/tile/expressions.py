@@ -5,7 +5,7 @@ import ast
 import operator
 from typing import Any, Callable, Iterable, Sequence
 
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError, did_you_mean
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UnaryOps
 from ntgrad.symbol import Symbol, size_of
@@ -126,12 +126,7 @@ class Expressions:
         except AttributeError:
           what = getattr(x, "__name__", type(x).__name__)
           names = [n for n in dir(x) if not n.startswith("_")]
-          import difflib
-
-          near = difflib.get_close_matches(e.attr, names, 3)
-          raise ApplicationError(
-            f"{what} has no {e.attr!r}{'; did you mean ' + ' or '.join(near) + '?' if near else ''}"
-          ) from None
+          raise ApplicationError(f"{what} has no {e.attr!r}{did_you_mean(e.attr, names)}") from None
       case ast.Subscript(): return self.value(e.value, scope)[self.value(e.slice, scope)]
       case ast.Slice(): return slice(*(None if x is None else self.value(x, scope) for x in (e.lower, e.upper, e.step)))
       case ast.Tuple(): return tuple(self.items(e.elts, scope))
@@ -143,7 +138,8 @@ class Expressions:
         for k in e.keywords:
           if k.arg is None: kwargs.update(self.value(k.value, scope))
           else: kwargs[k.arg] = self.value(k.value, scope)
-        return self.call(fn, self.items(e.args, scope), kwargs)
+        args = self.items(e.args, scope)
+        return self.procedure(fn, e, args, kwargs, scope) if self.is_procedure(fn) else self.call(fn, args, kwargs)
       case ast.Lambda(): return self.closure(e, scope)
       case ast.JoinedStr(): return "".join(str(self.value(v, scope)) for v in e.values)
       case ast.FormattedValue():
@@ -159,6 +155,15 @@ class Expressions:
       return seen(size_of(x, self.values))
     except ArgumentError:
       raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
+
+  def is_procedure(self, fn: Any) -> bool:
+    """Whether a function is read when it is called, and returns nothing."""
+    raise NotImplementedError
+
+  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
+    """A call of a function that returns nothing: what it assigns to its parameters is what the names that it is called with are
+    afterwards."""
+    raise NotImplementedError
 
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
     out: list[Any] = []

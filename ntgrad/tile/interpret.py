@@ -42,8 +42,8 @@ from .control import (
   truth,
 )
 from .expressions import Expressions
-from .place import Counter, Place, Reference, Source, Tile
-from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of
+from .place import Counter, Place, Source, Tile
+from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of, returns
 from .trace import Tracer, Variable, values_in
 
 _MOST_CALLS = 64
@@ -78,6 +78,7 @@ class Interpreter(Expressions):
     self.depth = 0
     self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
     self.written: set[UOp] = set()      # and what it writes
+    self.left: dict[str, Any] = {}      # the names of the function that was read last, as they are at its end
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:
@@ -111,6 +112,42 @@ class Interpreter(Expressions):
     if not callable(fn): raise ApplicationError(f"{fn!r} is no function")
     return fn(*args, **kwargs)
 
+  def is_procedure(self, fn: Any) -> bool:
+    if isinstance(fn, Closure): code = fn.code
+    elif isinstance(fn, types.FunctionType) and not ours(fn) and not hasattr(fn, "__wrapped__"): code = code_of(fn)
+    else: return False
+    return isinstance(code.tree, ast.FunctionDef) and not returns(code.tree.body)
+
+  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
+    code = fn.code if isinstance(fn, Closure) else code_of(fn)
+    parameters = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
+    given = {} if any(isinstance(n, ast.Starred) for n in e.args) else dict(zip(parameters, e.args))
+    given |= {k.arg: k.value for k in e.keywords if k.arg is not None}
+    names = {p: n.id for p, n in given.items() if isinstance(n, ast.Name) and n.id in scope.names}
+    # a parameter of the kernel stands for itself, so that assigning it stores
+    live = {p: x for p, n in names.items() if isinstance(x := scope.names[n], Tile) and x.level is None}
+    args = [live.get(p, x) for p, x in zip(parameters, args)] + args[len(parameters):]
+    kwargs = {p: live.get(p, x) for p, x in kwargs.items()}
+    before = dict(zip(parameters, args)) | kwargs
+    if not any(map(computed, before.values())): return self.call(fn, args, kwargs)
+    self.left = {}
+    out = self.call(fn, args, kwargs)
+    for p, n in names.items():
+      if p in self.left and p not in live and self.left[p] is not before[p]: scope.names[n] = self.left[p]
+    return out
+
+  def handed(self, stmts: Sequence[ast.stmt], scope: Scope) -> list[str]:
+    """The names that statements give to functions which return nothing, and so may change."""
+    out: dict[str, None] = {}
+    for s in stmts:
+      for n in ast.walk(s):
+        if not isinstance(n, ast.Expr) or not isinstance(n.value, ast.Call) or not isinstance(n.value.func, ast.Name): continue
+        try: fn = scope.find(n.value.func.id)
+        except ApplicationError: continue
+        if not self.is_procedure(fn): continue
+        out |= {a.id: None for a in (*n.value.args, *(k.value for k in n.value.keywords)) if isinstance(a, ast.Name)}
+    return list(out)
+
   def bind_closure(self, c: Closure, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     spec = c.code.tree.args
     names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
@@ -132,6 +169,7 @@ class Interpreter(Expressions):
     try:
       if isinstance(code.tree, ast.Lambda): return self.value(code.tree.body, scope)
       out = self.body(code.tree.body, scope)
+      self.left = scope.names
       return None if out is None else out.value
     finally: self.depth -= 1
 
@@ -211,9 +249,10 @@ class Interpreter(Expressions):
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
-    """Whether assigning a name stores: it is a parameter of the application itself, not another name for a tile."""
+    """Whether assigning a name stores: it is a parameter of the application, or one of a function that was called with such, not
+    another name for a tile."""
     x = scope.names.get(name)
-    return isinstance(x, Tile) and x.level is None and scope.around is None and self.depth == 0
+    return isinstance(x, Tile) and x.level is None
 
   def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
     held = self.tracer.held
@@ -227,13 +266,8 @@ class Interpreter(Expressions):
         base, at = self.value(target.value, scope), self.value(target.slice, scope)
         del held[mark - 1:]
         if isinstance(base, (Tile, Source)):
-          place = base[at]
-          if isinstance(place, (Tile, Reference)):
-            place.store(value)
-          else:
-            raise ApplicationError(
-              "a part of a block cannot be assigned; store the whole tile, with tl.where for the elements that stay"
-            )
+          if isinstance(base, Tile) and base.innermost: base.store_at(at, value)
+          else: base[at].store(value)
         elif isinstance(base, (list, dict)): base[at] = value
         else:
           raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")
@@ -439,7 +473,7 @@ class Interpreter(Expressions):
     t = self.tracer
     changing = [
       n
-      for n in assigned_names(stmts)
+      for n in dict.fromkeys((*assigned_names(stmts), *self.handed(stmts, scope)))
       if n not in counters and n in scope.names and number(scope.names[n]) and not self.stores(n, scope)
     ]
     kinds = {n: together(scope.names[n]) for n in changing}

@@ -33,8 +33,8 @@ from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter
-from .launch import Argument, describe, launch
-from .signature import Signature
+from .launch import Argument, describe, launch, taken
+from .signature import Signature, constant
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
@@ -46,7 +46,7 @@ from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, s
 def make(
   arrangement: Callable[..., Any],
   application: Callable[..., Any],
-  tensors: Sequence[Tensor],
+  tensors: Sequence[Any],
   *,
   kernel_name: str | None = None,
   num_warps: int | Sequence[int] | None = None,
@@ -59,24 +59,29 @@ def make(
   """A kernel from an arrangement (how the parameters are tiled) and an application (what one program does with its tiles).
 
   ``arrangement(*tensors)`` gives the arranged tensors, whose outermost levels have the same shape: the grid. ``application``
-  takes as many parameters. ``num_warps``, ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner;
-  ``output_dir`` keeps the generated source there. ``checks`` ("none", "entry", "all") is for this kernel what ``config.checks``
-  is for all. Raises ShapeError, AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
+  takes as many parameters; ``tensors`` may be more, and have other things that the arrangement takes. ``num_warps``,
+  ``num_stages`` (a number, or several to try) and ``max_num_configs`` steer the tuner; ``output_dir`` keeps the generated
+  source there. ``checks`` ("none", "entry", "all") is for this kernel what ``config.checks`` is for all. Raises ShapeError,
+  AxisError and ArgumentError, with the line of the arrangement, for what does not fit.
   """
   if checks not in (None, "none", "entry", "all"):
     raise ArgumentError(f"make: checks is {shown(checks)}; it takes 'none', 'entry' or 'all', or None for config.checks")
   names = parameter_names(application)
-  if len(names) != len(tensors):
+  symbolic = [t for t in tensors if isinstance(t, Tensor)]
+  if len(tensors) < len(names):
     raise ArgumentError(
       f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each"
     )
-  sources = named(tensors, names)
-  check_takes("make", arrangement, len(sources))
+  more = [t.name for t in symbolic[len(names):]]
+  renamed = iter(named(symbolic, [*names[:len(symbolic)], *more]))
+  check_takes("make", arrangement, len(tensors))
   try:
-    with asking() as asked: arranged = arrangement(*sources)
+    with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
   except NtgradError as e:
     raise at_line(e, arrangement) from None
-  arranged = (arranged,) if isinstance(arranged, Tensor) else tuple(arranged) if isinstance(arranged, (tuple, list)) else ()
+  arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
+  if len(tensors) > len(names): arranged = arranged[:len(names)]
+  arranged = tuple([Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged])
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
     raise ArgumentError(
       f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
@@ -84,7 +89,10 @@ def make(
     )
   order = [t.name for t in arranged]
   if order != names:
-    raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
+    if len(symbolic) == len(names):
+      raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
+    arranged = named(arranged, names)   # which of the tensors are parameters is known now
+  sources = tuple([t.source for t in arranged])
   return TileKernel(
     application,
     sources,
@@ -184,7 +192,9 @@ class TileKernel(Signature):
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
-    found = self._specialise([describe(a) for a in arguments], arguments, given, device_of(arguments), numbers_only=True)
+    args, values = self.called(arguments, given)
+    args = taken(self, args)
+    found = self._specialise([describe(a) for a in args], args, values, device_of(args), numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found[0]
 
@@ -195,7 +205,7 @@ class TileKernel(Signature):
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     full = self.placed(taken)
-    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    numbers, given = self.again(given)
     for i, x in zip(self.given, arguments):
       if self.tensors[i].constexpr: numbers[i], full[i] = constant(self.names[i], x), None
     values = self.bind(full, given)
@@ -220,9 +230,9 @@ class TileKernel(Signature):
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
     hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()}
     hints |= {**(likely or {}), **given}
+    numbers, given = self.again(given)
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
-    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
     for i, (shape, _) in zip(self.given, wanted):
       t = self.tensors[i]
       if len(shape) != len(t.shape):
@@ -372,11 +382,3 @@ def source_of(fn: Any) -> str:
   try: return inspect.getsource(fn)
   except (OSError, TypeError): return repr((fn.__code__.co_code, fn.__code__.co_consts))
 
-
-
-
-def constant(name: str, x: Any) -> Any:
-  """A compile-time number. Raises ArgumentError."""
-  if isinstance(x, (bool, int, float)): return x
-  if hasattr(x, "item") and getattr(x, "shape", None) == (): return x.item()
-  raise ArgumentError(f"{name} is known at compile time: a number, got {x!r}")

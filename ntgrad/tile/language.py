@@ -19,7 +19,7 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
-from .block import Block, block, floating, one, plain, tracer
+from .block import Block, block, dtype_of, floating, one, plain, tracer
 from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
@@ -44,7 +44,7 @@ def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
 
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> Block:
   """A block of one value: (shape) of ``dtype``."""
-  d = dtypes.of(dtype)
+  d = dtype_of(dtype)
   u = _b.cast(value, d).value
   return Block(u, [_b.axis_for(n) for n in _shape("full", shape)])
 
@@ -75,17 +75,15 @@ def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
   return Block(ix.add(a, block(first).value), (a,))
 
 
-def cast(x: Any, dtype: Any) -> Block:
-  """The values converted to a dtype, floats to ints by truncation. ``x.to(dtype)`` is the same."""
-  return _b.cast(x, dtypes.of(dtype))
+def cast(x: Any, dtype: Any, bitcast: Any = False) -> Block:
+  """The values converted to a dtype, floats to ints by truncation; with ``bitcast`` their bits as they are. ``x.to(dtype)`` is
+  the same."""
+  return block(x).to(dtype, bitcast)
 
 
 def bitcast(x: Any, dtype: Any) -> Block:
   """The bits of the values as another dtype of the same size."""
-  b, d = block(x), dtypes.of(dtype)
-  u = plain(b.value)
-  if u.dtype.itemsize != d.itemsize: raise DTypeError(f"bitcast: {u.dtype} has {u.dtype.itemsize} bytes, {d} has {d.itemsize}")
-  return Block(u if u.dtype is d else UOp(Ops.BITCAST, d, (u,)), b.axes)
+  return _b.reinterpreted(x, dtype_of(dtype))
 
 
 # ---- shapes
@@ -277,7 +275,7 @@ def sum(x: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = No
   """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
   from ntgrad.graph import acc_dtype
   b = block(x)
-  d = dtypes.of(dtype) if dtype is not None else acc_dtype(b.dtype)
+  d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
   out = _b.reduce(BinaryOps.ADD, _b.cast(b, d), axis, keep_dims, "sum")
   return out if dtype is not None or b.dtype.kind != "f" else _b.cast(out, b.dtype)
 
@@ -360,18 +358,10 @@ def gather(x: Any, index: Any, axis: int) -> Block:
   if i.ndim != b.ndim or not all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
-  v = tracer().keep(b)
-  place = []
-  for d, a in enumerate(v.axes):
-    if a is None: continue
-    place.append(_b.position(i.value) if d == at else i.axes[d])
-  var = v.value.src[0]
-  inside = [
-    c for a in (v.axes[at],) if a is not None for c in (ix.ge(_b.position(i.value), 0), ix.lt(_b.position(i.value), a.arg[1]))
-  ]
-  gate = ix.both(*inside)
-  src = (var, UOp(Ops.INDEX, dtypes.index, tuple(p for p in place if p is not None)))
-  return Block(UOp(Ops.LOAD, v.dtype, src if gate is ix.TRUE else (*src, gate)), i.axes)
+  along = _b.position(i.value)
+  places = [along if d == at else ix.ZERO if a is None else a for d, a in enumerate(i.axes)]
+  n = b.axes[at]
+  return _b.gathered(b, places, i.axes, ix.both(ix.ge(along, 0), ix.lt(along, 1 if n is None else n.arg[1])))
 
 
 # ---- matrix products
@@ -388,7 +378,7 @@ def dot(
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
   if input_precision == "tf32" or allow_tf32:
     tracer().tf32 = True
-  return tracer().dot(x, y, acc, None if out_dtype is None else dtypes.of(out_dtype))
+  return tracer().dot(x, y, acc, None if out_dtype is None else dtype_of(out_dtype))
 
 
 # ---- memory
@@ -508,6 +498,7 @@ class libdevice:
   sqrt, rsqrt = staticmethod(sqrt), staticmethod(rsqrt)
   sin, cos, tan, tanh, erf = staticmethod(sin), staticmethod(cos), staticmethod(tan), staticmethod(tanh), staticmethod(erf)
   floor, ceil, rint, trunc = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc)
+  nearbyint = rint
   fabs = abs = staticmethod(abs)
   fmax, fmin, pow, fma, isnan = (
     staticmethod(maximum),

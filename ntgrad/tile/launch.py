@@ -12,7 +12,7 @@ from ntgrad.alias import caller, watchers
 from ntgrad.backends.base import Program
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DeviceError, GradientError, NtgradError, shown
+from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base as Tensor, mode
@@ -26,7 +26,9 @@ from ntgrad.engine.realize import base_of, before_writing, captures, realize, re
 from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
 
+from .block import dtype_of
 from .jagged import Jagged
+from .lent import is_meta
 from .sharing import Pair
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Launcher:
 
 def describe(a: Any) -> Argument:
   """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
-  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtypes.of(a[1]))
+  if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtype_of(a[1]))
   if isinstance(a, bool): return Argument((), dtypes.bool)
   if isinstance(a, int):
     if not -(1 << 63) <= a < 1 << 63: raise ArgumentError(f"{shown(a)} as an argument; numbers are int64 at most")
@@ -89,11 +91,30 @@ def describe(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
+def declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
+  """An argument; a number (Python's or numpy's) as one of the dtype that its parameter is declared with. Raises DTypeError for a
+  float where ints are wanted, ArgumentError for an int that is too large."""
+  if dtype is None or not isinstance(a, (bool, int, float, np.number, np.bool_)): return a
+  kind = (dtypes.of(a.dtype) if isinstance(a, np.generic) else dtypes.of(type(a))).kind
+  if "buif".index(kind) > "buif".index(dtype.kind.replace("u", "i")):
+    raise DTypeError(f"{kernel}: {name} has elements of {dtype}, got the number {shown(a)}; convert it")
+  if dtype.kind in "iu" and not dtypes.min(dtype) <= a <= dtypes.max(dtype):
+    raise ArgumentError(f"{kernel}: {name} is a {dtype}, from {dtypes.min(dtype)} to {dtypes.max(dtype)}, got {shown(a)}")
+  return np.array(a, dtype.np)
+
+
+def taken(kernel: Signature, args: Sequence[Any]) -> list[Any]:
+  """The arguments of a call, numbers of the dtypes that are declared."""
+  want = [(kernel.names[i], kernel.tensors[i].element) for i in kernel.given]
+  return [declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
+
+
 def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
+  if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
-    except AttributeError: nodes = with_numbers(args)
+    except AttributeError: nodes = with_numbers(kernel, args)
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ]
@@ -146,18 +167,22 @@ def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
   return Lent(args, _PLAIN)
 
 
-def with_numbers(args: Sequence[Any]) -> list[UOp]:
+def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = (
     next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
   )
   out = []
-  for a in args:
+  for i, a in zip(kernel.given, args):
     dtype = _NUMBERS.get(type(a))
     if dtype is None:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
     else:
+      want = kernel.tensors[i].element
+      if want is not None and want is not dtype:
+        out.append(number_buffer(device, want, declared(kernel.name, kernel.names[i], want, a).item()).node)
+        continue
       if dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
         if not -(1 << 63) <= a < 1 << 63: raise AttributeError
         dtype = dtypes.int64
@@ -171,6 +196,7 @@ _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
+  asked, args = args, taken(kernel, args)
   devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
   if len(devices) > 1:
     raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
@@ -182,6 +208,9 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
+    if any(map(is_meta, args)):   # what is not read needs no memory
+      unread = {p.slot for p in s.parameters} - s.touched
+      parts = [(p, np.zeros((), p.dtype.np) if p.slot in unread and is_meta(a) else a) for p, a in parts]
     tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, kernel.pieces))
   def memory(s: Specialised | Built) -> list[Buffer]:
     settle(s)
@@ -194,7 +223,7 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
   nodes = [memory_of(t).node for t in tensors]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   if len(nodes) == len(args) and all(
-    type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(args, nodes)
+    type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)
   ):
     kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
@@ -236,8 +265,9 @@ def settled(
   came from. ``pieces``: what is read may be a piece of a memory that nothing here writes."""
   out: list[Tensor] = []
   spans: list[tuple[str, Buffer]] = []   # what is written
+  arrays: list[tuple[str, np.ndarray, bool, Tensor]] = []   # the arrays so far
   for name, a, written in arguments:
-    t, write_back = as_tensor(kernel, name, a, device, written)
+    t, write_back = as_tensor(kernel, name, a, device, written, arrays)
     if t._state > 0 and mode.grad:
       raise GradientError(
         f"{kernel}: {name} requires a gradient, which a kernel by itself has not; use tile.function, or .detach() it"
@@ -353,30 +383,58 @@ def in_memory(t: Tensor) -> bool:
   return u.op is Ops.BUFFER and not t._alias.pending
 
 
-def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
-  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from."""
+def as_tensor(
+  kernel: str, name: str, a: Any, device: str, written: bool, arrays: list[tuple[str, np.ndarray, bool, Tensor]]
+) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
+  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from. ``arrays`` are those of
+  the arguments before it, and gets this one."""
   if isinstance(a, Tensor):
     return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
     return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
   if isinstance(a, (np.ndarray, np.generic)): array = np.asarray(a)
+  elif is_meta(a): raise ArgumentError(f"{kernel}: {name} is a meta tensor, which has no memory, and the kernel uses it")
   else:
     from ntgrad.engine import interchange
     if not interchange.speaks(a):
       raise ArgumentError(
         f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"
       )
-    found = interchange.take(a)
-    if found.kind == interchange.CUDA:
+    theirs = interchange.take(a)
+    if theirs.kind == interchange.CUDA:
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")
-      return Tensor._from_node(interchange.adopt(found)), None
-    array = found.array()
-  t = Tensor._from_node(Buffer.from_numpy(device, array).node)
+      return Tensor._from_node(interchange.adopt(theirs)), None
+    array = theirs.array()
+  found = beside(kernel, name, array, written, arrays)
+  t = found if found is not None else Tensor._from_node(Buffer.from_numpy(device, array).node)
+  arrays.append((name, array, written, t))
   if not written: return t, None
   if not array.flags.writeable: raise ArgumentError(f"{kernel}: {name} is written, and the array is read-only")
   def back(result: np.ndarray) -> None: array[...] = result
   return t, back
+
+
+def beside(
+  kernel: str, name: str, array: np.ndarray, written: bool, arrays: Sequence[tuple[str, np.ndarray, bool, Tensor]]
+) -> Tensor | None:
+  """The tensor of an array that is the memory of one before it, where one of the two is written: the same memory on the device
+  too. None where it is its own. Raises ArgumentError for arrays that overlap otherwise."""
+  for other, known, also, t in arrays:
+    if not (written or also) or not np.may_share_memory(array, known): continue
+    try: shared = np.shares_memory(array, known, max_work=10_000)  # type: ignore[arg-type]  # any number
+    except np.exceptions.TooHardError: shared = True
+    if not shared: continue
+    first, second = array.__array_interface__["data"][0], known.__array_interface__["data"][0]
+    whole = array.flags.c_contiguous and known.flags.c_contiguous and array.nbytes == known.nbytes and array.dtype == known.dtype
+    if first != second or not whole and (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
+      a, b = (name, other) if written else (other, name)
+      what = f"{a} and {b} overlap in memory: what one program writes others read"
+      raise ArgumentError(f"{kernel}: {what}; give {a} memory of its own")
+    if array.shape == known.shape: return t
+    memory = t.lazydata.arg
+    return Tensor._from_node(Buffer(memory.device, array.shape, memory.dtype, memory.storage).node)
+  return None
 
 
 def together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:

@@ -8,13 +8,20 @@ import threading
 from typing import Any, Sequence
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.errors import InterchangeError
+from ntgrad.codegen.errors import ArgumentError, InterchangeError
 from ntgrad.codegen.uop import Ops
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Adopted, Buffer, watchers
 from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
 from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
+
+from .jagged import Jagged
+
+
+def is_meta(a: Any) -> bool:
+  """Whether another library's tensor has a shape and a dtype only."""
+  return getattr(getattr(a, "device", None), "type", None) == "meta"
 
 
 class Lent:
@@ -37,6 +44,7 @@ class Lent:
     """A tensor on a GPU as a Tensor; other things as they are."""
     functions = exchange(type(a))   # type: ignore[arg-type]
     if functions is None:
+      if (other := self._without_memory(a)) is not None: return other
       if id(a) in self.taken: return self.taken[id(a)]
       if not speaks(a) or place_of(a)[0] != CUDA: return a
       f = take(a)
@@ -46,7 +54,9 @@ class Lent:
     look, current = functions
     t = DLTensor()
     try: look(a, ctypes.addressof(t))
-    except Exception as e: raise refused(a, e) from None
+    except Exception as e:
+      if (other := self._without_memory(a)) is not None: return other
+      raise refused(a, e) from None
     data, kind, number, ndim, dtype, shape, strides, offset = _FIELDS(t)
     if kind != CUDA and kind != MANAGED: return a
     if watchers: not_while_captured("a tile kernel is called with a tensor of another library")
@@ -64,6 +74,14 @@ class Lent:
       known = self._adopted(described(t, None, False, a))
       if shared(known): _known.tensors[key] = known   # it holds nothing, and is right whatever is there at the next call
     return known
+
+  def _without_memory(self, a: Any) -> Any:
+    """What stands for a tensor that has no memory of its own: a jagged one's parts, a meta tensor itself; None for any other."""
+    if is_meta(a): return a
+    if not getattr(a, "is_nested", False): return None
+    if not callable(getattr(a, "offsets", None)):
+      raise ArgumentError("a nested tensor of separate pieces is no batch in one memory; make it with layout=torch.jagged")
+    return Jagged(self._tensor(a.values()), self._tensor(a.offsets()), getattr(a, "_ragged_idx", 1))
 
   def _adopted(self, f: Foreign) -> Any:
     t = object.__new__(Tensor._class)._hold_memory(adopt(f))

@@ -96,6 +96,11 @@ class Built:
   load: Callable[[str], Program]
   launchers: dict[str, Launcher] = field(default_factory=dict)
 
+  @property
+  def touched(self) -> frozenset[int]:
+    """The slots of the parameters that it may read or write: all."""
+    return frozenset(p.slot for p in self.parameters)
+
   def checks(self, device: str) -> None:
     """It has no asserts."""
 

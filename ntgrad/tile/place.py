@@ -8,7 +8,7 @@ from typing import Any, Iterator, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import AxisError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ApplicationError, AxisError, DTypeError, ShapeError
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.view import strides_of
@@ -23,6 +23,7 @@ from .block import (
   dim,
   give_operators,
   one,
+  picks,
   plain,
   position,
   seen,
@@ -110,9 +111,9 @@ class Place:
     return self._block
 
   def __hash__(self) -> int: return id(self)
-  def to(self, dtype: Any) -> Block:
-    """The elements converted to a dtype."""
-    return block(self).to(dtype)
+  def to(self, dtype: Any, bitcast: Any = False) -> Block:
+    """The elements converted to a dtype; with ``bitcast`` their bits as they are."""
+    return block(self).to(dtype, bitcast)
   cast = astype = to
 
 
@@ -155,7 +156,11 @@ class Tile(Place):
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def __getitem__(self, index: Any) -> Any:
-    if self.innermost: return block(self)[index]
+    if self.innermost:
+      at, axes, inside = self.part(index)
+      if inside is ix.TRUE: return block(self)[index]
+      indices, valid = self.accessed(at)
+      return Block(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
@@ -174,7 +179,15 @@ class Tile(Place):
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
 
   def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
-    """The source index of the innermost level's element at ``axes``, and whether there is one."""
+    """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
+    indices, valid = self.pulled(axes)
+    if self._parameter.offsets is not None: indices, valid = entry_of(self._parameter, indices, valid)
+    for level, dims in zip(self._indices, self._parameter.levels):   # an index that is known only when the kernel runs
+      for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
+    return indices, valid
+
+  def pulled(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
     if not self.innermost:
@@ -184,11 +197,7 @@ class Tile(Place):
     tile = [ix.const(0) if a is None else a for a in axes]
     levels = [list(tracer().grid), *map(list, self._indices)]
     if len(p.arrangement.levels) > 1: levels.append(tile)
-    indices, valid = p.arrangement.pull(levels)
-    if p.offsets is not None: indices, valid = entry_of(p, indices, valid)
-    for level, dims in zip(self._indices, p.levels):   # an index that is known only when the kernel runs
-      for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
-    return indices, valid
+    return p.arrangement.pull(levels)
 
   def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
@@ -219,19 +228,44 @@ class Tile(Place):
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain(u, p.dtype), valid)
 
-  def offsets(self, dim: int | None = None) -> Any:
-    """The positions of the tile's elements along a dimension of the source, or a tuple of those along all.
+  def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
+    """What an index picks of an innermost tile, as ``picks`` gives it."""
+    own = self.axes()
+    at, axes, inside = picks(own, index)
+    for d, (a, i) in enumerate(zip(own, at)):
+      if a is not None and i is not a: self._parameter.picked.add((len(self._indices) + 1, d))
+    return at, axes, inside
 
-    A block has the dimensions of the tile that the position varies along: those of rows of a matrix tile have shape (rows,).
+  def store_at(self, index: Any, value: Any) -> None:
+    """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
+    What lies outside of the tile is not written."""
+    at, axes, inside = self.part(index)
+    u = to_axes(f"storing into a part of {self!r}", block(value), axes)
+    indices, valid = self.accessed(at)
+    tracer().store(self._parameter, indices, plain(u, self._parameter.dtype), ix.both(valid, inside))
+
+  def offsets(self, dim: int | None = None) -> Block:
+    """The positions of the tile's elements along a dimension of the source; without one, where they are in memory, counted in
+    elements from the source's first: of the tile's shape.
+
+    Along a dimension a block has the dimensions of the tile that the position varies along: those of rows of a matrix tile have
+    shape (rows,).
     """
     axes = self.axes()
-    indices, _ = self.place(axes)
+    indices, _ = self.place(axes) if dim is None else self.pulled(axes)
+    if dim is None:
+      at = ix.ZERO
+      for i, n in zip(indices, strides_of(self._parameter.shape)): at = ix.add(at, ix.mul(i, ix.node(n)))
+      return Block(at, axes)
+    if not isinstance(dim, int): raise AxisError(f"{self!r}.offsets({dim!r}): a dimension is an int")
     blocks = tuple(Block(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
-    if dim is None: return blocks
     if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
     return blocks[dim]
 
   def stride(self, dim: int) -> Size: return self.source.stride(dim)
+  def data_ptr(self) -> Pointer:
+    """Where the source's first element is."""
+    return self.source.data_ptr()
 
 
 class Source:
@@ -250,6 +284,9 @@ class Source:
     return seen(strides_of(self._parameter.arrangement.source)[dim])
   @property
   def strides(self) -> tuple[Size, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def data_ptr(self) -> Pointer:
+    """Where the first element is; ``data_ptr() + offsets`` are places for ``tl.load``, ``tl.store`` and the atomics."""
+    return Pointer(self._parameter, block(0))
   def __getitem__(self, index: Any) -> Reference:
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
@@ -269,19 +306,24 @@ class Reference(Place):
   @property
   def shape(self) -> tuple[Size, ...]: return unify_shape(self._indices)
 
+  def _where(self) -> tuple[tuple[Block, ...], tuple[Dim, ...]]:
+    """An index for each dimension in memory, and the sizes of these."""
+    return self._indices, self._parameter.arrangement.source
+
   def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
-    given = [*self._indices, *([block(mask)] if mask is not None else []), *map(block, more)]
+    indices, sizes = self._where()
+    given = [*indices, *([block(mask)] if mask is not None else []), *map(block, more)]
     values, axes = unify(repr(self), *given) if given else ([], ())
-    n = len(self._indices)
+    n = len(indices)
     self._parameter.anywhere = True
     at = tuple(position(v) for v in values[:n])
-    valid = ix.both(*(c for i, s in zip(at, self._parameter.arrangement.source) for c in (ix.ge(i, 0), ix.lt(i, s))))
+    valid = ix.both(*(c for i, s in zip(at, sizes) for c in (ix.ge(i, 0), ix.lt(i, s))))
     rest = values[n:]
     if mask is not None:
       m = rest.pop(0)
       if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
       valid = ix.both(valid, m)
-    for d, (i, size) in enumerate(zip(at, self._parameter.arrangement.source)):
+    for d, (i, size) in enumerate(zip(at, sizes)):
       tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
     return at, valid, rest, axes
 
@@ -305,6 +347,30 @@ class Reference(Place):
 
 give_operators(Tile)
 give_operators(Reference)
+
+
+class Pointer(Reference):
+  """Elements in memory by how far they are from the first: ``x.source.data_ptr() + offsets``. It is read with ``tl.load``,
+  written with ``tl.store`` and the atomics; adding moves it. Outside of the tensor a load gives 0 and a store does nothing."""
+  _pointed = True
+
+  def __init__(self, parameter: Parameter, offset: Block):
+    super().__init__(parameter, (offset,))
+    self.level = None   # it holds no value
+  def __repr__(self) -> str: return f"{self._parameter.name}.source.data_ptr()"
+  def load_block(self) -> Block:
+    raise ApplicationError(f"{self!r} is a place, not what is there; read it with tl.load")
+  def __add__(self, other: Any) -> Pointer: return Pointer(self._parameter, binary(BinaryOps.ADD, self._indices[0], other))
+  __radd__ = __add__
+  def __sub__(self, other: Any) -> Pointer: return Pointer(self._parameter, binary(BinaryOps.SUB, self._indices[0], other))
+
+  def _where(self) -> tuple[tuple[Block, ...], tuple[Dim, ...]]:
+    sizes, (at,) = self._parameter.shape, self._indices
+    out = []
+    for d, (n, step) in enumerate(zip(sizes, strides_of(sizes))):
+      i = at if isinstance(step, int) and step == 1 else binary(BinaryOps.IDIV, at, seen(step))
+      out.append(i if d == 0 else binary(BinaryOps.MOD, i, seen(n)))   # the first tells what is outside
+    return tuple(out), sizes
 
 
 def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:

@@ -79,12 +79,9 @@ def expand(shape: Shape, want: Shape) -> Shape:
   for d, (n, w) in enumerate(zip(shape, want)):
     if isinstance(w, int) and w < -1: raise ArgumentError(f"expand: dimension {d} to {w}; sizes are 0 or more, or -1")
     if w == -1 or n == 1 or n == w: continue
-    if isinstance(n, int):
+    low, high = bounds_of(n)
+    if (low is not None and low > 1 or high is not None and high < 1) and (n == w) is False:
       raise ShapeError(f"expand: dimension {d} of {shape} is {n}, only a dimension of 1 becomes {w}; -1 leaves it alone")
-    raise ShapeError(
-      f"expand: dimension {d} of {shape} is {n}, which is not known to be 1 and cannot become {w}; -1 leaves it alone, and a "
-      "tensor whose dimension is always 1 is declared so: Tensor(shape=(1, ...))"
-    )
   return tuple(n if w == -1 else w for n, w in zip(shape, want))
 
 

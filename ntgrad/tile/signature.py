@@ -8,13 +8,13 @@ from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
 from ntgrad.symbol import Symbol, evaluate, size_of, solved
 
-from .assess import Assessment, no_empty_tiles
+from .assess import Assessment, mended, no_empty_tiles
 from .launch import Argument
 from .place import Parameter, Tile
 from .tensor import Tensor
@@ -45,6 +45,29 @@ class Signature:
     """The kernel for arguments, what a launch gives for its run-time sizes, and the form that tells which other sizes it serves;
     None where there are no programs. ``device`` is where it is to run, ``buffers`` gives the arguments' memory."""
     raise NotImplementedError
+
+  def called(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The positional arguments of a call and what it gives by name. Tensors may be given by name too; a compile-time number
+    that has a value may be given once more, by name or all parameters by position. Raises ArgumentError."""
+    if len(args) == len(self.names) > len(self.given):
+      again = {self.names[i]: a for i, a in enumerate(args) if i not in self.given}
+      if twice := [n for n in again if n in given]: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")
+      args, given = [args[i] for i in self.given], {**again, **given}
+    mine = [self.names[i] for i in self.given]
+    if not any(n in given for n in mine): return args, given
+    twice, rest = [n for n in mine[:len(args)] if n in given], mine[len(args):]
+    if twice: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")
+    if missing := [n for n in rest if n not in given]:
+      raise ArgumentError(f"{self.name}: takes {len(mine)} arguments ({', '.join(mine)}); {', '.join(missing)} is not given")
+    return [*args, *(given[n] for n in rest)], {n: v for n, v in given.items() if n not in rest}
+
+  def again(self, given: Mapping[str, Any]) -> tuple[dict[int, Any], dict[str, Any]]:
+    """The compile-time numbers that have values, by parameter, as declared or as a call gives them; and what else it gives."""
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    rest = dict(given)
+    for i in numbers:
+      if self.names[i] in rest: numbers[i] = constant(self.names[i], rest.pop(self.names[i]))
+    return numbers, rest
 
   def placed(self, taken: Sequence[Argument]) -> list[Argument | None]:
     """The arguments of a call by parameter. Raises ArgumentError where there are more or fewer than it takes."""
@@ -84,12 +107,14 @@ class Signature:
       s = self.symbols.get(name)
       if s is None:
         free = [n for n in self.symbols if n not in values]
-        raise ArgumentError(f"{self.name}: no compile-time value {name!r}; it has {', '.join(free) or 'none'}")
+        near = did_you_mean(name, [*free, *self.names])
+        raise ArgumentError(f"{self.name}: no compile-time value {name!r}{near}; it has {', '.join(free) or 'none'}")
       if not isinstance(value, int): raise ArgumentError(f"{self.name}: {name} is an int, got {value!r}")
       if values.get(name, value) != value:
         raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
       values[name] = value
-      self.within(s, value)
+      if s.meta and value < 1: raise ShapeError(f"{self.name}: {name} is {value}; a size of a block is 1 or more")
+      if not s.meta: self.within(s, value)   # the bounds of the others are what the tuner keeps to
     self.solve(expressions, values)
     return values
 
@@ -147,13 +172,17 @@ class Signature:
     grids = [p for p in parameters if not p.scalar and not p.of]
     for p in grids[1:]:
       grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
-      if len(grid) != len(first) or not all(map(same, grid, first)):
-        raise ShapeError(
-          f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
-          f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
-          f"{shape_text(grids[0].arrangement.source)}; "
-          "all parameters are arranged for the same grid"
-        )
+      if len(grid) == len(first) and all(map(same, grid, first)): continue
+      if len(grid) != len(first) and same(ix.product(grid), ix.product(first)):   # in row-major order
+        p.arrangement = in_grid(p.arrangement, first)
+        continue
+      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, grids[0]))
+      raise ShapeError(
+        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
+        f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
+        f"{shape_text(grids[0].arrangement.source)}; "
+        f"all parameters are arranged for the same grid{mended(p.name, mine, others, grids[0].name)}"
+      )
     checks = self.checks or config.checks
     if checks != "none":
       known = {n: ix.count(v) for n, v in values.items()}
@@ -161,3 +190,17 @@ class Signature:
     if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
     no_empty_tiles(self.name, parameters)
     return parameters, tiles
+
+
+def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:
+  """An arrangement with its programs, in row-major order, in another grid of as many."""
+  if not a.levels[0]: a = a.unsqueeze(0)
+  if len(a.levels[0]) > 1: a = a.flatten()
+  return a.unflatten(0, tuple(grid)) if len(grid) != 1 else a
+
+
+def constant(name: str, x: Any) -> Any:
+  """A compile-time number. Raises ArgumentError."""
+  if isinstance(x, (bool, int, float)): return x
+  if hasattr(x, "item") and getattr(x, "shape", None) == (): return x.item()
+  raise ArgumentError(f"{name} is known at compile time: a number, got {x!r}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Sequence
 
-from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.errors import ApplicationError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,18 @@ class Scope:
         except ValueError: pass
       if name in self.fn.__globals__: return self.fn.__globals__[name]
     if hasattr(builtins, name): return getattr(builtins, name)
-    raise ApplicationError(f"{name!r} is read before it has any value")
+    near = did_you_mean(name, self.known())
+    raise ApplicationError(f"{name!r} is read before it has any value: it is no parameter and nothing here assigns it{near}")
+
+  def known(self) -> list[str]:
+    """The names that have values here, Python's own left out."""
+    out: list[str] = []
+    scope: Scope | None = self
+    while scope is not None:
+      out += [n for n, x in scope.names.items() if not isinstance(x, Unbound)]
+      if scope.around is None and scope.fn is not None: out += [*scope.fn.__code__.co_freevars, *scope.fn.__globals__]
+      scope = scope.around
+    return out
 
 
 def assigned(target: ast.expr) -> list[str]: return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
@@ -121,6 +132,16 @@ def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
     if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store): out[n.id] = None
     stack.extend(list(ast.iter_child_nodes(n))[::-1])
   return list(out)
+
+
+def returns(stmts: Sequence[ast.stmt]) -> bool:
+  """Whether statements return a value, nested functions left out."""
+  stack: list[ast.AST] = list(stmts)
+  while stack:
+    n = stack.pop()
+    if isinstance(n, ast.Return) and n.value is not None: return True
+    if not isinstance(n, (ast.FunctionDef, ast.Lambda)): stack.extend(ast.iter_child_nodes(n))
+  return False
 
 
 def read_of(target: ast.expr) -> ast.expr:

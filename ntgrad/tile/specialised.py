@@ -15,7 +15,7 @@ from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
@@ -44,6 +44,11 @@ class Specialised:
 
   @property
   def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
+
+  @cached_property
+  def touched(self) -> frozenset[int]:
+    """The slots of the parameters that it reads or writes."""
+    return frozenset(u.arg[0] for u in toposort(self.kernel.effects) if u.op is Ops.DEFINE_GLOBAL)
 
   @property
   def sizes(self) -> tuple[Size, ...]:

@@ -17,13 +17,14 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
 from ntgrad.codegen.sizes import Dim, numbers
 from ntgrad.symbol import Expr, Symbol, names_of, size_of
 from ntgrad.symbol_sympy import is_sympy
 
 from . import shapes
+from .block import dtype_of
 
 Shape = tuple[Expr, ...]
 _OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
@@ -130,7 +131,7 @@ class Tensor:
       raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     automatic = tuple(s is None for s in given)
-    element = None if dtype is None else dtypes.of(dtype)
+    element = None if dtype is None else dtype_of(dtype)
     source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim)
     source = source.named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
@@ -154,8 +155,28 @@ class Tensor:
 
   @property
   def shape(self) -> Shape:
-    """This level's shape: ints and Symbols."""
+    """This level's shape: ints and Symbols. It can be set: of a parameter that is not arranged yet that declares its sizes; else
+    dimensions of 1 are expanded, and others are cut to the first elements."""
     return self._levels[self._level]
+
+  @shape.setter
+  def shape(self, value: Sequence[Any]) -> None:
+    want = tuple(value)
+    if len(want) != self.ndim: raise ShapeError(f"shape: {self.ndim} dimensions, got {want}; in {self}")
+    if not self._ops and self._level == 0:   # as if it had been declared so
+      same = [old if new is old else _dimension(new, o) for old, new, o in zip(self.shape, want, self.shape_options)]
+      given = tuple(g if new is old else new for g, old, new in zip(self._source.given, self.shape, same))
+      automatic = tuple(a and new is old for a, old, new in zip(self._source.automatic, self.shape, same))
+      source = replace(self._source, given=given, automatic=automatic).named(self.name)
+      self._set(source, (), (source.shape,))
+      return
+    made: Tensor = self
+    for d, (old, new) in enumerate(zip(self.shape, shapes.sizes("shape", want))):
+      if (old == new) is True: continue
+      key = (*[slice(None)] * d, slice(0, new))
+      made = made.expand([new if e == d else -1 for e in range(self.ndim)]) if old == 1 else made[key]
+    self._ops, self._levels = made._ops, made._levels
+    if self._parent is not None: self._parent.dtype = self
 
   @property
   def ndim(self) -> int:
@@ -233,7 +254,7 @@ class Tensor:
       if self._parent is not None: self._parent.dtype = self
       return
     if inner < len(self._levels): raise ArgumentError(f"dtype: {self} has inner levels; its dtype is a Tensor, got {value!r}")
-    source = replace(self._source, dtype=None if value is None else dtypes.of(value))
+    source = replace(self._source, dtype=None if value is None else dtype_of(value))
     t: Tensor | None = self
     while t is not None: t._source, t = source, t._parent
 
@@ -283,7 +304,8 @@ class Tensor:
     return self._then("tile", (*args, bool(floor_mode)), outer, inner)
 
   def expand(self, shape: Sequence[Any]) -> Tensor:
-    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone."""
+    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. One whose size is not known yet is checked before
+    the launch."""
     want = self._refusing(shapes.expand, self.shape, shapes.sizes("expand", shape))
     return self._then("expand", (want,), want)
 
@@ -343,7 +365,8 @@ class Tensor:
     """With values for Symbols (given by name, or as Symbols), and shapes for tensors: ``{BM: 2, x: Tensor(shape=(5, 6))}``."""
     table = substitutions(values)
     names = {s.name for s in self.symbols()}
-    why = next((w for s in self.symbols() if isinstance(table.get(s.name), int) and (w := s.refusal(table[s.name]))), "")
+    given = [(s, table[s.name]) for s in self.symbols() if not s.meta and isinstance(table.get(s.name), int)]
+    why = next((w for s, n in given if (w := s.refusal(n))), "")
     if why: raise ShapeError(f"subs: {why}")
     old = self._source
     shape = tuple(_filled(old.shape, table))
@@ -416,6 +439,16 @@ class Tensor:
     missing = sorted(s.name for s in full.symbols())
     if missing: raise ArgumentError(f"{self}: no value for {', '.join(missing)}; give them as eval({{name: value}})")
     return full.arrangement()
+
+
+def eval(tensor: Tensor, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:  # noqa: A001
+  """``tensor.eval(subs)``: each element's number in the source, -1 where there is none."""
+  return tensor.eval(subs)
+
+
+def subs(tensor: Tensor, values: Mapping[Any, Any]) -> Tensor:
+  """``tensor.subs(values)``: the tensor with values for Symbols."""
+  return tensor.subs(values)
 
 
 def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else axes
