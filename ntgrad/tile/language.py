@@ -7,6 +7,7 @@ line.
 """
 from __future__ import annotations
 
+import builtins
 import math
 import sys
 from typing import Any, Sequence
@@ -35,7 +36,7 @@ Shape = Sequence[_b.Size]
 
 def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
   got = (shape,) if isinstance(shape, int | Symbol) else tuple(shape)
-  if not all(isinstance(s, int | Symbol) and s > 0 for s in got):
+  if not builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got):
     raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
   return got
 
@@ -122,6 +123,13 @@ def expand_dims(x: Any, axis: int) -> Block:
 def broadcast_to(x: Any, *shape: Any) -> Block:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
   return _b.broadcast_to(x, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+
+def broadcast(*xs: Any) -> tuple[Block, ...]:
+  """Blocks of one shape from some that broadcast together. Their dimensions are known to be the same from here on, so that sums
+  over several of them go through one loop."""
+  values, axes = _b.unify("broadcast", *map(block, xs))
+  return tuple([Block(u, axes) for u in values])
 
 
 def flip(x: Any, dim: int = -1) -> Block:
@@ -241,6 +249,11 @@ def abs(x: Any) -> Block:  # noqa: A001
   return _b.unary(UnaryOps.ABS, x)
 
 
+def reciprocal(x: Any) -> Block:
+  """1 / x."""
+  return _float(UnaryOps.RECIP, x)
+
+
 def isnan(x: Any) -> Block:
   """Whether a value is not a number: bool."""
   return _b.unary(UnaryOps.ISNAN, x, floating(x))
@@ -295,6 +308,16 @@ def min(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # no
 def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
   """The product along an axis, or of all elements."""
   return _b.reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
+
+
+def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
+  """Whether all elements along an axis, or all there are, hold: of bools."""
+  return _b.reduce(BinaryOps.AND, x, axis, keep_dims, "all")
+
+
+def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
+  """Whether some element along an axis, or of all, holds: of bools."""
+  return _b.reduce(BinaryOps.OR, x, axis, keep_dims, "any")
 
 
 def _arg(name: str, x: Any, axis: int | None, best: Any) -> Block:
@@ -357,7 +380,7 @@ def gather(x: Any, index: Any, axis: int) -> Block:
   """Elements of ``x`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(x), block(index)
   at = _b.axis_number("gather", axis, b.ndim)
-  if i.ndim != b.ndim or not all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
+  if i.ndim != b.ndim or not builtins.all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
   v = tracer().keep(b)
@@ -454,8 +477,12 @@ def rand(seed: Any, offset: Any) -> Block:
 
 def randbits(seed: Any, offset: Any) -> Block:
   """Random uint32 numbers, one an element of ``offset``."""
-  r = _b.binary(BinaryOps.THREEFRY, _b.cast(offset, uint64), _b.cast(seed, uint64), uint64)
-  return _b.cast(_b.binary(BinaryOps.AND, r, 0xFFFFFFFF), uint32)
+  return _b.cast(_b.binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
+
+
+def threefry(counter: Any, key: Any) -> Block:
+  """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
+  return _b.binary(BinaryOps.THREEFRY, _b.cast(counter, uint64), _b.cast(key, uint64), uint64)
 
 
 # ---- while reading

@@ -255,6 +255,9 @@ class Source:
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
     return Reference(self._parameter, tuple(block(i) for i in got))
+  def at(self, *indices: Any) -> Reference:
+    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``."""
+    return self[indices]
 
 
 class Reference(Place):

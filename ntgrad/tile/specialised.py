@@ -25,6 +25,13 @@ from .sharing import Pair, as_one, may_share
 from .tune import fingerprint
 
 
+def aligned(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
+  """A kernel whose params are pieces of a memory with these ``aligns`` (see ``Param``); () for none."""
+  if not any(aligns): return kernel
+  params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
+  return kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
+
+
 @dataclass(frozen=True)
 class Specialised:
   """A kernel for certain shapes, dtypes and compile-time values."""
@@ -75,9 +82,7 @@ class Specialised:
                shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
     """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
     if shared: kernel = as_one(kernel, shared)
-    if aligns:
-      params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
-      kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
+    kernel = aligned(kernel, aligns)
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
       spec, parts = program_spec(kernel, device, self.name, self.lines)
     spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
