@@ -276,13 +276,23 @@ class Export:
 
   def store(self, s: UOp) -> None:
     """A line that stores something."""
-    if s.arg is not None: raise ExportError("writes one after another along an axis")
+    if s.arg is not None: return self.put(s)
     name, value = f"data{self.params[s.src[0]].slot}", self.get(s.src[2])
     if self.is_tile(s):
       self.lines.append(f"{name} = {self.fitted(value, self.dims(s.src[1]))}")
       return
     text, mask, dims = self.place(s)
     self.lines.append(f"tl.store({text}, {self.fitted(value, dims)}{f', mask={mask}' if mask else ''})")
+
+  def put(self, s: UOp) -> None:
+    """A line that writes one element after another along some axes."""
+    if not isinstance(s.arg, tuple): raise ExportError(f"a store {s.arg!r}")
+    how, ids = s.arg
+    (text, mask, dims), value = self.place(s), self.get(s.src[2])
+    dims = tuple(sorted({*dims, *value[2]}))
+    if missing := [i for i in ids if i not in dims]: raise ExportError(f"writes in order along a{missing[0]}, which nothing varies along")
+    args = [text, self.fitted(value, dims), *([f"mask={mask}"] if mask else []), f"axis={_tuple([dims.index(i) for i in ids])}"]
+    self.lines.append(f"tl.put({', '.join([*args, *['add=True'] * (how == 'add')])})")
 
   # ---- the file
   def file(self, name: str, opts: Sequence[Opt]) -> str:

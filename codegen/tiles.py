@@ -53,9 +53,11 @@ def numbered(kernel: Kernel) -> Kernel:
   def reduced(old: UOp, new: UOp) -> UOp:
     over = tuple([ids[i] for i in old.arg[1] if i in ids])
     return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
-  # equal STOREs are one here, so that equal kernels are equal
+  def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
+    how = (old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])) if isinstance(old.arg, tuple) else old.arg
+    return UOp(Ops.STORE, new.dtype, new.src, how)
   rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
-           Ops.STORE: lambda old, new: UOp(Ops.STORE, new.dtype, new.src, new.arg)}
+           Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
 

@@ -440,6 +440,15 @@ def store(where: Any, value: Any, mask: Any = None) -> None:
   else: r.store(value, mask)
 
 
+def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:
+  """Write elements at computed places, ``put(x.source.at(i), value, axis=0)``, in order along an axis of the value (all axes where
+  None): where places are equal the last one stays, or with ``add`` all are added up. The same bits each time, unlike an atomic
+  sum."""
+  r = _reference("put", where)
+  if isinstance(r, Tile): raise ApplicationError("put: places in a tensor, such as x.source[rows, columns]; a tile has each once")
+  r.put(value, mask, axis, "add" if add else "set")
+
+
 def atomic_add(where: Any, value: Any, mask: Any = None) -> None:
   """Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed."""
   _atomic("atomic_add", "add", where, value, mask)

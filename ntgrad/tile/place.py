@@ -301,6 +301,15 @@ class Reference(Place):
     at, valid, (u,), _ = self._places(mask, value)
     tracer().store(self._parameter, at, plain(u, self.dtype), valid)
 
+  def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
+    """Write elements where ``mask`` holds, one after another along axes of their block."""
+    at, valid, (u,), axes = self._places(mask, value)
+    ids = range(len(axes)) if axis is None else [axis] if isinstance(axis, int) else axis
+    if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
+      raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
+    order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
+    tracer().store(self._parameter, at, plain(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
+
   def atomic(self, op: str, value: Any, mask: Any = None) -> None:
     at, valid, (u,), _ = self._places(mask, value)
     tracer().store(self._parameter, at, plain(u, self.dtype), valid, op)
