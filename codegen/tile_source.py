@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
+import re
 from collections import Counter
 from typing import Sequence
 
@@ -34,6 +35,7 @@ _CALLS = {
 _REDUCES = {
   BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.MAX: "max", BinaryOps.MIN: "min", BinaryOps.AND: "all",
   BinaryOps.OR: "any"}
+_SCANS = {BinaryOps.ADD: "cumsum", BinaryOps.MUL: "cumprod", BinaryOps.MAX: "cummax", BinaryOps.MIN: "cummin"}
 _COMPARE = (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)
 _CALL, _UNARY = 11, 10
 _LONG = 90   # characters: a longer value gets a line and a name of its own
@@ -131,6 +133,7 @@ class Export:
     """The lines of the application."""
     written = {s.src[0] for s in self.kernel.body}
     uses = Counter(s for u in self.kernel.nodes for s in u.src)
+    stored = {s.src[2] for s in self.kernel.body}
     reads = _reading(self.kernel.nodes, written)
     for u in self.kernel.nodes:
       if u.op is Ops.STORE: self.store(u)
@@ -138,7 +141,7 @@ class Export:
         text, _, dims = self.known[u] = self.text(u)
         again = uses[u] > 1 and u.op not in (Ops.CONST, Ops.LOAD) and len(text) > 12
         # values that are read from what the kernel writes have no name: it would have to be kept from the writing
-        if (again or len(text) > _LONG) and not reads[u]:
+        if (again or len(text) > _LONG and u not in stored) and not reads[u]:
           name = f"v{sum(line.startswith('v') for line in self.lines)}"
           self.lines.append(f"{name} = {text}")
           self.known[u] = (name, _CALL, dims)
@@ -151,10 +154,11 @@ class Export:
     for i in self.blocks:
       binding = [r for r in self.kernel.reduces if i in r.arg[1]]
       free = any(r.arg[0] == i for s in self.kernel.body for r in s.ranges if r.op is Ops.RANGE)
-      mine = [u for u in loads if i in self.dims(u)]
+      mine = [self.known[u] for u in loads if i in self.dims(u)]
+      if f"a{i}" in self.made: mine.append((f"a{i}", _CALL, (i,)))
       if len(mine) < 2 or len(binding) + free < 2: continue
-      every = tuple(sorted({d for u in mine for d in self.dims(u)}))
-      texts = dict.fromkeys(self.fitted(self.known[u], every) for u in mine)
+      every = _union(mine)
+      texts = dict.fromkeys(self.fitted(t, every) for t in mine)
       line = f"tl.broadcast({', '.join(texts)})"
       if len(texts) > 1 and line not in out: out.append(line)
     return out
@@ -172,7 +176,7 @@ class Export:
 
   def get(self, u: UOp) -> tuple[str, int, Dims]:
     """The text of a node."""
-    if u.op is Ops.CONST: return self.number(u), _CALL, ()
+    if u.op is Ops.CONST: return _literal(self.number(u))
     stack = [u]
     while stack:   # index expressions are made when they are needed
       n = stack[-1]
@@ -187,8 +191,8 @@ class Export:
   def number(self, u: UOp) -> str:
     """A constant whose dtype the other operand says."""
     v = u.arg
-    if isinstance(v, float) and not math.isfinite(v): return "nan" if math.isnan(v) else "inf" if v > 0 else "(-inf)"
-    return f"({v!r})" if not isinstance(v, bool) and (v < 0 or str(v).startswith("-")) else repr(v)
+    if isinstance(v, float) and not math.isfinite(v): return "nan" if math.isnan(v) else "inf" if v > 0 else "-inf"
+    return repr(v)
 
   def typed(self, u: UOp) -> tuple[str, int, Dims]:
     """The text of a node, its dtype said where it is a constant."""
@@ -196,18 +200,19 @@ class Export:
     return self.get(u)
 
   def text(self, u: UOp) -> tuple[str, int, Dims]:
-    if u.op is Ops.CONST: return self.number(u), _CALL, ()
+    if u.op is Ops.CONST: return _literal(self.number(u))
     if u.op is Ops.RANGE: return self.position(u)
     if u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", _CALL, ()
     if u.op is Ops.LOAD: return self.load(u)
     if u.op is Ops.CAST:
       t = self.typed(u.src[0])
-      if u.dtype is dtypes.index: return t
+      if u.dtype is dtypes.index: return f"tl.position({t[0]})", _CALL, t[2]
       return f"tl.cast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
     if u.op is Ops.BITCAST:
       t = self.typed(u.src[0])
       return f"tl.bitcast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
     if u.op is Ops.REDUCE: return self.reduce(u)
+    if u.op is Ops.SCAN: return self.scan(u)
     if u.op is Ops.ALU: return self.alu(u)
     raise ExportError(f"{u.op.name}, which the tile language does not have")
 
@@ -240,8 +245,8 @@ class Export:
     dims = _union((left, right))
     if fn in _SIGNS:
       sign, p = _SIGNS[fn]
-      if u.dtype is dtypes.index and sign == "+" and right[0].startswith("(-") and right[0][2:-1].isdigit():
-        return f"{self.fitted(left, dims, p)} - {right[0][2:-1]}", p, dims
+      if u.dtype is dtypes.index and sign == "+" and right[0].startswith("-") and right[0][1:].isdigit():
+        return f"{self.fitted(left, dims, p)} - {right[0][1:]}", p, dims
       # comparisons do not chain
       return f"{self.fitted(left, dims, p + (fn in _COMPARE))} {sign} {self.fitted(right, dims, p + 1)}", p, dims
     return f"tl.{_CALLS[fn]}({self.fitted(left, dims)}, {self.fitted(right, dims)})", _CALL, dims
@@ -256,16 +261,29 @@ class Export:
     if fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype: args.append(f"dtype={_dtype(u.dtype)}")
     return f"tl.{_REDUCES[fn]}({', '.join(args)})", _CALL, tuple(i for i in dims if i not in ids)
 
+  def scan(self, u: UOp) -> tuple[str, int, Dims]:
+    """A running sum."""
+    fn, i, reverse, *every = u.arg
+    text, _, dims = self.typed(u.src[0])
+    if fn not in _SCANS or fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype:
+      raise ExportError(f"a scan by {fn.name} of {u.dtype}")
+    if i not in dims: raise ExportError(f"a scan along a{i} of what does not vary along it")
+    args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse), *(f"every={n}" for n in every if n)]
+    return f"tl.{_SCANS[fn]}({', '.join(args)})", _CALL, dims
+
   def place(self, access: UOp) -> tuple[str, str, Dims]:
     """``data1.source.at(…)``, the mask that is left, and the dimensions of both."""
     p = self.params[access.src[0]]
-    indices = [self.get(i) for i in access.src[1].src]
+    indices = [self.get(i.src[0] if i.op is Ops.CAST else i) for i in access.src[1].src]
     bounds = {c for i, n in zip(access.src[1].src, p.shape) for t in (ix.ge(i, 0), ix.lt(i, n)) for c in ix.conjuncts(t)}
-    rest = [c for c in ix.conjuncts(gate_of(access)) if c not in bounds]
+    gate = ix.conjuncts(gate_of(access))
+    inside = not bounds <= set(gate)   # the kernel knows without looking
+    rest = [c for c in gate if inside or c not in bounds]
     masks = [self.get(c) for c in rest]
     dims = _union([*indices, *masks])
     mask = " & ".join(self.fitted(m, dims, 7) for m in masks)
-    return f"data{p.slot}.source.at({', '.join(self.fitted(i, dims) for i in indices)})", mask, dims
+    at = [*(self.fitted(i, dims) for i in indices), *["inside=True"] * inside]
+    return f"data{p.slot}.source.at({', '.join(at)})", mask, dims
 
   def load(self, u: UOp) -> tuple[str, int, Dims]:
     if len(u.src) > 3: raise ExportError("a load with another value")
@@ -308,7 +326,7 @@ class Export:
     lines += [f'KEY = "{key_of(k)}"   # of the kernel that this stands for', f"OPTS = [{', '.join(map(repr, opts))}]"]
     if any(p.align for p in k.params):
       lines.append(f"ALIGNS = {tuple(p.align for p in k.params)}   # of parameters that are parts of a memory, in bytes")
-    if any(w in line for line in body for w in ("inf", "nan")): lines.append('inf, nan = float("inf"), float("nan")')
+    if any(re.search(r"\b(inf|nan)\b", line) for line in body): lines.append('inf, nan = float("inf"), float("nan")')
     lines += [f'{n} = tile.Symbol("{n}", lower_bound={s.lower})' for n, s in zip(sizes, k.sizes)]
     tensors = [f"tile.Tensor(shape={_tuple([text_of(n) for n in p.shape], True)}, dtype={_dtype(p.dtype)})" for p in k.params]
     lines += ["", f"def arrangement({names}):", *(f"  {line}" for line in arranged), f"  return {names}", ""]
@@ -342,6 +360,9 @@ def _calls(step: ast.expr, levels: int) -> list[tuple[int, str]]:
     return [(level, f"[{', '.join(f'{b}:{e}' for b, e in ends)}]")]
   if name == "flatten" and args: args[1] = str(int(args[1]) + 1)   # Tensor's end is not included
   return [(level, f".{name}({', '.join([*args, *(f'{k}={v}' for k, v in named.items())])})")]
+
+
+def _literal(text: str) -> tuple[str, int, Dims]: return text, _UNARY if text.startswith("-") else _CALL, ()
 
 
 def _union(texts: Sequence[tuple[str, int, Dims]]) -> Dims: return tuple(sorted({d for *_, dims in texts for d in dims}))

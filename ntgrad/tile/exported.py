@@ -10,7 +10,9 @@ from typing import Any, Mapping, Sequence
 from ntgrad.codegen.errors import NtgradError, OverrideError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opt
+from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.tiles import lower_tiles, numbered
+from ntgrad.codegen.uop import Ops, UOp
 
 from .kernel import TileKernel
 from .specialised import Specialised, aligned
@@ -35,7 +37,21 @@ class Exported:
 
   def form(self, shapes: Sequence[tuple[Sequence[int], Any]] = ()) -> Kernel:
     """The index form without tiles, as the scheduler makes it, before its Opts."""
-    return aligned(numbered(lower_tiles(self.specialised(shapes).kernel)), self.aligns)
+    return aligned(numbered(lower_tiles(with_scans(self.specialised(shapes).kernel))), self.aligns)
+
+
+def with_scans(kernel: Kernel) -> Kernel:
+  """A kernel that keeps running sums in variables, and does nothing else in an order, with the SCANs where they are used."""
+  if not kernel.variables or any(s.op is not Ops.STORE for s in kernel.body): return kernel
+  table: dict[UOp, UOp] = {}
+  stores: list[UOp] = []
+  for s in kernel.body:
+    where, value = substitute(s.src[1:3], table)
+    if s.src[0].op is Ops.DEFINE_LOCAL and value.op is Ops.SCAN: table[UOp(Ops.LOAD, s.dtype, (s.src[0], where))] = value
+    else: stores.append(s)
+  if len(table) + len(stores) < len(kernel.body): return kernel   # one that is filled twice
+  changed = kernel.with_(body=substitute(tuple(stores), table))
+  return kernel if changed.variables else changed
 
 
 def read(text: str, file: str = "") -> Exported:

@@ -89,6 +89,12 @@ def bitcast(x: Any, dtype: Any) -> Block:
   return Block(u if u.dtype is d else UOp(Ops.BITCAST, d, (u,)), b.axes)
 
 
+def position(x: Any) -> Block:
+  """Ints as positions, such as ``arange`` and ``program_id`` give: what is computed of them is exact, whatever its size."""
+  b = block(x)
+  return Block(_b.position(b.value), b.axes)
+
+
 # ---- shapes
 
 def trans(x: Any, *order: Any) -> Block:
@@ -358,17 +364,32 @@ def _along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
   return v.block
 
 
-def cumsum(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """Running sums along an axis; with ``reverse`` from its end."""
+def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: int) -> Block:
+  more = (int(every),) if every else ()
+  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name)
+
+
+def cumsum(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
+  """Running sums along an axis; with ``reverse`` from its end, with ``every`` beginning anew after so many elements."""
   from ntgrad.graph import acc_dtype
   b = block(x)
-  out = _along(Ops.SCAN, _b.cast(b, acc_dtype(b.dtype)), lambda a: (BinaryOps.ADD, a, True if reverse else False), axis, "cumsum")
+  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse, every)
   return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
 
 
-def cumprod(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """Running products along an axis; with ``reverse`` from its end."""
-  return _along(Ops.SCAN, x, lambda a: (BinaryOps.MUL, a, True if reverse else False), axis, "cumprod")
+def cumprod(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
+  """Running products along an axis; with ``reverse`` from its end, with ``every`` beginning anew after so many elements."""
+  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse, every)
+
+
+def cummax(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
+  """The greatest so far along an axis; ``reverse`` and ``every`` as for ``cumsum``."""
+  return _scan("cummax", BinaryOps.MAX, x, axis, reverse, every)
+
+
+def cummin(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
+  """The least so far along an axis; ``reverse`` and ``every`` as for ``cumsum``."""
+  return _scan("cummin", BinaryOps.MIN, x, axis, reverse, every)
 
 
 def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:

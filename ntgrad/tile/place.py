@@ -255,9 +255,12 @@ class Source:
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
     return Reference(self._parameter, tuple(block(i) for i in got))
-  def at(self, *indices: Any) -> Reference:
-    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``."""
-    return self[indices]
+  def at(self, *indices: Any, inside: bool = False) -> Reference:
+    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that all
+    of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
+    place = self[indices]
+    place.inside = bool(inside)
+    return place
 
 
 class Reference(Place):
@@ -266,6 +269,7 @@ class Reference(Place):
 
   def __init__(self, parameter: Parameter, indices: tuple[Block, ...]):
     self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
+    self.inside = False   # whether all indices are known to be inside where the mask holds
   def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
   @property
   def dtype(self) -> DType: return self._parameter.dtype
@@ -278,7 +282,8 @@ class Reference(Place):
     n = len(self._indices)
     self._parameter.anywhere = True
     at = tuple(position(v) for v in values[:n])
-    valid = ix.both(*(c for i, s in zip(at, self._parameter.arrangement.source) for c in (ix.ge(i, 0), ix.lt(i, s))))
+    bounded = () if self.inside else zip(at, self._parameter.arrangement.source)
+    valid = ix.both(*(c for i, s in bounded for c in (ix.ge(i, 0), ix.lt(i, s))))
     rest = values[n:]
     if mask is not None:
       m = rest.pop(0)
