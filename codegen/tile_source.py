@@ -18,9 +18,9 @@ from .access import Access, derive
 from .costs import gate_of
 from .dtype import DType, dtypes
 from .errors import ExportError
-from .functions import FUNCTIONS
 from .kernel import AxisKind, Kernel, Param
-from .opts import Opt
+from .opts import Opts
+from .printing import number as float_text
 from .size_text import text_of
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
@@ -56,9 +56,9 @@ def key_of(kernel: Kernel) -> str:
   return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
 
-def tile_source(kernel: Kernel, name: str, opts: Sequence[Opt] = ()) -> str:
-  """A kernel as a Python file that makes it with the tile language: ``kernel``, with the ``OPTS`` for it and the ``KEY`` of what
-  it stands for. Raises ExportError for what the language does not have."""
+def tile_source(kernel: Kernel, name: str, opts: Sequence[Opts] | None = None) -> str:
+  """A kernel as a Python file that makes it with the tile language: ``kernel``, with the ``OPTS`` of each of its parts (None:
+  to be chosen) and the ``KEY`` of what it stands for. Raises ExportError for what the language does not have."""
   return Export(kernel).file(name, opts)
 
 
@@ -145,7 +145,18 @@ class Export:
           name = f"v{sum(line.startswith('v') for line in self.lines)}"
           self.lines.append(f"{name} = {text}")
           self.known[u] = (name, _CALL, dims)
-    return [*(f"{n} = {how}" for n, how in sorted(self.made.items())), *self.meetings(), *self.lines]
+    made = [f"a{i} = {self.made[f'a{i}']}" for i in sorted(int(n[1:]) for n in self.made)]
+    return used([*made, *self.meetings(), *self.lines])
+
+  def order(self, lines: Sequence[str]) -> list[int]:
+    """The axes in the order in which reading the lines makes them: the grid's, then those of what is read, as it comes."""
+    out = dict.fromkeys(a.id for a in self.grid)
+    tiles = {f"data{a.param.slot}": tuple(x.id for x in a.axes[-1]) for a in self.arranged.values() if a.names[-1] != "GRID"}
+    for line in lines:
+      if found := re.match(r"a(\d+) = tl\.arange", line): out[int(found[1])] = None
+      read = re.findall(r"\bdata\d+\b(?!\.source)", re.sub(r"^data\d+ = ", "", line))
+      out.update(dict.fromkeys(i for name in read for i in tiles.get(name, ())))
+    return list(out)
 
   def meetings(self) -> list[str]:
     """Lines that make dimensions of several parameters one axis, where several sums go through it."""
@@ -192,7 +203,7 @@ class Export:
     """A constant whose dtype the other operand says."""
     v = u.arg
     if isinstance(v, float) and not math.isfinite(v): return "nan" if math.isnan(v) else "inf" if v > 0 else "-inf"
-    return repr(v)
+    return float_text(u) if isinstance(v, float) else repr(v)
 
   def typed(self, u: UOp) -> tuple[str, int, Dims]:
     """The text of a node, its dtype said where it is a constant."""
@@ -255,7 +266,7 @@ class Export:
     fn, ids = u.arg
     if fn not in _REDUCES: raise ExportError(f"a reduction by {fn.name}")
     text, _, dims = self.typed(u.src[0])
-    if missing := [i for i in ids if i not in dims]: raise ExportError(f"a sum along a{missing[0]} of what does not vary along it")
+    if missing := [i for i in ids if i not in dims]: raise ExportError(f"a sum along a{missing[0]} of what does not vary with it")
     at = [dims.index(i) for i in ids]
     args = [text] if len(at) == len(dims) else [text, f"axis={_tuple(at)}"]
     if fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype: args.append(f"dtype={_dtype(u.dtype)}")
@@ -308,32 +319,55 @@ class Export:
     how, ids = s.arg
     (text, mask, dims), value = self.place(s), self.get(s.src[2])
     dims = tuple(sorted({*dims, *value[2]}))
-    if missing := [i for i in ids if i not in dims]: raise ExportError(f"writes in order along a{missing[0]}, which nothing varies along")
+    if missing := [i for i in ids if i not in dims]: raise ExportError(f"writes in order along a{missing[0]}, all at one place")
     args = [text, self.fitted(value, dims), *([f"mask={mask}"] if mask else []), f"axis={_tuple([dims.index(i) for i in ids])}"]
     self.lines.append(f"tl.put({', '.join([*args, *['add=True'] * (how == 'add')])})")
 
   # ---- the file
-  def file(self, name: str, opts: Sequence[Opt]) -> str:
+  def file(self, name: str, opts: Sequence[Opts] | None) -> str:
     k = self.kernel
     names = ", ".join(f"data{p.slot}" for p in k.params)
     body = self.application()
     arranged = [line for p in k.params for line in self.arrangement(p)]
-    sizes = [s.name for s in k.sizes]
-    used = sorted({type(o).__name__ for o in opts})
+    order, mine = self.order(body), [a.id for a in k.axes if a.size != 1]
+    used = sorted({type(o).__name__ for part in opts or () for o in part})
     lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""']
     if used: lines.append(f"from ntgrad.codegen.opts import {', '.join(used)}")
     lines += ["import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
-    lines += [f'KEY = "{key_of(k)}"   # of the kernel that this stands for', f"OPTS = [{', '.join(map(repr, opts))}]"]
+    lines += [f'KEY = "{key_of(k)}"   # of the kernel that this stands for', f"OPTS = {_opts_text(opts)}"]
+    if order != mine: lines.append(f"AXES = {[order.index(i) for i in mine if i in order]}   # the order of the loops")
     if any(p.align for p in k.params):
       lines.append(f"ALIGNS = {tuple(p.align for p in k.params)}   # of parameters that are parts of a memory, in bytes")
     if any(re.search(r"\b(inf|nan)\b", line) for line in body): lines.append('inf, nan = float("inf"), float("nan")')
-    lines += [f'{n} = tile.Symbol("{n}", lower_bound={s.lower})' for n, s in zip(sizes, k.sizes)]
+    for s in k.sizes:
+      most = "" if s.upper is None else f", upper_bound={s.upper}"
+      lines.append(f'{s.name} = tile.Symbol("{s.name}", lower_bound={s.lower}{most})')
     tensors = [f"tile.Tensor(shape={_tuple([text_of(n) for n in p.shape], True)}, dtype={_dtype(p.dtype)})" for p in k.params]
     lines += ["", f"def arrangement({names}):", *(f"  {line}" for line in arranged), f"  return {names}", ""]
     lines += [f"def application({names}):", *(f"  {line}" for line in body or ["pass"]), ""]
     lines += ["tensors = (", *(f"  {t}," for t in tensors), ")"]
     lines.append(f'kernel = tile.make(arrangement, application, tensors, kernel_name="{name}")')
     return "\n".join(lines) + "\n"
+
+
+def _opts_text(opts: Sequence[Opts] | None) -> str:
+  """The Opts of each part as Python writes them."""
+  if opts is None: return "None   # chosen by the target's model"
+  return str(list(map(list, opts))) + "   # of each part"
+
+
+def used(lines: Sequence[str]) -> list[str]:
+  """The lines without those that name what no later one uses; values numbered in order."""
+  names: set[str] = set()
+  out: list[str] = []
+  for line in reversed(lines):
+    name = line.partition(" = ")[0]
+    if not re.fullmatch(r"[av]\d+", name) or name in names:
+      out.append(line)
+      names.update(re.findall(r"\b[av]\d+\b", line.partition(" = ")[2] or line))
+  order = [name for line in reversed(out) if (name := line.partition(" = ")[0]) and re.fullmatch(r"v\d+", name)]
+  number = {name: f"v{i}" for i, name in enumerate(order)}
+  return [re.sub(r"\bv\d+\b", lambda m: number[m[0]], line) for line in reversed(out)]
 
 
 def _reading(nodes: Sequence[UOp], written: set[UOp]) -> dict[UOp, bool]:
@@ -379,7 +413,8 @@ def _dtype(d: DType) -> str: return f"tl.{_NAMES[d]}"
 
 def _accumulated(d: DType) -> DType:
   """What the language's sum of values adds up in."""
-  return {1: dtypes.int32, 2: dtypes.int32}.get(d.itemsize, d) if d.kind == "i" else d if d.itemsize >= 4 else dtypes.void
+  if d.itemsize >= 4: return d
+  return dtypes.float32 if d.kind == "f" else dtypes.uint32 if d.kind == "u" else dtypes.int32
 
 
 _NAMES = {d: n for n in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16",

@@ -13,6 +13,7 @@ from ntgrad.variable import Variable
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
   from ntgrad.custom import Function as Function
+  from ntgrad.ejecting import override as override
   from ntgrad.engine.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
   from ntgrad.modes import (
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 _LAZY = {"jit": ("ntgrad.engine.jit", "jit"), "TinyJit": ("ntgrad.engine.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
+         "override": ("ntgrad.ejecting", "override"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
@@ -53,6 +55,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
   "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
-  "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
+  "override", "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
   "set_default_dtype", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"
 ]

@@ -20,7 +20,7 @@ from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.uop import UOp
 
-from . import report
+from . import overrides, report
 from .phases import phase
 from .variants import SizedProgram
 
@@ -92,7 +92,7 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
 
 def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
   """A program for each kernel; new ones are handed to the device's compiler in this order."""
-  settings = config.key()
+  settings = (*config.key(), overrides.state())
   keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
@@ -103,6 +103,7 @@ def programs(kernels: Sequence[Kernel], device: Device) -> list[Program]:
       # one by one: the device may compile while the next is rendered
       program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
         compiled(kernel, device, making.pop(key, None))[0]
+      program = _programs[key] = overrides.replaced(kernel, device, program)
     out.append(program)
   return out
 
@@ -145,7 +146,8 @@ def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tu
       assert mine
       if making.refused: raise CompileError(making.refused)
       spec, parts = making.answer or program_spec(kernel, device)
-  report.compiled(spec, parts, device)
+  report.compiled(spec, parts, device, kernel)
+  for note in overrides.noted: note(kernel, spec, parts, device)
   return from_specs([spec], device)[0], parts.needs
 
 

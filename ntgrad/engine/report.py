@@ -19,6 +19,7 @@ from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.bound import Bound, Work, bound
 from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import ExportError
 from ntgrad.codegen.index import Dim, conjuncts, count
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.parts import Parts
@@ -26,6 +27,7 @@ from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
+from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import Ops, UOp, UOpList
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 WIDTH = 120
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
-_waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
+# new kernels that no schedule has shown yet
+_waiting: dict[tuple[str, KernelSource], tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
 # kernels whose machine code has not been shown
 _unseen: Recent[tuple[str, KernelSource], Device] = Recent(1024)
 seconds = [0.0]   # of all launches that were timed (``counters``)
@@ -127,7 +130,7 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float) -> None:
   show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
     for line in table(steps): show(line)
-    for spec, parts, device in list(_waiting.values()): section(spec, parts, device)
+    for spec, parts, device, before in list(_waiting.values()): section(spec, parts, device, before)
     _waiting.clear()
     if kernels: show("\n" + heading("runs", "gray"))
 
@@ -159,11 +162,11 @@ def table(steps: Sequence[Step]) -> list[str]:
   return ["  ".join(x.ljust(w) for x, w in zip(r, widths)) + "  " + r[5] for r in rows]
 
 
-def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
-  """A new kernel, after its Opts: kept until its schedule is shown."""
+def compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
+  """A new kernel, after its Opts: kept until its schedule is shown; ``before``: as the scheduler made it."""
   if config.debug < 3: return
   key = (spec.name, spec.source)
-  _waiting[key] = (spec, parts, device)
+  _waiting[key] = (spec, parts, device, before)
   if config.debug >= 6: _unseen[key] = device
 
 
@@ -175,10 +178,15 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> 
   show(indented(arrangements))
 
 
-def section(spec: ProgramSpec, parts: Parts, device: Device) -> None:
-  """Levels 3 to 5: what a kernel is."""
+def section(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
+  """Levels 3 to 5: what a kernel is; ``before``, as the scheduler made it, as a file of the tile language."""
   show("\n" + heading(f"{spec.name} on {device.name}", "yellow"))
   show(describe(parts.kernel))
+  if before is not None:
+    try: text = tile_source(before, spec.name, parts.opts)
+    except ExportError as e: text = f"none: {e}"
+    show(color("as a file of the tile language", "magenta"))
+    show(indented(text))
   if not parts.kernel.plain:
     show(color("statements, after their Opts", "magenta"))
     show(indented(form_text(parts)))

@@ -2,11 +2,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ExportError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.opts import Opts
 from ntgrad.codegen.rewrite import rewrite
+from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import MOVEMENT, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
 
@@ -30,6 +34,13 @@ class ScheduleItem:
   writes: tuple[UOp, ...]     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
+
+  def tile_source(self, name: str = "", opts: Sequence[Opts] | None = None) -> str:
+    """The kernel as a Python file that makes it with the tile language, arrangement and application, with the Opts of each of its
+    parts (None: chosen by the target's model). Raises ExportError for a copy, and for what the language does not have."""
+    from ntgrad.engine.compile import kernel_name
+    if self.ast is None: raise ExportError("a copy between devices, which is no kernel")
+    return tile_source(self.ast, name or kernel_name(self.ast), opts)
 
 
 def loads_zero(u: UOp, inside: UOp) -> bool:

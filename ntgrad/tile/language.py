@@ -21,6 +21,20 @@ from ntgrad.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
 from .block import Block, block, floating, one, plain, tracer
+from .functions import (
+  all as all,
+  along as _along,
+  any as any,
+  broadcast as broadcast,
+  cummax as cummax,
+  cummin as cummin,
+  cumprod as cumprod,
+  cumsum as cumsum,
+  position as position,
+  put as put,
+  reciprocal as reciprocal,
+  threefry as threefry,
+)
 from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
@@ -89,12 +103,6 @@ def bitcast(x: Any, dtype: Any) -> Block:
   return Block(u if u.dtype is d else UOp(Ops.BITCAST, d, (u,)), b.axes)
 
 
-def position(x: Any) -> Block:
-  """Ints as positions, such as ``arange`` and ``program_id`` give: what is computed of them is exact, whatever its size."""
-  b = block(x)
-  return Block(_b.position(b.value), b.axes)
-
-
 # ---- shapes
 
 def trans(x: Any, *order: Any) -> Block:
@@ -129,13 +137,6 @@ def expand_dims(x: Any, axis: int) -> Block:
 def broadcast_to(x: Any, *shape: Any) -> Block:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
   return _b.broadcast_to(x, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-
-
-def broadcast(*xs: Any) -> tuple[Block, ...]:
-  """Blocks of one shape from some that broadcast together. Their dimensions are known to be the same from here on, so that sums
-  over several of them go through one loop."""
-  values, axes = _b.unify("broadcast", *map(block, xs))
-  return tuple([Block(u, axes) for u in values])
 
 
 def flip(x: Any, dim: int = -1) -> Block:
@@ -255,11 +256,6 @@ def abs(x: Any) -> Block:  # noqa: A001
   return _b.unary(UnaryOps.ABS, x)
 
 
-def reciprocal(x: Any) -> Block:
-  """1 / x."""
-  return _float(UnaryOps.RECIP, x)
-
-
 def isnan(x: Any) -> Block:
   """Whether a value is not a number: bool."""
   return _b.unary(UnaryOps.ISNAN, x, floating(x))
@@ -316,16 +312,6 @@ def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
   return _b.reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
 
 
-def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
-  """Whether all elements along an axis, or all there are, hold: of bools."""
-  return _b.reduce(BinaryOps.AND, x, axis, keep_dims, "all")
-
-
-def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
-  """Whether some element along an axis, or of all, holds: of bools."""
-  return _b.reduce(BinaryOps.OR, x, axis, keep_dims, "any")
-
-
 def _arg(name: str, x: Any, axis: int | None, best: Any) -> Block:
   b = block(x)
   if axis is None: b, axis = ravel(b), 0
@@ -350,46 +336,6 @@ def argmax(x: Any, axis: int | None = None) -> Block:
 def argmin(x: Any, axis: int | None = None) -> Block:
   """Where the least is, the first of several (of NaNs, if there is one): int32."""
   return _arg("argmin", x, axis, min)
-
-
-def _along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
-  b = block(x)
-  at = _b.axis_number(name, axis, b.ndim)
-  a = b.axes[at]
-  value = plain(b.value)
-  if a is None: return Block(value, b.axes)
-  t = tracer()
-  v = t.variable(value.dtype, b.shape, b.axes)
-  t.assign(v, UOp(op, value.dtype, (value,), arg(a.arg[0])))
-  return v.block
-
-
-def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: int) -> Block:
-  more = (int(every),) if every else ()
-  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name)
-
-
-def cumsum(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """Running sums along an axis; with ``reverse`` from its end, with ``every`` beginning anew after so many elements."""
-  from ntgrad.graph import acc_dtype
-  b = block(x)
-  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse, every)
-  return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
-
-
-def cumprod(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """Running products along an axis; with ``reverse`` from its end, with ``every`` beginning anew after so many elements."""
-  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse, every)
-
-
-def cummax(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """The greatest so far along an axis; ``reverse`` and ``every`` as for ``cumsum``."""
-  return _scan("cummax", BinaryOps.MAX, x, axis, reverse, every)
-
-
-def cummin(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """The least so far along an axis; ``reverse`` and ``every`` as for ``cumsum``."""
-  return _scan("cummin", BinaryOps.MIN, x, axis, reverse, every)
 
 
 def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:
@@ -461,15 +407,6 @@ def store(where: Any, value: Any, mask: Any = None) -> None:
   else: r.store(value, mask)
 
 
-def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:
-  """Write elements at computed places, ``put(x.source.at(i), value, axis=0)``, in order along an axis of the value (all axes where
-  None): where places are equal the last one stays, or with ``add`` all are added up. The same bits each time, unlike an atomic
-  sum."""
-  r = _reference("put", where)
-  if isinstance(r, Tile): raise ApplicationError("put: places in a tensor, such as x.source[rows, columns]; a tile has each once")
-  r.put(value, mask, axis, "add" if add else "set")
-
-
 def atomic_add(where: Any, value: Any, mask: Any = None) -> None:
   """Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed."""
   _atomic("atomic_add", "add", where, value, mask)
@@ -508,11 +445,6 @@ def rand(seed: Any, offset: Any) -> Block:
 def randbits(seed: Any, offset: Any) -> Block:
   """Random uint32 numbers, one an element of ``offset``."""
   return _b.cast(_b.binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
-
-
-def threefry(counter: Any, key: Any) -> Block:
-  """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
-  return _b.binary(BinaryOps.THREEFRY, _b.cast(counter, uint64), _b.cast(key, uint64), uint64)
 
 
 # ---- while reading

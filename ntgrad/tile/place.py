@@ -256,8 +256,8 @@ class Source:
       raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
     return Reference(self._parameter, tuple(block(i) for i in got))
   def at(self, *indices: Any, inside: bool = False) -> Reference:
-    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that all
-    of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
+    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
+    all of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
     place = self[indices]
     place.inside = bool(inside)
     return place
