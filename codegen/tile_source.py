@@ -11,16 +11,19 @@ import hashlib
 import math
 import re
 from collections import Counter
-from typing import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Sequence
 
 from . import index as ix
 from .access import Access, derive
+from .arrangement import Arrangement
 from .costs import gate_of
 from .dtype import DType, dtypes
-from .errors import ExportError
-from .kernel import AxisKind, Kernel, Param
+from .errors import ExportError, NtgradError
+from .kernel import Axis, AxisKind, Kernel, Param
 from .opts import Opts
-from .printing import number as float_text
+from .printing import dtype_name, number as float_text
+from .rewrite import substitute
 from .size_text import text_of
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
@@ -38,6 +41,7 @@ _REDUCES = {
 _SCANS = {BinaryOps.ADD: "cumsum", BinaryOps.MUL: "cumprod", BinaryOps.MAX: "cummax", BinaryOps.MIN: "cummin"}
 _COMPARE = (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)
 _CALL, _UNARY = 11, 10
+_LETTERS = "MNKPQRSTUVWXYZ"
 _LONG = 90   # characters: a longer value gets a line and a name of its own
 
 Dims = tuple[int, ...]   # ids of the block axes that a text varies along
@@ -62,9 +66,54 @@ def tile_source(kernel: Kernel, name: str, opts: Sequence[Opts] | None = None) -
   return Export(kernel).file(name, opts)
 
 
-def body_source(kernel: Kernel) -> str:
-  """The application alone: its lines, as ``print(schedule)`` has them."""
-  return "\n".join(Export(kernel).application())
+def short_source(kernel: Kernel) -> list[str]:
+  """A kernel as a person reads it: a line with what is written, from what, and the sizes; the application's lines. Raises
+  ExportError for what the language does not have."""
+  e = Export(kernel)
+  def said(p: Param) -> str: return f"data{p.slot} ({', '.join(e.shape(p))}) {dtype_name(p.dtype)}"
+  read = {u.src[0] for u in kernel.nodes if u.op is Ops.LOAD}
+  out = ", ".join(said(p) for p in kernel.params if p.written)
+  given = ", ".join(said(p) for p in kernel.params if p.uop in read)
+  sizes = ", ".join(f"{name} = {n}" for name, n in e.names.values.items())
+  return [f"{out} <- {given or 'nothing'}{'; ' if sizes else ''}{sizes}", *e.application()]
+
+
+class Names(NamedTuple):
+  """What the sizes of a kernel are called: by axis, by slot and dimension of a parameter, and the number that each name is."""
+  axes: dict[int, str]
+  dims: dict[tuple[int, int], str]
+  values: dict[str, int]
+
+
+def names_of_sizes(kernel: Kernel) -> Names:
+  """A name for the size of each axis that goes through whole dimensions of parameters; one for axes that go through the same."""
+  slots = {p.uop: p for p in kernel.params}
+  along: dict[tuple[int, int], list[int]] = {}   # the axes that go through a dimension
+  for u in kernel.nodes:
+    if u.op not in (Ops.LOAD, Ops.STORE) or (p := slots.get(u.src[0])) is None: continue
+    for d, (at, n) in enumerate(zip(u.src[1].src, p.shape)):
+      if at.op is Ops.RANGE and at.arg[1] == n and isinstance(n, int): along.setdefault((p.slot, d), []).append(at.arg[0])
+  first = {a.id: a.id for a in kernel.axes}
+  def oldest(i: int) -> int:
+    while first[i] != i: i = first[i]
+    return i
+  for ids in along.values():
+    for i in ids[1:]: first[max(oldest(i), oldest(ids[0]))] = min(oldest(i), oldest(ids[0]))
+  sizes = {a.id: a.size for a in kernel.axes}
+  known = list(dict.fromkeys(oldest(a.id) for a in kernel.axes if any(a.id in ids for ids in along.values())))
+  letters = dict(zip(known, ["N"] if len(known) == 1 else _LETTERS))   # beyond these sizes are numbers
+  axes = {i: letters[oldest(i)] for i in sizes if oldest(i) in letters and isinstance(sizes[i], int)}
+  dims = {place: axes[ids[0]] for place, ids in along.items() if ids[0] in axes}
+  return Names(axes, dims, {name: n for i, name in letters.items() if isinstance(n := sizes[i], int)})
+
+
+def with_names(kernel: Kernel, names: Names) -> Kernel:
+  """The kernel with run-time sizes where sizes have names."""
+  size = {n: UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 2)) for n in names.values}
+  axes = tuple(replace(a, size=size[names.axes[a.id]]) if a.id in names.axes else a for a in kernel.axes)
+  shapes = [tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)) for p in kernel.params]
+  params = tuple(replace(p, shape=shape) for p, shape in zip(kernel.params, shapes))
+  return kernel.with_(params=params, axes=axes, body=substitute(kernel.body, {a.rng: b.rng for a, b in zip(kernel.axes, axes)}))
 
 
 class Export:
@@ -77,7 +126,10 @@ class Export:
     self.grid = [a for a in kernel.axes if a.kind is AxisKind.GRID]
     self.blocks = {a.id: a for a in kernel.axes if a.kind is not AxisKind.GRID}
     if any(a.kind is not AxisKind.LOOP for a in self.blocks.values()): raise ExportError("a kernel after its Opts")
+    self.names = names_of_sizes(kernel)
+    self.free = with_names(kernel, self.names)
     self.arranged: dict[UOp, Access] = {}
+    self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
     for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD):
       self.arrange(u)
     self.known: dict[UOp, tuple[str, int, Dims]] = {}
@@ -92,22 +144,41 @@ class Export:
     if found.arrangement is None or found.where: return
     at, valid = found.arrangement.pull([[a.rng for a in level] for level in found.axes])
     if at != found.index.src or set(ix.conjuncts(valid)) != set(ix.conjuncts(found.gate)): return
-    try: self.chained("x", found)
-    except ExportError: return
-    self.arranged[access.src[0]] = found
+    for chain in (self.chain_with_names(found), found.arrangement.chain):
+      try: self.chained("x", found, chain)
+      except ExportError: continue
+      self.arranged[access.src[0]], self.chains[access.src[0]] = found, chain
+      return
+
+  def chain_with_names(self, a: Access) -> tuple[str, ...]:
+    """The meta-operations of an arrangement with names for sizes; as they are where it is another one then."""
+    assert a.arrangement is not None
+    if not self.names.values: return a.arrangement.chain
+    table = {x.rng: y.rng for x, y in zip(self.kernel.axes, self.free.axes)}
+    index, gate = substitute((UOp(Ops.INDEX, a.index.dtype, a.index.src), a.gate), table)
+    param = next(p for p in self.free.params if p.slot == a.param.slot)
+    named = derive(self.free, param, a.stored, index, gate).arrangement
+    if named is None: return a.arrangement.chain
+    space = {"x": Arrangement.of(a.param.shape), **self.names.values, "cdiv": lambda m, n: -(-m // n), "min": min, "max": max}
+    try:
+      again = eval("x" + "".join(named.chain), space)   # noqa: S307 (what we have just written)
+      if again.levels != a.arrangement.levels: return a.arrangement.chain
+      at, valid = again.pull([[r.rng for r in level] for level in a.axes])
+    except NtgradError: return a.arrangement.chain
+    same = at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate))
+    return named.chain if same else a.arrangement.chain
 
   def is_tile(self, access: UOp) -> bool:
     """Whether an access is what the parameter's own name stands for."""
     found = self.arranged.get(access.src[0])
     return found is not None and found.index is access.src[1] and found.gate is gate_of(access)
 
-  def chained(self, name: str, a: Access) -> list[str]:
+  def chained(self, name: str, a: Access, chain: Sequence[str]) -> list[str]:
     """The meta-operations of an arrangement, a line for each run of those of one level. Raises ExportError for one that a Tensor
     does not have."""
-    assert a.arrangement is not None
     lines: list[str] = []
-    steps = [ast.parse("x" + link, mode="eval").body for link in a.arrangement.chain]
-    calls = [c for step in steps for c in _calls(step, len(a.arrangement.levels))]
+    steps = [ast.parse("x" + link, mode="eval").body for link in chain]
+    calls = [c for step in steps for c in _calls(step)]
     if "GRID" not in a.names and a.axes[0]:   # no axis is a grid's: one program has it all
       n = len(a.axes[0])
       calls += [(0, f".tile(({'-1, ' * n}))".replace(", )", ",)" if n == 1 else ")")), (0, f".squeeze({_tuple(range(n))})")]
@@ -120,13 +191,13 @@ class Export:
   def arrangement(self, p: Param) -> list[str]:
     """The lines of the arrangement function for a parameter."""
     found = self.arranged.get(p.uop)
-    return self.everywhere(p) if found is None else self.chained(f"data{p.slot}", found)
+    return self.everywhere(p) if found is None else self.chained(f"data{p.slot}", found, self.chains[p.uop])
 
   def everywhere(self, p: Param) -> list[str]:
     """The lines for a parameter that every program sees whole."""
     n, name = len(p.shape), f"data{p.slot}"
     text = f"{name} = {name}.tile({_tuple([-1] * n, True)}).squeeze({_tuple(range(n))})" + ".unsqueeze(0)" * len(self.grid)
-    return [text + (f".expand({_tuple([text_of(a.size) for a in self.grid], True)})" if self.grid else "")]
+    return [text + (f".expand({_tuple([self.size(a) for a in self.grid], True)})" if self.grid else "")]
 
   # ---- application
   def application(self) -> list[str]:
@@ -173,6 +244,12 @@ class Export:
       line = f"tl.broadcast({', '.join(texts)})"
       if len(texts) > 1 and line not in out: out.append(line)
     return out
+
+  def size(self, a: Axis) -> str: return self.names.axes.get(a.id) or text_of(a.size)
+
+  def shape(self, p: Param) -> list[str]:
+    """The shape of a parameter, with names for sizes."""
+    return [self.names.dims.get((p.slot, d)) or text_of(n) for d, n in enumerate(p.shape)]
 
   def dims(self, u: UOp) -> Dims: return tuple(sorted(r.arg[0] for r in u.ranges if r.arg[0] in self.blocks))
 
@@ -231,7 +308,7 @@ class Export:
     """An axis as a value."""
     i = r.arg[0]
     if i in self.blocks:
-      self.made[f"a{i}"] = f"tl.arange(0, {text_of(self.blocks[i].size)})"
+      self.made[f"a{i}"] = f"tl.arange(0, {self.size(self.blocks[i])})"
       return f"a{i}", _CALL, (i,)
     self.made[f"a{i}"] = f"tl.program_id({[a.id for a in self.grid].index(i)})"
     return f"a{i}", _CALL, ()
@@ -339,10 +416,12 @@ class Export:
     if any(p.align for p in k.params):
       lines.append(f"ALIGNS = {tuple(p.align for p in k.params)}   # of parameters that are parts of a memory, in bytes")
     if any(re.search(r"\b(inf|nan)\b", line) for line in body): lines.append('inf, nan = float("inf"), float("nan")')
+    if v := self.names.values:
+      lines.append(f"{', '.join(v)} = {', '.join(map(str, v.values()))}   # sizes; numbers below may be made of them")
     for s in k.sizes:
       most = "" if s.upper is None else f", upper_bound={s.upper}"
       lines.append(f'{s.name} = tile.Symbol("{s.name}", lower_bound={s.lower}{most})')
-    tensors = [f"tile.Tensor(shape={_tuple([text_of(n) for n in p.shape], True)}, dtype={_dtype(p.dtype)})" for p in k.params]
+    tensors = [f"tile.Tensor(shape={_tuple(self.shape(p), True)}, dtype={_dtype(p.dtype)})" for p in k.params]
     lines += ["", f"def arrangement({names}):", *(f"  {line}" for line in arranged), f"  return {names}", ""]
     lines += [f"def application({names}):", *(f"  {line}" for line in body or ["pass"]), ""]
     lines += ["tensors = (", *(f"  {t}," for t in tensors), ")"]
@@ -377,7 +456,7 @@ def _reading(nodes: Sequence[UOp], written: set[UOp]) -> dict[UOp, bool]:
   return out
 
 
-def _calls(step: ast.expr, levels: int) -> list[tuple[int, str]]:
+def _calls(step: ast.expr) -> list[tuple[int, str]]:
   """A link of an arrangement's chain as methods of a Tensor, each with the level that it is for."""
   if isinstance(step, ast.Subscript): return [(0, f"[{ast.unparse(step.slice)}]")]
   assert isinstance(step, ast.Call) and isinstance(step.func, ast.Attribute)

@@ -170,12 +170,13 @@ def compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | N
   if config.debug >= 6: _unseen[key] = device
 
 
-def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> None:
-  """Level 3: a kernel that a person wrote, with its own arrangements."""
+def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dissolved: str = "") -> None:
+  """Level 3: a kernel that a person wrote, with its own arrangements, and which of its tiles are ``dissolved``."""
   if config.debug < 3: return
   section(spec, parts, device)
   show(color("arranged", "magenta"))
   show(indented(arrangements))
+  if dissolved: show(indented(dissolved))
 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:

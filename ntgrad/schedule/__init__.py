@@ -15,6 +15,7 @@ from .order import Conflict, in_order
 from .partition import Partition
 from .prepare import prepare
 from .rows import with_rows
+from .showing import Schedule
 from .storage import storage
 from .writes import Placing, Sink
 
@@ -47,11 +48,11 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
       stage |= c.effects
 
 
-def create_schedule(outputs: Any) -> list[ScheduleItem]:
+def create_schedule(outputs: Any) -> Schedule:
   """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to
-  a Linearizer. Runs nothing."""
+  a Linearizer. ``print`` shows them as bodies of the tile language. Runs nothing."""
   one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
-  return schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1]
+  return Schedule(schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1])
 
 
 def sink_of(o: Any) -> UOp | Sink:
@@ -60,4 +61,4 @@ def sink_of(o: Any) -> UOp | Sink:
   return (o._alias.node, o._alias.memory.node) if o._alias.pending else o.lazydata
 
 
-__all__ = ["create_schedule", "schedule_graph", "sink_of", "ScheduleItem"]
+__all__ = ["create_schedule", "schedule_graph", "sink_of", "Schedule", "ScheduleItem"]

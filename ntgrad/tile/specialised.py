@@ -13,6 +13,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.tiles import dissolved
 from ntgrad.codegen.uop import UOp, UOpList
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
@@ -86,7 +87,7 @@ class Specialised:
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
       spec, parts = program_spec(kernel, device, self.name, self.lines)
     spec = replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items()))
-    report.made(spec, parts, device, self.arrangements())
+    report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target) if config.debug >= 3 else "")
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec, parts.needs
 

@@ -177,11 +177,12 @@ import ntgrad.tile.language as tl
 
 KEY = "{key_of(item.ast)}"   # of the kernel that this stands for
 OPTS = [[Vectorize(axis=1, n=8)]]   # of each part
+M, N = 8, 32   # sizes; numbers below may be made of them
 
 def arrangement(data0, data1):
-  data0 = data0.tile((1, 32)).squeeze(1)
+  data0 = data0.tile((1, N)).squeeze(1)
   data0.dtype = data0.dtype.squeeze(0)
-  data1 = data1.tile((1, 32)).squeeze(1)
+  data1 = data1.tile((1, N)).squeeze(1)
   data1.dtype = data1.dtype.squeeze(0)
   return data0, data1
 
@@ -190,11 +191,61 @@ def application(data0, data1):
   data0 = v0 / tl.sum(v0)
 
 tensors = (
-  tile.Tensor(shape=(8, 32), dtype=tl.float32),
-  tile.Tensor(shape=(8, 32), dtype=tl.float32),
+  tile.Tensor(shape=(M, N), dtype=tl.float32),
+  tile.Tensor(shape=(M, N), dtype=tl.float32),
 )
 kernel = tile.make(arrangement, application, tensors, kernel_name="softmax")
 '''
+
+
+def test_left_free_it_is_the_kernel_for_all_sizes() -> None:
+  item, = create_schedule([(E(8, 32) * 2).softmax(-1)])
+  free = read(item.tile_source("softmax").replace("M, N = 8, 32", 'M, N = tile.Symbol("M"), tile.Symbol("N")'))
+  assert index_form(free.form()) == """\
+axes   a0:M GRID, a1:N LOOP
+data0  (M, N) float, written
+data1  (M, N) float
+v0 = data1[a0, a1] * 2.
+v1 = exp(v0 - max[a1](v0))
+store data0[a0, a1] = v1 / sum[a1](v1)"""
+  for shape in ((3, 40), (17, 5)):
+    x, y = numbers(*shape), np.zeros(shape, np.float32)
+    free.kernel(y, x)
+    e = np.exp(x * 2 - (x * 2).max(1, keepdims=True))
+    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_print_schedule() -> None:
+  shown = str(create_schedule([E(1, 2, 6, 6).conv2d(E(4, 2, 3, 3), E(4)).relu(), E(8, 32).softmax(-1), E(4, 20).sort(-1)[0]]))
+  assert shown.startswith("""\
+0  r_4_4_4_2_3_3: data0 (1, M, N, K) float <- data1 (1, P, 6, 6) float, data2 (M, P, Q, R) float, data3 (M) float; \
+M = 4, N = 4, K = 4, P = 2, Q = 3, R = 3
+     data0 = tl.maximum(0., tl.sum(data1 * data2) + data3)
+1  r_8_32: data0 (M, N) float <- data1 (M, N) float; M = 8, N = 32
+     v0 = tl.exp(data1 - tl.max(data1))
+     data0 = v0 / tl.sum(v0)
+2  E_4_20_20: no kernel of the tile language (SORTED, which the tile language does not have)
+     axes   a0:4 GRID, a1:20 LOOP, a2:20 LOOP
+"""), shown
+  moved = create_schedule([Tensor(numbers(3)).realize().to("NUMPY")])
+  assert str(moved) == "0  copy to NUMPY"
+
+
+def test_noopt_keeps_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+  """One program a tile with a loop inside; else what is shown says that they are dissolved."""
+  import ntgrad.tile as tile
+  def arrangement(x, y): return x.tile((3, 8)), y.tile((3, 8))  # type: ignore[no-untyped-def]
+  def application(x, y): y = x * 2 + 1  # type: ignore[no-untyped-def] # noqa: F841
+  def kernel() -> tile.TileKernel: return tile.make(arrangement, application, (tile.Tensor(2), tile.Tensor(2)))
+  x, y = numbers(8, 20), np.zeros((8, 20), np.float32)
+  with config(noopt=1, debug=3, color=0): kernel()(x, y)
+  shown = capsys.readouterr().out
+  assert "a0:3 GRID, a1:3 GRID, a2:3 LOOP, a3:8 LOOP" in shown and "are now part of" not in shown
+  np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
+  y[:] = 0
+  with config(debug=3, color=0): kernel()(x, y)
+  np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
+  assert "tiles a2:3, a3:8 are now part of" in (shown := capsys.readouterr().out) and "NOOPT=1 keeps tiles" in shown
 
 
 # ---- in the place of the scheduler's
@@ -256,7 +307,7 @@ def test_in_place_kernels_are_compared_on_copies(tmp_path: Path) -> None:
 def test_other_parameters_are_refused(tmp_path: Path) -> None:
   x = Tensor(numbers(12, 48)).realize()
   item, = create_schedule(x.softmax(-1))
-  ntgrad.override(item, edited(item, "shape=(12, 48)", "shape=(12, 47)", tmp_path / "short.py"))
+  ntgrad.override(item, edited(item, "M, N = 12, 48", "M, N = 12, 47", tmp_path / "short.py"))
   with pytest.raises(OverrideError, match=r"short.py: .*\(12, 4"): x.softmax(-1).numpy()
   with pytest.raises(ArgumentError, match="override: a kernel of tile.make"): ntgrad.override(item, 3)
   with pytest.raises(ArgumentError, match="an item of create_schedule"): ntgrad.override(x, None)
