@@ -210,7 +210,7 @@ class Export:
       if u.op is Ops.STORE: self.store(u)
       elif u.op is not Ops.INDEX and u.dtype.kind != "v" and u.op not in (Ops.RANGE, Ops.DEFINE_GLOBAL, Ops.SIZE):
         text, _, dims = self.known[u] = self.text(u)
-        again = uses[u] > 1 and u.op not in (Ops.CONST, Ops.LOAD) and len(text) > 12
+        again = uses[u] > 1 and u.op not in (Ops.CONST, Ops.LOAD) and not text.isidentifier()
         # values that are read from what the kernel writes have no name: it would have to be kept from the writing
         if (again or len(text) > _LONG and u not in stored) and not reads[u]:
           name = f"v{sum(line.startswith('v') for line in self.lines)}"
@@ -352,11 +352,12 @@ class Export:
   def scan(self, u: UOp) -> tuple[str, int, Dims]:
     """A running sum."""
     fn, i, reverse, *every = u.arg
+    if any(every): raise ExportError(f"a scan that begins anew after {every[0]} elements")
     text, _, dims = self.typed(u.src[0])
     if fn not in _SCANS or fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype:
       raise ExportError(f"a scan by {fn.name} of {u.dtype}")
     if i not in dims: raise ExportError(f"a scan along a{i} of what does not vary along it")
-    args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse), *(f"every={n}" for n in every if n)]
+    args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse)]
     return f"tl.{_SCANS[fn]}({', '.join(args)})", _CALL, dims
 
   def place(self, access: UOp) -> tuple[str, str, Dims]:

@@ -59,32 +59,31 @@ def along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
   return v.block
 
 
-def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: int) -> Block:
-  more = (int(every),) if every else ()
-  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name)
+def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any) -> Block:
+  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False), axis, name)
 
 
-def cumsum(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """Running sums along an axis; with ``reverse`` from its end, with ``every`` beginning anew after so many elements."""
+def cumsum(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """Running sums along an axis; with ``reverse`` from its end."""
   from ntgrad.graph import acc_dtype
   b = block(x)
-  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse, every)
+  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse)
   return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
 
 
-def cumprod(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """Running products along an axis; with ``reverse`` from its end, with ``every`` beginning anew after so many elements."""
-  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse, every)
+def cumprod(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """Running products along an axis; with ``reverse`` from its end."""
+  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse)
 
 
-def cummax(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """The greatest so far along an axis; ``reverse`` and ``every`` as for ``cumsum``."""
-  return _scan("cummax", BinaryOps.MAX, x, axis, reverse, every)
+def cummax(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """The greatest so far along an axis; with ``reverse`` from its end."""
+  return _scan("cummax", BinaryOps.MAX, x, axis, reverse)
 
 
-def cummin(x: Any, axis: int = 0, reverse: Any = False, every: int = 0) -> Block:
-  """The least so far along an axis; ``reverse`` and ``every`` as for ``cumsum``."""
-  return _scan("cummin", BinaryOps.MIN, x, axis, reverse, every)
+def cummin(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """The least so far along an axis; with ``reverse`` from its end."""
+  return _scan("cummin", BinaryOps.MIN, x, axis, reverse)
 
 
 def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:

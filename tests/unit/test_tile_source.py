@@ -93,7 +93,10 @@ OTHERS: dict[str, Callable[[], list[Tensor]]] = {
 }
 ALL = {**GRAPHS, **TRITON, **{name: graph for name, graph in OTHERS.items() if name not in {*GRAPHS, *TRITON}}}
 # graphs of which some kernel is no file of the tile language, with the words that it is refused with
-CANNOT = {name: "SORTED" for name in ("sort", "topk", "median")}
+CANNOT = {
+  **{name: "SORTED" for name in ("sort", "topk", "median")},   # a sort by digits
+  "cumsum_long": "begins anew after 12500 elements",            # the parts of a row that several cores share
+}
 
 
 def kernels(name: str) -> list[Kernel]:
