@@ -43,7 +43,7 @@ def found() -> dict[str, Exported]:
 def state() -> Hashable:
   """What stands for the overrides in force in keys of caches; () where there are none."""
   if not config.override and not given: return ()
-  return tuple(sorted((key, id(mine)) for key, mine in found().items()))
+  return tuple(sorted((key, mine.number) for key, mine in found().items()))
 
 
 def in_folder(folder: str) -> dict[str, Exported]:

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping
 
-from ntgrad.codegen.errors import NtgradError, OverrideError
+from ntgrad.codegen.errors import MissingFileError, NtgradError, OverrideError
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Opt
 from ntgrad.codegen.rewrite import rewrite, substitute
@@ -29,6 +29,7 @@ class Exported:
   aligns: tuple[int, ...]   # of parameters that are parts of a memory; () where none is
   axes: tuple[int, ...]     # the numbers of the axes in the order that the loops have; () for their own
   file: str
+  number: int = field(default_factory=lambda: next(_texts))   # no two that are read have the same
 
   def specialised(self) -> Specialised:
     """For the sizes that the file has: numbers, or for all."""
@@ -102,5 +103,6 @@ def taken(space: Mapping[str, Any], name: str) -> Exported:
 
 
 def read_file(path: Path) -> Exported:
-  """A file that was written by ``python -m ntgrad eject``, as it is now."""
+  """A file that was written by ``python -m ntgrad eject``, as it is now. Raises MissingFileError where there is none."""
+  if not path.is_file(): raise MissingFileError(f"{path}: there is no such file; python -m ntgrad eject writes some")
   return read(path.read_text(), str(path))

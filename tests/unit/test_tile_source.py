@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Iterator
 
@@ -15,15 +16,16 @@ import ntgrad
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.codegen.errors import ArgumentError, ExportError, OverrideError
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.linearizer import Linearizer
+from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.tile_source import key_of, tile_source
 from ntgrad.codegen.tiles import numbered
+from ntgrad.codegen.tiling import tile as tiled
 from ntgrad.engine import compile as engine_compile, overrides, report
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.exported import read
-from support.triton_kernels import MORE as TRITON
+from support.triton_kernels import MORE as TRITON, WITH_BLOCKS
 
 E = Tensor.empty
 I = "int32"
@@ -119,6 +121,13 @@ def test_round_trip(name: str) -> None:
   if name not in CANNOT: assert not refused
   else: assert refused, f"{name} works now: take it out of CANNOT"
   assert all(CANNOT[name] in why for why in refused)
+
+
+@pytest.mark.parametrize("name", {**GRAPHS, **TRITON})
+def test_round_trip_with_blocks(name: str) -> None:
+  """The same for a target that computes with blocks: tiled as the model does, the same linear UOps."""
+  def uops(k: Kernel) -> str: return str(linearize(tiled(k, replace(WITH_BLOCKS, cores=1)), WITH_BLOCKS))
+  for k in kernels(name): assert uops(read(tile_source(k, "k")).form()) == uops(k)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, steps) in CASES.items() if steps])
@@ -276,7 +285,7 @@ def test_an_edited_kernel_runs_and_is_shown(device: str, tmp_path: Path, capsys:
   def graph() -> Tensor: return (x * 3).softmax(-1)
   item, = create_schedule(graph())
   # another way to the same: 1 / sum first
-  path = edited(item, "v0 / tl.sum(v0)", "v0 * tl.reciprocal(tl.sum(v0))", tmp_path / "softmax.py")
+  path = edited(item, "v1 / tl.sum(v1)", "v1 * tl.reciprocal(tl.sum(v1))", tmp_path / "softmax.py")
   ntgrad.override(item, path)
   with config(debug=2, color=0): out = graph().numpy()
   assert "edited_overridden" in capsys.readouterr().out
