@@ -132,6 +132,9 @@ class Config:
     "1 checks index tensors and classes on the device, 0 does not; auto does on CPU and NUMPY",
     values=("auto", 0, 1),
   )
+  override: str = _setting(
+    "OVERRIDE", "", "folder with files of python -m ntgrad eject, whose kernels run in the place of the scheduled ones", key=True
+  )
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 
   @contextmanager

@@ -77,6 +77,14 @@ class ApplicationError(NtgradError, ValueError):
   value of the wrong kind."""
 
 
+class ExportError(NtgradError, ValueError):
+  """A scheduled kernel that has something that the tile language does not: it cannot be written as a file of it."""
+
+
+class OverrideError(NtgradError, RuntimeError):
+  """A kernel that was put in the place of a scheduled one and gives something else, or does not fit there."""
+
+
 class DeviceAssertError(NtgradError, AssertionError):
   """A check that a kernel made while it ran, and that did not hold; raised where the host next waits for the device."""
 

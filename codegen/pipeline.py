@@ -29,7 +29,7 @@ from .sorts import lower_sorts
 from .spec_forms import verify_form
 from .statements import cut
 from .target import Target
-from .tiles import cover_tiles, lower_tiles
+from .tiles import cover_tiles, keep_tiles, lower_tiles
 from .wholes import branch_whole
 from .widths import lower_index
 
@@ -46,7 +46,8 @@ class Pass:
 
 def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
   if target and target.blocks: return cover_tiles(kernel, target.row)
-  return lower_tiles(kernel) if kernel.plain else kernel
+  if not kernel.plain: return kernel
+  return keep_tiles(kernel) if config.noopt else lower_tiles(kernel)
 
 
 def _additions(parts: Parts, target: Target | None) -> Parts:

@@ -27,7 +27,7 @@ _CALL, _UNARY, _IF = 10, 9, 1
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
   Ops.ALU: lambda fn: fn.name.lower(),
   Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
-  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{', every ' * bool(a[3:])}{(*a[3:], '')[0]}]",
+  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
@@ -288,3 +288,9 @@ def _kernel_text(kernel: Kernel) -> str: return screen(index_form(kernel))
 
 
 Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through kernels stands above them
+
+
+def kernel_name(kernel: Kernel) -> str:
+  """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
+  sizes = "_".join(text_of(a.size) if text_of(a.size).isalnum() else "n" for a in kernel.axes) or "1"
+  return f"{'r' if kernel.reduces else 'E'}_{sizes}"

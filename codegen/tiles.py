@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 
 from . import index as ix
 from .assume import greater, lesser
+from .config import config
 from .costs import gate_of
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Cover, Fuse
 from .rewrite import rewrite, substitute
+from .size_text import text_of
 from .sizes import Dim
+from .target import Target
 from .uop import BinaryOps, Ops, UOp, toposort
 
 
@@ -31,6 +35,24 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   while (merged := joined()) is not None: kernel = merged
   for a in kernel.axes: kernel = trim(kernel, a)
   return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
+
+
+def keep_tiles(kernel: Kernel) -> Kernel:
+  """For NOOPT on targets without blocks: tiles as they were written, one program a tile and loops inside: a1:64 TILE -> a1:64
+  LOOP."""
+  axes = tuple(replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes)
+  return kernel.with_(axes=axes) if axes != kernel.axes else kernel
+
+
+def dissolved(kernel: Kernel, target: Target) -> str:
+  """Which tiles of a person's kernel are none on a target, and why; nothing where all are."""
+  tiles = [a for a in kernel.of_kind(AxisKind.TILE) if a.size != 1]
+  if not tiles or not kernel.plain or config.noopt: return ""
+  now = cover_tiles(kernel, target.row) if target.blocks else lower_tiles(kernel)
+  if now.of_kind(AxisKind.TILE): return ""
+  why = f"a row of more than {target.row} elements is no block" if target.blocks else \
+    f"{target.name} computes without blocks: a tile is one axis with the programs, which Opts cut; NOOPT=1 keeps tiles"
+  return f"tiles {', '.join(f'a{a.id}:{text_of(a.size)}' for a in tiles)} are now part of {', '.join(map(str, now.axes))}: {why}"
 
 
 def cover_tiles(kernel: Kernel, row: int) -> Kernel:
@@ -53,9 +75,11 @@ def numbered(kernel: Kernel) -> Kernel:
   def reduced(old: UOp, new: UOp) -> UOp:
     over = tuple([ids[i] for i in old.arg[1] if i in ids])
     return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
-  # equal STOREs are one here, so that equal kernels are equal
+  def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
+    how = (old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])) if isinstance(old.arg, tuple) else old.arg
+    return UOp(Ops.STORE, new.dtype, new.src, how)
   rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
-           Ops.STORE: lambda old, new: UOp(Ops.STORE, new.dtype, new.src, new.arg)}
+           Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])), Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
 

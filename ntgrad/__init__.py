@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.core import no_grad
+from ntgrad.engine import override_reader
 from ntgrad.engine.device import Device
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Variable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
   from ntgrad.capture.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.custom import Function as Function
+  from ntgrad.ejecting import override as override
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
   from ntgrad.modes import (
     enable_grad as enable_grad,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.tensor.random import Generator as Generator, default_generator as default_generator
 
 from_dlpack = Tensor.from_dlpack
+override_reader.read = lambda path: import_module("ntgrad.tile.exported").read_file(path)
 Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 
 __version__ = "0.1.0"
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 _LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
          "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
+         "override": ("ntgrad.ejecting", "override"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
@@ -54,6 +58,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
   "Tensor", "Variable", "dtypes", "config", "from_dlpack", "no_grad", "Device", "jit", "TinyJit", "nn", "errors", "profile",
-  "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
+  "override", "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
   "set_default_dtype", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"
 ]

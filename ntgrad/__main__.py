@@ -1,5 +1,7 @@
 """``python -m ntgrad passes``: the passes that a kernel goes through. ``python -m ntgrad size``: how much code there is.
-``python -m ntgrad profile script.py [argument ...]``: run a script, and show where its time went."""
+``python -m ntgrad profile script.py [argument ...]``: run a script, and show where its time went.
+``python -m ntgrad eject script.py [argument ...] [--kernel 'r_*'] [-o folder]``: write its kernels as files of the tile
+language."""
 from __future__ import annotations
 
 import ast
@@ -56,5 +58,14 @@ if __name__ == "__main__":
   if sys.argv[1:2] == ["profile"] and len(sys.argv) > 2:
     from ntgrad.profiling import run
     run(sys.argv[2], sys.argv[3:])
+  elif sys.argv[1:2] == ["eject"] and len(sys.argv) > 2:
+    import argparse
+    parser = argparse.ArgumentParser("python -m ntgrad eject")
+    parser.add_argument("script")
+    parser.add_argument("--kernel", default="*", help="a pattern that names of kernels fit")
+    parser.add_argument("-o", default="mine", metavar="FOLDER", help="where the files go")
+    given, rest = parser.parse_known_args(sys.argv[2:])
+    from ntgrad.ejecting import eject
+    eject(given.script, rest, given.kernel, given.o)
   elif len(sys.argv) == 2 and sys.argv[1] in COMMANDS: COMMANDS[sys.argv[1]]()
-  else: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}|profile script.py [argument ...]")
+  else: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}|profile|eject script.py [argument ...]")

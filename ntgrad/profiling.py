@@ -157,25 +157,35 @@ def profile() -> Profile:
 
 
 def run(script: str, args: Sequence[str]) -> None:
-  """Run a script as ``python script args...`` does, and print the table of what its launches lost when it ends.
-
-  Raises SystemExit as the script does, with status 1 after an exception, which is shown as Python shows it; with status 2 where
-  there is no such file.
-  """
-  if not Path(script).exists(): sys.exit(f"python -m ntgrad profile: there is no file {script}")
-  argv, path = sys.argv, sys.path[0]
-  sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
+  """Run a script as ``python script args...`` does, and print the table of what its launches lost when it ends. Raises
+  SystemExit as ``run_script`` does, and where there is no such file."""
+  there_is(script, "profile")
   p = Profile()
   try:
-    with p: runpy.run_path(script, run_name="__main__")
+    with p: run_script(script, args)
+  finally:
+    sys.stderr.flush()
+    report.show(str(p))
+
+
+def run_script(script: str, args: Sequence[str]) -> None:
+  """Run a script as ``python script args...`` does.
+
+  Raises SystemExit as the script does, with status 1 after an exception, which is shown as Python shows it.
+  """
+  argv, path = sys.argv, sys.path[0]
+  sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
+  try: runpy.run_path(script, run_name="__main__")
   except Exception as e:
     e.__traceback__ = _within(e, script)
     sys.excepthook(type(e), e, e.__traceback__)
     raise SystemExit(1) from None
-  finally:
-    sys.argv, sys.path[0] = argv, path
-    sys.stderr.flush()
-    report.show(str(p))
+  finally: sys.argv, sys.path[0] = argv, path
+
+
+def there_is(script: str, command: str) -> None:
+  """Raises SystemExit where there is no such file."""
+  if not Path(script).exists(): sys.exit(f"python -m ntgrad {command}: there is no file {script}")
 
 
 def _within(e: BaseException, script: str) -> Any:

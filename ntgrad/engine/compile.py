@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
@@ -13,19 +13,22 @@ from ntgrad.codegen import pipeline
 from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError, NtgradError
+from ntgrad.codegen.errors import CompileError, NtgradError, OverrideError
 from ntgrad.codegen.index import Dim, count, product
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.printing import kernel_name as kernel_name
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.uop import UOp
 
-from . import report
+from . import overrides, report
 from .counters import phase
 from .labels import labelled, new_label
 from .variants import SizedProgram
+
+if TYPE_CHECKING:
+  from ntgrad.tile.exported import Exported
 
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
 MANY, PROCESSES = 48, 4
@@ -40,12 +43,6 @@ class Elsewhere:
   """A device of another process, for which a kernel is made."""
   name: str
   renderer: Renderer
-
-
-def kernel_name(kernel: Kernel) -> str:
-  """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
-  sizes = "_".join(text_of(a.size) if text_of(a.size).isalnum() else "n" for a in kernel.axes) or "1"
-  return f"{'r' if kernel.reduces else 'E'}_{sizes}"
 
 
 def program_spec(
@@ -104,7 +101,7 @@ def programs(
 ) -> list[Program]:
   """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
   the kernel with this number raises."""
-  settings = config.key()
+  settings = (*config.key(), overrides.state())
   keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
@@ -118,6 +115,8 @@ def programs(
       except NtgradError as e:
         if refused is not None: refused(i, e)
         raise
+      if (mine := overrides.standing_for(kernel)) is not None:
+        program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
     out.append(program)
   return out
 
@@ -167,7 +166,8 @@ def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tu
       spec, parts = making.answer or program_spec(kernel, device, label=making.label)
   spec = named(spec, device)
   report.made_in(spec.label, perf_counter() - started)
-  report.compiled(spec, parts, device)
+  report.compiled(spec, parts, device, kernel)
+  for note in overrides.noted: note(kernel, spec, parts, device)
   return from_specs([spec], device)[0], parts.needs
 
 
@@ -192,3 +192,26 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
     for s in new.values(): report.made_in(s.label, (perf_counter() - started) / len(new))
     _by_spec.update({k: p for k in new if (p := found[k]) is not None})
   return [p for k in keys if (p := found[k]) is not None]
+
+
+def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
+  """A person's kernel compiled for a device in the place of a scheduled one. Raises OverrideError where its parameters are not
+  those of the scheduler's, or its OPTS do not apply."""
+  form = overrides.check_parameters(mine, kernel)
+  name = f"{mine.kernel.name}_overridden"
+
+  def compiled(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+    label = new_label(name)
+    if mine.opts is None: spec, chosen = program_spec(k, device, name, label=label)
+    else:
+      parts = pipeline.prepare(k, device.renderer.target, name)
+      try: chosen = parts.after(mine.opts)
+      except (NtgradError, StopIteration) as e:
+        raise OverrideError(f"{mine.file}: its OPTS do not apply to the kernel as it is ({e}); OPTS = None chooses anew") from e
+      spec, needs = rendered(parts.kernel, chosen, device, name, label=label)
+      chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
+    spec = named(spec, device)
+    report.compiled(spec, chosen, device)
+    return from_specs([spec], device)[0], chosen.needs
+  if form.sizes: return SizedProgram(form, device, compiled)
+  return compiled(form if mine.opts is not None else mine.tiled())[0]

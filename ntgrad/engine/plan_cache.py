@@ -17,6 +17,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.codegen.config import config
 
+from . import overrides
 from .compile import from_specs
 from .device import get_device
 from .plan import Plan, Step
@@ -47,8 +48,9 @@ def version() -> str | None:
 
 def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
   """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
-  kernels come about, passes to verify, or a device that runs UOps.
+  kernels come about, passes to verify, kernels of a person's own, or a device that runs UOps.
   """
+  if overrides.state() or overrides.noted: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
   if any([t.name == "numpy" for *_, t in targets]): return None

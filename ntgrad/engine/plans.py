@@ -28,7 +28,7 @@ from ntgrad.schedule.storage import storage
 from ntgrad.schedule.writes import at_index, offset_of
 from ntgrad.variable import Bound, Derived
 
-from . import memory, plan_cache, report, templates
+from . import memory, overrides, plan_cache, report, templates
 from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
@@ -71,7 +71,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   full = (
     tuple(key),
     tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]),
-    config.key(),
+    (*config.key(), overrides.state()),
     Device.DEFAULT,
   )
   traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less

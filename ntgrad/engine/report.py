@@ -23,6 +23,7 @@ from ntgrad.codegen.access import accesses
 from ntgrad.codegen.blocks import block_shapes
 from ntgrad.codegen.bound import Bound, Work, bound
 from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import ExportError
 from ntgrad.codegen.index import Dim, conjuncts, count
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.listing import UOpList
@@ -31,6 +32,7 @@ from ntgrad.codegen.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
+from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import Ops, UOp
 
 from . import labels
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 WIDTH = 120
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
-_waiting: dict[str, tuple[ProgramSpec, Parts, Device]] = {}   # new kernels that no schedule has shown yet
+# new kernels that no schedule has shown yet, by label
+_waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
 # kernels whose machine code has not been shown
 _unseen: Recent[str, Device] = Recent(1024)
 _helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
@@ -140,7 +143,8 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
     for line in table(steps, lines): show(line)
     made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
-    for spec, parts, device in list(_waiting.values()): section(spec, parts, device, made.get(spec.label, ""))
+    for spec, parts, device, before in list(_waiting.values()):
+      section(spec, parts, device, made.get(spec.label, ""), before)
     _waiting.clear()
     if kernels: show("\n" + heading("runs", "gray"))
 
@@ -178,10 +182,10 @@ def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
   return ["  ".join([x.ljust(w) for x, w in zip(r, widths)] + [r[6]]).rstrip() for r in rows]
 
 
-def compiled(spec: ProgramSpec, parts: Parts, device: Device) -> None:
-  """A new kernel, after its Opts: kept until its schedule is shown."""
+def compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
+  """A new kernel, after its Opts: kept until its schedule is shown; ``before``: as the scheduler made it."""
   if config.debug < 3: return
-  _waiting[spec.label] = (spec, parts, device)
+  _waiting[spec.label] = (spec, parts, device, before)
   if config.debug >= 6: _unseen[spec.label] = device
 
 
@@ -198,20 +202,27 @@ def ready(program: Any) -> None:
     made_in(spec.label, perf_counter() - started)
 
 
-def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str) -> None:
-  """Level 3: a kernel that a person wrote, with its own arrangements."""
+def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dissolved: str = "") -> None:
+  """Level 3: a kernel that a person wrote, with its own arrangements, and which of its tiles are ``dissolved``."""
   if config.debug < 3 or not config.speaks_of(spec.label): return
   section(spec, parts, device)
   show(color("arranged", "magenta"))
   show(indented(arrangements))
+  if dissolved: show(indented(dissolved))
 
 
-def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "") -> None:
-  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from."""
+def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
+  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from; ``before``, as the scheduler made it, as a file of
+  the tile language."""
   if not config.speaks_of(spec.label): return
   show("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
   if made: show(f"from   {made}")
   show(describe(parts.kernel))
+  if before is not None:
+    try: text = tile_source(before, spec.name, parts.opts)
+    except ExportError as e: text = f"none: {e}"
+    show(color("as a file of the tile language", "magenta"))
+    show(indented(text))
   if not parts.kernel.plain:
     show(color("statements, after their Opts", "magenta"))
     show(indented(form_text(parts)))

@@ -18,6 +18,7 @@ from .partition import Partition
 from .prepare import prepare
 from .provenance import computed, given_nodes
 from .rows import with_rows
+from .showing import Schedule
 from .storage import storage
 from .writes import Placing, Sink
 
@@ -60,11 +61,11 @@ def _item(lowering: Lowering, g: Group, given: tuple[UOp, ...], order: Sequence[
     raise
 
 
-def create_schedule(outputs: Any) -> list[ScheduleItem]:
+def create_schedule(outputs: Any) -> Schedule:
   """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to
-  a Linearizer. Runs nothing."""
+  a Linearizer. ``print`` shows them as bodies of the tile language. Runs nothing."""
   one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
-  return schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1]
+  return Schedule(schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1])
 
 
 def sink_of(o: Any) -> UOp | Sink:
@@ -73,4 +74,4 @@ def sink_of(o: Any) -> UOp | Sink:
   return (o._alias.node, o._alias.memory.node) if o._alias.pending else o.lazydata
 
 
-__all__ = ["create_schedule", "schedule_graph", "sink_of", "ScheduleItem"]
+__all__ = ["create_schedule", "schedule_graph", "sink_of", "Schedule", "ScheduleItem"]

@@ -2,13 +2,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ExportError
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.printing import dtype_name, screen
+from ntgrad.codegen.opts import Opts
+from ntgrad.codegen.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.size_text import shape_text
+from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
 from ntgrad.origins import lines
@@ -42,6 +46,12 @@ class ScheduleItem:
     flow = [", ".join([said(n) for i, n in enumerate(self.nodes) if (i in written) is w]) or "nothing" for w in (True, False)]
     made = lines(self.given, {u: u.__dict__["origin"] for u in self.given if "origin" in u.__dict__})
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []), str(self.ast)])
+
+  def tile_source(self, name: str = "", opts: Sequence[Opts] | None = None) -> str:
+    """The kernel as a Python file that makes it with the tile language, arrangement and application, with the Opts of each of its
+    parts (None: chosen by the target's model). Raises ExportError for a copy, and for what the language does not have."""
+    if self.ast is None: raise ExportError("a copy between devices, which is no kernel")
+    return tile_source(self.ast, name or kernel_name(self.ast), opts)
 
 
 def loads_zero(u: UOp, inside: UOp) -> bool:

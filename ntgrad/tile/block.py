@@ -266,7 +266,7 @@ _INDEX: dict[Any, Callable[[UOp, UOp], UOp | None]] = {
 
 def _less(a: UOp, b: UOp, more: int) -> UOp:
   """a < b + more"""
-  return ix.lt(ix.sub(a, b), more)
+  return ix.ge(b, a.arg + 1 - more) if a.op is Ops.CONST else ix.lt(ix.sub(a, b), more)
 
 
 def _not(c: UOp) -> UOp:

@@ -7,6 +7,7 @@ line.
 """
 from __future__ import annotations
 
+import builtins
 import math
 import sys
 from typing import Any, Sequence
@@ -15,11 +16,25 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.assume import same
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps
 from ntgrad.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
 from .block import Block, block, dtype_of, floating, one, plain, tracer
+from .functions import (
+  all as all,
+  along as _along,
+  any as any,
+  broadcast as broadcast,
+  cummax as cummax,
+  cummin as cummin,
+  cumprod as cumprod,
+  cumsum as cumsum,
+  position as position,
+  put as put,
+  reciprocal as reciprocal,
+  threefry as threefry,
+)
 from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
@@ -35,7 +50,7 @@ Shape = Sequence[_b.Size]
 
 def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
   got = (shape,) if isinstance(shape, int | Symbol) else tuple(shape)
-  if not all(isinstance(s, int | Symbol) and s > 0 for s in got):
+  if not builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got):
     raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
   return got
 
@@ -321,31 +336,6 @@ def argmin(x: Any, axis: int | None = None) -> Block:
   return _arg("argmin", x, axis, min)
 
 
-def _along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
-  b = block(x)
-  at = _b.axis_number(name, axis, b.ndim)
-  a = b.axes[at]
-  value = plain(b.value)
-  if a is None: return Block(value, b.axes)
-  t = tracer()
-  v = t.variable(value.dtype, b.shape, b.axes)
-  t.assign(v, UOp(op, value.dtype, (value,), arg(a.arg[0])))
-  return v.block
-
-
-def cumsum(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """Running sums along an axis; with ``reverse`` from its end."""
-  from ntgrad.graph import acc_dtype
-  b = block(x)
-  out = _along(Ops.SCAN, _b.cast(b, acc_dtype(b.dtype)), lambda a: (BinaryOps.ADD, a, True if reverse else False), axis, "cumsum")
-  return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
-
-
-def cumprod(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """Running products along an axis; with ``reverse`` from its end."""
-  return _along(Ops.SCAN, x, lambda a: (BinaryOps.MUL, a, True if reverse else False), axis, "cumprod")
-
-
 def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:
   """In ascending order along a dimension; NaN last."""
   return _along(Ops.SORT, x, lambda a: (a, True if descending else False), dim, "sort")
@@ -355,7 +345,7 @@ def gather(x: Any, index: Any, axis: int) -> Block:
   """Elements of ``x`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(x), block(index)
   at = _b.axis_number("gather", axis, b.ndim)
-  if i.ndim != b.ndim or not all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
+  if i.ndim != b.ndim or not builtins.all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
   along = _b.position(i.value)
@@ -444,8 +434,7 @@ def rand(seed: Any, offset: Any) -> Block:
 
 def randbits(seed: Any, offset: Any) -> Block:
   """Random uint32 numbers, one an element of ``offset``."""
-  r = _b.binary(BinaryOps.THREEFRY, _b.cast(offset, uint64), _b.cast(seed, uint64), uint64)
-  return _b.cast(_b.binary(BinaryOps.AND, r, 0xFFFFFFFF), uint32)
+  return _b.cast(_b.binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
 
 
 # ---- while reading

@@ -292,6 +292,12 @@ class Source:
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
     return Reference(self._parameter, tuple(block(i) for i in got))
+  def at(self, *indices: Any, inside: bool = False) -> Reference:
+    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
+    all of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
+    place = self[indices]
+    place.inside = bool(inside)
+    return place
 
 
 class Reference(Place):
@@ -300,6 +306,7 @@ class Reference(Place):
 
   def __init__(self, parameter: Parameter, indices: tuple[Block, ...]):
     self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
+    self.inside = False   # whether all indices are known to be inside where the mask holds
   def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
   @property
   def dtype(self) -> DType: return self._parameter.dtype
@@ -317,7 +324,8 @@ class Reference(Place):
     n = len(indices)
     self._parameter.anywhere = True
     at = tuple(position(v) for v in values[:n])
-    valid = ix.both(*(c for i, s in zip(at, sizes) for c in (ix.ge(i, 0), ix.lt(i, s))))
+    bounded = () if self.inside else zip(at, sizes)
+    valid = ix.both(*(c for i, s in bounded for c in (ix.ge(i, 0), ix.lt(i, s))))
     rest = values[n:]
     if mask is not None:
       m = rest.pop(0)
@@ -339,6 +347,15 @@ class Reference(Place):
     """Write elements where ``mask`` holds."""
     at, valid, (u,), _ = self._places(mask, value)
     tracer().store(self._parameter, at, plain(u, self.dtype), valid)
+
+  def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
+    """Write elements where ``mask`` holds, one after another along axes of their block."""
+    at, valid, (u,), axes = self._places(mask, value)
+    ids = range(len(axes)) if axis is None else [axis] if isinstance(axis, int) else axis
+    if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
+      raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
+    order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
+    tracer().store(self._parameter, at, plain(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
 
   def atomic(self, op: str, value: Any, mask: Any = None) -> None:
     at, valid, (u,), _ = self._places(mask, value)

@@ -15,6 +15,7 @@ from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.tiles import dissolved
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
@@ -26,6 +27,13 @@ from .launch import Launcher, launcher_of
 from .place import Parameter
 from .sharing import Pair, as_one, may_share
 from .tune import fingerprint
+
+
+def aligned(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
+  """A kernel whose params are pieces of a memory with these ``aligns`` (see ``Param``); () for none."""
+  if not any(aligns): return kernel
+  params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
+  return kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
 
 
 @dataclass(frozen=True)
@@ -83,15 +91,13 @@ class Specialised:
                shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
     """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
     if shared: kernel = as_one(kernel, shared)
-    if aligns:
-      params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
-      kernel = kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
+    kernel = aligned(kernel, aligns)
     started = perf_counter()
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
       spec, parts = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
     spec = named(replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items())), device)
     report.made_in(spec.label, perf_counter() - started)
-    report.made(spec, parts, device, self.arrangements())
+    report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target) if config.debug >= 3 else "")
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
     return spec, parts.needs
 

@@ -115,7 +115,9 @@ class Tracer:
     if fill is None or valid is ix.TRUE or (fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0"): return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain(fill, p.dtype))
 
-  def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None) -> None:
+  def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None,
+            order: tuple[str, tuple[int, ...]] | None = None) -> None:
+    """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
     self.pin(p)
     p.written = True
     self.written.add(p.uop)
@@ -123,7 +125,7 @@ class Tracer:
     value, valid = self.refer(value), self.refer(valid)
     where = UOp(Ops.INDEX, dtypes.index, tuple(self.refer(i) for i in at))
     src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
-    self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic))
+    self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
 
   def pin(self, p: Parameter) -> None:

@@ -23,6 +23,7 @@ import ntgrad
 from ntgrad import Device, Tensor, nn, no_grad, tile
 from ntgrad.errors import NtgradError
 from ntgrad.nn import optim, state
+from ntgrad.schedule import create_schedule
 from support import calls_numeric, gguf
 from support.torch_pickle import zipped
 
@@ -577,6 +578,7 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "ntgrad.jit()": lambda: call(ntgrad.jit(lambda x: x + 1 if isinstance(x, Tensor) else x), f(2).realize()),
   "ntgrad.from_dlpack": lambda: call(ntgrad.from_dlpack, np.ones(2)),
   "ntgrad.no_grad": lambda: call(no_grad, len),
+  "ntgrad.override": lambda: call(ntgrad.override, create_schedule(f(2) + i(2))[0], None),
   "ntgrad.Generator": lambda: call(ntgrad.Generator, 1),
   "Generator.manual_seed": lambda: call(g().manual_seed, 1),
   "Generator.set_state": lambda: call(g().set_state, g().get_state()),

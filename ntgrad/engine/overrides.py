@@ -1,0 +1,158 @@
+"""Kernels of a person's own in the place of the scheduler's: which there are, and whether they give the same.
+
+They are found by what the scheduler's kernel is (``key_of``), not by its name: those of ``ntgrad.override``, and the files of the
+folder that ``OVERRIDE`` names. The first launch of each runs the scheduler's kernel too, and compares what the two wrote.
+"""
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Hashable, Sequence
+
+import numpy as np
+
+from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.errors import NtgradError, OverrideError
+from ntgrad.codegen.kernel import Kernel, Param
+from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.size_text import shape_text
+from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.tile_source import key_of
+
+from . import override_reader
+
+if TYPE_CHECKING:
+  from ntgrad.tile.exported import Exported
+
+TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
+
+given: dict[str, Exported] = {}                            # by ``ntgrad.override``
+_folders: dict[str, tuple[Hashable, dict[str, Exported]]] = {}   # what lies in a folder, as it was read last
+noted: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
+
+
+def found() -> dict[str, Exported]:
+  """The kernels that are in force, by what they stand for. Raises OverrideError for a file that says nothing."""
+  return {**(in_folder(config.override) if config.override else {}), **given}
+
+
+def state() -> Hashable:
+  """What stands for the overrides in force in keys of caches; () where there are none."""
+  if not config.override and not given: return ()
+  return tuple(sorted((key, mine.number) for key, mine in found().items()))
+
+
+def in_folder(folder: str) -> dict[str, Exported]:
+  """The files of a folder, read again where one has changed. Raises OverrideError where there is no such folder, or two of its
+  files stand for the same kernel."""
+  assert override_reader.read is not None
+  path = Path(folder)
+  if not path.is_dir(): raise OverrideError(f"OVERRIDE={folder}: there is no such folder; python -m ntgrad eject writes one")
+  files = sorted(path.glob("*.py"))
+  now = tuple([(f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files])
+  have = _folders.get(folder)
+  if have is None or have[0] != now:
+    out: dict[str, Exported] = {}
+    for f in files:
+      mine = override_reader.read(f)
+      if mine.key in out: raise OverrideError(f"{f} and {out[mine.key].file} stand for the same kernel, {mine.key}; remove one")
+      out[mine.key] = mine
+    _folders.clear()
+    have = _folders[folder] = now, out
+  return have[1]
+
+
+def standing_for(kernel: Kernel) -> Exported | None:
+  """A person's own kernel that stands for one of the scheduler's, if there is one."""
+  if not config.override and not given: return None
+  return found().get(key_of(kernel))
+
+
+def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
+  """A person's kernel in index form. Raises OverrideError where its parameters or run-time sizes are not those of the
+  scheduler's."""
+  try: form = mine.form()
+  except NtgradError as e: raise OverrideError(f"{mine.file}: {e}") from e
+  want, have = list(map(_said, kernel.params)), list(map(_said, form.params))
+  if want != have:
+    raise OverrideError(f"{mine.file}: its parameters are {'; '.join(have)}; the scheduled kernel has {'; '.join(want)}")
+  if [s.name for s in kernel.sizes] != [s.name for s in form.sizes]:
+    have, want = [s.name for s in form.sizes], [s.name for s in kernel.sizes]
+    raise OverrideError(f"{mine.file}: its run-time sizes are {have}; the scheduled kernel has {want}")
+  return form
+
+
+def _said(p: Param) -> str: return f"data{p.slot} {shape_text(p.shape)} {p.dtype.name}{', written' if p.written else ''}"
+
+
+class Overridden(Program):
+  """A person's program in the place of the scheduler's, whose results it is compared with once."""
+
+  def __init__(self, kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device):
+    self.kernel, self.theirs, self.mine, self.file, self.device = kernel, theirs, mine, file, device
+    self.checked = False
+
+  @property
+  def spec(self) -> ProgramSpec:
+    """The person's."""
+    spec: ProgramSpec = self.mine.spec  # type: ignore[attr-defined]
+    return spec
+
+  def variant(self, sizes: tuple[int, ...]) -> tuple[Program, tuple[int, ...]]:
+    """The program for run-time sizes, and what it is launched with."""
+    return self.mine.variant(sizes)  # type: ignore[attr-defined]
+
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+    if not self.checked: self.check(buffers, sizes)
+    return self.mine(buffers, wait, sizes)
+
+  def ready(self) -> None: self.mine.ready()
+  def clone(self) -> Program: return self.mine.clone() if self.checked else self
+
+  def check(self, buffers: Sequence[Raw], sizes: tuple[int, ...]) -> None:
+    """Run both on copies of what they write. Raises OverrideError where the results are not the same."""
+    d, params = self.device, self.kernel.params
+    counts = evaluator(tuple([ix.product(p.shape) for p in params]), self.kernel.sizes)(sizes)
+    nbytes = [n * p.dtype.itemsize for n, p in zip(counts, params)]
+    results: list[dict[int, np.ndarray[Any, Any]]] = []
+    for program in (self.theirs, self.mine):
+      copies = {p.slot: d.alloc(nbytes[p.slot]) for p in params if p.written}
+      try:
+        for slot, raw in copies.items(): d.copyin(raw, d.copyout(buffers[slot], nbytes[slot]))
+        program([copies.get(i, raw) for i, raw in enumerate(buffers)], False, sizes)
+        d.synchronize()
+        results.append({slot: d.copyout(raw, nbytes[slot]) for slot, raw in copies.items()})
+      finally:
+        for slot, raw in copies.items(): d.free(raw, nbytes[slot])
+    for p in params:
+      if not p.written: continue
+      want, got = (r[p.slot].view(np.uint8).reshape(-1)[:nbytes[p.slot]].view(p.dtype.np) for r in results)
+      if (said := difference(want, got, p.dtype)) is not None:
+        raise OverrideError(f"{self.file}: {self.spec.name} gives something else than the scheduled kernel: data{p.slot}, {said}")
+    self.checked = True
+
+
+def difference(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], dtype: DType) -> str | None:
+  """How two results differ, and by how much more than rounding; None where they do not."""
+  if not want.size: return None
+  if dtype.kind != "f":
+    off = np.abs(got.astype(np.float64) - want.astype(np.float64)) * (got != want)
+    allowed = np.zeros(want.shape)
+    wrong = got != want
+  else:
+    a, b, rate = want.astype(np.float64), got.astype(np.float64), TOLERANCE[dtype.itemsize]
+    finite = np.isfinite(a)
+    allowed = rate * (np.abs(np.where(finite, a, 0)) + np.max(np.abs(a), initial=0, where=finite))
+    with np.errstate(invalid="ignore"): off = np.where((a == b) | np.isnan(a) & np.isnan(b), 0.0, np.abs(b - a))
+    off = np.where(np.isnan(off), math.inf, off)
+    wrong = off > allowed
+  if not wrong.any(): return None
+  at = int(np.argmax(np.where(wrong, off, -1)))
+  return (f"{int(wrong.sum())} of {want.size} elements, most at element {at}: {got[at]} in place of {want[at]}, "
+          f"a difference of {off[at]:.4g} where {allowed[at]:.2g} is rounding")
+
+
+__all__ = ["found", "standing_for", "state"]

@@ -1,0 +1,23 @@
+"""A schedule as text: each kernel as the short body that a person would have written in the tile language."""
+from __future__ import annotations
+
+from ntgrad.codegen.errors import ExportError
+from ntgrad.codegen.printing import index_form, kernel_name
+from ntgrad.codegen.tile_source import short_source
+
+from .lower import ScheduleItem
+
+
+class Schedule(list[ScheduleItem]):
+  """The kernels of a schedule in order. ``print`` shows them."""
+
+  def __str__(self) -> str: return "\n".join(line for i, item in enumerate(self) for line in shown(i, item))
+
+
+def shown(number: int, item: ScheduleItem) -> list[str]:
+  """The lines for a step: what it writes from what, with names for sizes, and its body; the index form of a kernel that the tile
+  language does not have."""
+  if item.ast is None: return [f"{number:<3d}copy to {item.nodes[0].device}"]
+  try: head, *body = short_source(item.ast)
+  except ExportError as e: head, body = f"no kernel of the tile language ({e})", index_form(item.ast).splitlines()
+  return [f"{number:<3d}{kernel_name(item.ast)}: {head}", *("     " + line for line in body)]

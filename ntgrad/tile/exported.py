@@ -1,0 +1,108 @@
+"""Files that ``tile_source`` writes, read again: the kernel, what it stands for, and its Opts."""
+from __future__ import annotations
+
+import itertools
+import linecache
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Mapping
+
+from ntgrad.codegen.errors import MissingFileError, NtgradError, OverrideError
+from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.opts import Opt
+from ntgrad.codegen.rewrite import rewrite, substitute
+from ntgrad.codegen.tiles import lower_tiles, numbered
+from ntgrad.codegen.uop import Ops, UOp
+
+from .kernel import TileKernel
+from .specialised import Specialised, aligned
+
+_texts = itertools.count()
+
+
+@dataclass(frozen=True)
+class Exported:
+  """A kernel of the tile language that stands for the scheduler's kernel of a ``key``."""
+  kernel: TileKernel
+  key: str
+  opts: tuple[tuple[Opt, ...], ...] | None   # of each part; None: to be chosen
+  aligns: tuple[int, ...]   # of parameters that are parts of a memory; () where none is
+  axes: tuple[int, ...]     # the numbers of the axes in the order that the loops have; () for their own
+  file: str
+  number: int = field(default_factory=lambda: next(_texts))   # no two that are read have the same
+
+  def specialised(self) -> Specialised:
+    """For the sizes that the file has: numbers, or for all."""
+    taken = [(t.source.shape, t.element) for t in self.kernel.tensors]
+    if all(isinstance(n, int) for shape, _ in taken for n in shape): return self.kernel.specialise(*taken)
+    return self.kernel.general(False, {}).specialised
+
+  def tiled(self) -> Kernel:
+    """The index form with the file's tiles."""
+    return aligned(with_scans(self.specialised().kernel), self.aligns)
+
+  def form(self) -> Kernel:
+    """The index form without tiles, as the scheduler makes it, before its Opts; statements that have an order stay as they
+    are."""
+    kernel = self.tiled()
+    if not kernel.plain and not kernel.scans: return kernel
+    kernel = numbered(lower_tiles(kernel))
+    if not self.axes: return kernel
+    if sorted(self.axes) != [a.id for a in kernel.axes]:
+      have = ", ".join(map(str, kernel.axes))
+      raise OverrideError(f"{self.file}: AXES is {list(self.axes)}, and the axes are {have}; without it, and with "
+                          "OPTS = None (Opts have numbers of axes), they stay in this order")
+    return numbered(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes)))
+
+
+def with_scans(kernel: Kernel) -> Kernel:
+  """A kernel that keeps running sums in variables, and does nothing else in an order, with the SCANs where they are used."""
+  if not kernel.variables or any(s.op is not Ops.STORE for s in kernel.body): return kernel
+  scans: dict[UOp, tuple[UOp, UOp]] = {}   # by variable: its axes, and what it is filled with
+  def inlined(old: UOp, new: UOp) -> UOp:
+    if new.src[0] not in scans: return new
+    own, value = scans[new.src[0]]
+    to = dict(zip(own.src, new.src[1].src))
+    if any(r.op is not Ops.RANGE or r.arg[1] != t.arg[1] for r, t in to.items()): return new
+    ids = {r.arg[0]: t.arg[0] for r, t in to.items()}
+    scan = {Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids.get(old.arg[1], old.arg[1]), *old.arg[2:]))}
+    return substitute(rewrite((value,), scan), to)[0]
+  stores: list[UOp] = []
+  for s in kernel.body:
+    where, value = rewrite(s.src[1:3], {Ops.LOAD: inlined})
+    if s.src[0].op is not Ops.DEFINE_LOCAL:
+      stores.append(s.replace((s.src[0], where, value, *rewrite(s.src[3:], {Ops.LOAD: inlined}))))
+    elif value.op is Ops.SCAN and s.src[0] not in scans: scans[s.src[0]] = where, value
+    else: return kernel
+  changed = kernel.with_(body=tuple(stores))
+  used = {u.arg[0] for u in changed.nodes if u.op is Ops.RANGE} | changed.bound
+  axes = tuple(a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in used)
+  return kernel if changed.variables else changed.with_(axes=axes)
+
+
+def read(text: str, file: str = "") -> Exported:
+  """Run the text of a file. Raises OverrideError for one that makes no kernel, or does not say for what it stands."""
+  name = file or f"<tile source {next(_texts)}>"
+  space: dict[str, Any] = {"__name__": "exported", "__file__": name}
+  # functions are read from their source: it must be found under their file's name
+  linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+  try: exec(compile(text, name, "exec"), space)  # noqa: S102 (a person's own file)
+  except NtgradError: raise
+  except Exception as e: raise OverrideError(f"{name}: {type(e).__name__}: {e}") from e
+  return taken(space, name)
+
+
+def taken(space: Mapping[str, Any], name: str) -> Exported:
+  """What a module that was run says of its kernel."""
+  kernel, key = space.get("kernel"), space.get("KEY")
+  if not isinstance(kernel, TileKernel): raise OverrideError(f"{name}: makes no `kernel`; kernel = tile.make(…)")
+  if not isinstance(key, str): raise OverrideError(f"{name}: has no KEY, which says what scheduled kernel it stands for")
+  opts = space.get("OPTS")
+  return Exported(kernel, key, None if opts is None else tuple(map(tuple, opts)), tuple(space.get("ALIGNS", ())),
+                  tuple(space.get("AXES", ())), name)
+
+
+def read_file(path: Path) -> Exported:
+  """A file that was written by ``python -m ntgrad eject``, as it is now. Raises MissingFileError where there is none."""
+  if not path.is_file(): raise MissingFileError(f"{path}: there is no such file; python -m ntgrad eject writes some")
+  return read(path.read_text(), str(path))

@@ -1,0 +1,101 @@
+"""Functions of the language of applications that stand in scheduled kernels: running sums, writes in an order, positions.
+They are names of ``ntgrad.tile.language``."""
+from __future__ import annotations
+
+from typing import Any
+
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+
+from . import block as _b
+from .block import Block, block, floating, plain, tracer
+from .place import Reference
+
+
+def position(x: Any) -> Block:
+  """Ints as positions, such as ``arange`` and ``program_id`` give: what is computed of them is exact, whatever its size."""
+  b = block(x)
+  return Block(_b.position(b.value), b.axes)
+
+
+def broadcast(*xs: Any) -> tuple[Block, ...]:
+  """Blocks of one shape from some that broadcast together. Their dimensions are known to be the same from here on, so that sums
+  over several of them go through one loop."""
+  values, axes = _b.unify("broadcast", *map(block, xs))
+  return tuple([Block(u, axes) for u in values])
+
+
+def reciprocal(x: Any) -> Block:
+  """1 / x."""
+  return _b.unary(UnaryOps.RECIP, x, floating(x))
+
+
+def _holds(x: Any) -> Block:
+  b = block(x)
+  return b if b.dtype.kind == "b" else _b.binary(BinaryOps.CMPNE, b, 0)
+
+
+def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
+  """Whether all elements along an axis, or all there are, are true (of numbers: are not 0)."""
+  return _b.reduce(BinaryOps.AND, _holds(x), axis, keep_dims, "all")
+
+
+def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
+  """Whether some element along an axis, or of all, is true (of numbers: is not 0)."""
+  return _b.reduce(BinaryOps.OR, _holds(x), axis, keep_dims, "any")
+
+
+def along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
+  """A variable with what ``op`` makes of all elements along an axis."""
+  b = block(x)
+  at = _b.axis_number(name, axis, b.ndim)
+  a = b.axes[at]
+  value = plain(b.value)
+  if a is None: return Block(value, b.axes)
+  t = tracer()
+  v = t.variable(value.dtype, b.shape, b.axes)
+  t.assign(v, UOp(op, value.dtype, (value,), arg(a.arg[0])))
+  return v.block
+
+
+def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any) -> Block:
+  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False), axis, name)
+
+
+def cumsum(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """Running sums along an axis; with ``reverse`` from its end."""
+  from ntgrad.graph import acc_dtype
+  b = block(x)
+  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse)
+  return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
+
+
+def cumprod(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """Running products along an axis; with ``reverse`` from its end."""
+  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse)
+
+
+def cummax(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """The greatest so far along an axis; with ``reverse`` from its end."""
+  return _scan("cummax", BinaryOps.MAX, x, axis, reverse)
+
+
+def cummin(x: Any, axis: int = 0, reverse: Any = False) -> Block:
+  """The least so far along an axis; with ``reverse`` from its end."""
+  return _scan("cummin", BinaryOps.MIN, x, axis, reverse)
+
+
+def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:
+  """Write elements at computed places, ``put(x.source.at(i), value, axis=0)``, in order along an axis of the value (None: all).
+
+  Where places are equal the last one stays, or with ``add`` all are added up: the same bits each time, unlike an atomic sum.
+  """
+  if not isinstance(where, Reference):
+    raise ApplicationError(f"put: places in a tensor, such as x.source[rows, columns], got {where!r}")
+  where.put(value, mask, axis, "add" if add else "set")
+
+
+def threefry(counter: Any, key: Any) -> Block:
+  """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
+  return _b.binary(BinaryOps.THREEFRY, _b.cast(counter, dtypes.uint64), _b.cast(key, dtypes.uint64), dtypes.uint64)
