@@ -43,6 +43,7 @@ uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtyp
 float16, bfloat16, float32, float64 = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64
 float8e4nv = float8_e4m3 = dtypes.float8_e4m3
 float8e5 = float8_e5m2 = dtypes.float8_e5m2
+int1 = bool
 constexpr = int
 
 Shape = Sequence[_b.Size]
@@ -378,9 +379,10 @@ def _reference(name: str, where_: Any) -> Reference | Tile:
   raise ApplicationError(f"{name}: a place in a tensor, such as input.source[rows, columns], got {where_!r}")
 
 
-def load(where: Any, mask: Any = None, other: Any = None) -> Block:
+def load(where: Any, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
+         volatile: Any = False) -> Block:
   """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
-  ``other``."""
+  ``other``. The rest is advice, which is not needed."""
   r = _reference("load", where)
   if isinstance(r, Tile):
     b = r.load()
@@ -388,8 +390,9 @@ def load(where: Any, mask: Any = None, other: Any = None) -> Block:
   return r.load(mask, other)
 
 
-def store(where: Any, value: Any, mask: Any = None) -> None:
-  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written."""
+def store(where: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
+  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written. The rest
+  is advice, which is not needed."""
   r = _reference("store", where)
   if isinstance(r, Tile):
     if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
@@ -397,17 +400,17 @@ def store(where: Any, value: Any, mask: Any = None) -> None:
   else: r.store(value, mask)
 
 
-def atomic_add(where: Any, value: Any, mask: Any = None) -> None:
+def atomic_add(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
   """Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed."""
   _atomic("atomic_add", "add", where, value, mask)
 
 
-def atomic_max(where: Any, value: Any, mask: Any = None) -> None:
+def atomic_max(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
   """Take the greater of what an element holds and a value."""
   _atomic("atomic_max", "max", where, value, mask)
 
 
-def atomic_min(where: Any, value: Any, mask: Any = None) -> None:
+def atomic_min(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
   """Take the less of what an element holds and a value."""
   _atomic("atomic_min", "min", where, value, mask)
 
@@ -446,13 +449,13 @@ def static_assert(condition: Any, message: str = "") -> None:
   if not held: raise ApplicationError(f"static_assert failed{': ' + message if message else ''}")
 
 
-def device_assert(condition: Any, message: str = "") -> None:
-  """What must hold for every element of a block of bools when the kernel runs.
+def device_assert(condition: Any, message: str = "", mask: Any = None) -> None:
+  """What must hold for every element of a block of bools when the kernel runs, where ``mask`` holds.
 
   Where it does not, DeviceAssertError is raised when the host next waits for the device (``numpy``, ``item``,
   ``Device.synchronize``), with the line and the last such element. Elements outside of a tensor do not count.
   """
-  b = block(condition)
+  b = block(condition) if mask is None else _b.where(mask, condition, True)
   if b.dtype.kind != "b": raise DTypeError(f"device_assert: a condition is a block of bools, got {b.dtype}")
   if b.value.op is Ops.CONST: static_assert(b.value.arg, message)
   else: tracer().device_assert(b, message)
@@ -481,6 +484,107 @@ def num_programs(axis: int) -> _b.Size:
   return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])
 
 
+# ---- Triton's other spellings
+
+def add(x: Any, y: Any) -> Block:
+  """x + y."""
+  return _b.binary(BinaryOps.ADD, x, y)
+
+
+def sub(x: Any, y: Any) -> Block:
+  """x - y."""
+  return _b.binary(BinaryOps.SUB, x, y)
+
+
+def mul(x: Any, y: Any) -> Block:
+  """x * y."""
+  return _b.binary(BinaryOps.MUL, x, y)
+
+
+def div_rn(x: Any, y: Any) -> Block:
+  """x / y, rounded to the nearest."""
+  return fdiv(x, y)
+
+
+def sqrt_rn(x: Any) -> Block:
+  """The square root, rounded to the nearest."""
+  return sqrt(x)
+
+
+def view(x: Any, *shape: Any) -> Block:
+  """``reshape``."""
+  return reshape(x, *shape)
+
+
+def unsqueeze(x: Any, dim: int) -> Block:
+  """``expand_dims``."""
+  return expand_dims(x, dim)
+
+
+def squeeze(x: Any, dim: int) -> Block:
+  """Without a dimension of 1: (1, n) -> (n). Raises ShapeError for another size."""
+  b = block(x)
+  at = _b.axis_number("squeeze", dim, b.ndim)
+  if not one(b.shape[at]):
+    raise ShapeError(f"squeeze: dimension {dim} of a block {b.shape} is {b.shape[at]}; only a dimension of 1 can go")
+  return Block(b.value, [a for d, a in enumerate(b.axes) if d != at])
+
+
+def softmax(x: Any, dim: int = 0, keep_dims: Any = False) -> Block:
+  """exp(x) over its sum along a dimension; ``keep_dims`` changes nothing."""
+  b = block(x)
+  e = exp(b - max(b, dim, True))
+  return e / sum(e, dim, True)
+
+
+def xor_sum(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
+  """All ints along an axis combined by exclusive or."""
+  return _b.reduce(BinaryOps.XOR, x, axis, keep_dims, "xor_sum")
+
+
+def reduce_or(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
+  """All ints or bools along an axis combined by or."""
+  return _b.reduce(BinaryOps.OR, x, axis, keep_dims, "reduce_or")
+
+
+def randint(seed: Any, offset: Any) -> Block:
+  """Random uint32 numbers: ``randbits``."""
+  return randbits(seed, offset)
+
+
+def randn(seed: Any, offset: Any) -> Block:
+  """Normally distributed float32 numbers, one an element of ``offset``."""
+  at = _b.cast(offset, uint64) * 2
+  u, v = rand(seed, at), rand(seed, at + 1)
+  return sqrt(-2.0 * log(maximum(u, 2.0 ** -25))) * cos(2.0 * math.pi * v)
+
+
+def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[Any, Any]:
+  """Where the place (i, j) of a size_i x size_j matrix goes when groups of size_g rows are walked column by column."""
+  at = i * size_j + j
+  group = at // (size_g * size_j)
+  first = group * size_g
+  rows = minimum(size_i - first, size_g)
+  at = at % (size_g * size_j)
+  return first + at % rows, at // rows
+
+
+def multiple_of(x: Any, values: Any) -> Any:
+  """``x``: what is known of positions is found by itself."""
+  return x
+
+
+max_contiguous = max_constancy = multiple_of
+
+
+def assume(condition: Any) -> None:
+  """Nothing: what is known of sizes is found by itself."""
+
+
+def debug_barrier() -> None:
+  """Nothing: barriers stand where they are needed."""
+
+
 class libdevice:
   """The functions under the names that CUDA's libdevice has."""
   exp, exp2, log, log2 = staticmethod(exp), staticmethod(exp2), staticmethod(log), staticmethod(log2)
@@ -488,6 +592,7 @@ class libdevice:
   sin, cos, tan, tanh, erf = staticmethod(sin), staticmethod(cos), staticmethod(tan), staticmethod(tanh), staticmethod(erf)
   floor, ceil, rint, trunc = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc)
   nearbyint = rint
+  div_rn, sqrt_rn = staticmethod(div_rn), staticmethod(sqrt_rn)
   fabs = abs = staticmethod(abs)
   fmax, fmin, pow, fma, isnan = (
     staticmethod(maximum),
@@ -513,9 +618,22 @@ class libdevice:
     near = u == 1.0
     return _b.where(near, b, _b.where(u == 0.0, -1.0, (u - 1.0) * b / _b.where(near, 1.0, log(u))))
   @staticmethod
+  def exp10(x: Any) -> Block: return exp2(block(x) * math.log2(10))
+  @staticmethod
+  def isinf(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) == math.inf
+  @staticmethod
+  def hypot(x: Any, y: Any) -> Block:
+    a, b = abs(x), abs(y)
+    most, least = maximum(a, b), minimum(a, b)
+    share = least / _b.where(most == 0.0, 1.0, most)
+    return _b.where((a == math.inf) | (b == math.inf), math.inf, most * sqrt(1.0 + share * share))
+  @staticmethod
+  def fdim(x: Any, y: Any) -> Block: return _b.where(isnan(x) | isnan(y), math.nan, maximum(block(x) - y, 0.0))
+  @staticmethod
   def sinh(x: Any) -> Block: return 0.5 * (exp(x) - exp(-block(x)))
   @staticmethod
   def cosh(x: Any) -> Block: return 0.5 * (exp(x) + exp(-block(x)))
 
 
 rint = round
+range = range

@@ -148,10 +148,16 @@ def search(
 
 
 def compiled(ranked: Sequence[tuple[Values, Specialised]], device: Device, lines: list[str]) -> list[tuple[Values, Program]]:
-  """The candidates' programs, ready as far as half of the budget goes. ``lines`` is told of those that cannot be rendered."""
+  """The candidates' programs, ready as far as half of the budget goes. ``lines`` is told of those that cannot be rendered, and of
+  those whose source another one has."""
   out: list[tuple[Values, Program]] = []
+  known: dict[Any, Values] = {}
   for values, s in ranked:
-    try: out.append((values, device.compile([s.spec(device)])[0]))   # workers begin while the next is rendered
+    try:
+      spec = s.spec(device)
+      first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
+      if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
+      else: lines.append(f"{show(values)}: the same program as {show(first)}")
     except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
   ready([p for _, p in out], BUDGET / 2)
   return out

@@ -1,0 +1,37 @@
+"""The page for those who come from NineToothed: nothing is unknown, and it is what the lists and notes say."""
+from __future__ import annotations
+
+import importlib.util
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import ModuleType
+
+import ntgrad.tile as tile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _tiles() -> ModuleType:
+  spec = importlib.util.spec_from_file_location("tiles", ROOT / "docs/names/tiles.py")
+  assert spec is not None and spec.loader is not None
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+tiles = _tiles()
+
+
+def test_the_page_is_what_the_lists_and_notes_say() -> None:
+  text, unknown = tiles.page()
+  assert unknown == [], "say in docs/names/ninetoothed-notes.txt what these are here, or why they are not"
+  assert (ROOT / "docs/coming-from-ninetoothed.md").read_text() == text, "run python docs/names/tiles.py"
+
+
+def test_notes_are_about_names_that_there_are_and_say_what_is_here() -> None:
+  names, notes = tiles.names(), tiles.notes()
+  assert [n for n in notes if not any(fnmatchcase(name, n) for name in names)] == []
+  rooms = {"tl": tile.language, "tile": tile}
+  for said in notes.values():
+    for room, name in re.findall(r"`(tl|tile)\.(\w+)", said): assert hasattr(rooms[room], name), said
