@@ -194,7 +194,7 @@ class Device:
     raise NotImplementedError
 
   def copyout(self, raw: Raw, nbytes: int) -> np.ndarray:
-    """Device to host after all earlier launches: a fresh flat uint8 array."""
+    """Device to host after all earlier launches: a fresh flat uint8 array. ``raw`` may be what ``at`` gives."""
     raise NotImplementedError
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:

@@ -413,7 +413,9 @@ class Export:
     if used: lines.append(f"from ntgrad.codegen.opts import {', '.join(used)}")
     lines += ["import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
     lines += [f'KEY = "{key_of(k)}"   # of the kernel that this stands for', f"OPTS = {_opts_text(opts)}"]
-    if order != mine: lines.append(f"AXES = {[order.index(i) for i in mine if i in order]}   # the order of the loops")
+    axes = {i: order.index(i) for i in mine if i in order}
+    if any(i != n for i, n in axes.items()) or len(axes) < len(mine):
+      lines.append(f"AXES = {axes}   # the number that Opts have: the place as read here; in the order of the loops")
     if any(p.align for p in k.params):
       lines.append(f"ALIGNS = {tuple(p.align for p in k.params)}   # of parameters that are parts of a memory, in bytes")
     if any(re.search(r"\b(inf|nan)\b", line) for line in body): lines.append('inf, nan = float("inf"), float("nan")')

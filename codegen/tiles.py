@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
+from typing import Sequence
 
 from . import index as ix
 from .assume import greater, lesser
@@ -69,9 +70,9 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
   return kernel.with_(applied=())
 
 
-def numbered(kernel: Kernel) -> Kernel:
-  """With axes numbered in order, so that what different tiles lead to is the same kernel."""
-  ids = {a.id: i for i, a in enumerate(kernel.axes)}
+def numbered(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
+  """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
+  ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
   def reduced(old: UOp, new: UOp) -> UOp:
     over = tuple([ids[i] for i in old.arg[1] if i in ids])
     return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]

@@ -72,7 +72,7 @@ def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
   if isinstance(kernel, (str, Path)): kernel = read_file(Path(kernel))
   elif isinstance(kernel, TileKernel):
     aligns = tuple(p.align for p in ast.params)
-    kernel = Exported(kernel, key, None, aligns if any(aligns) else (), (), f"kernel {kernel.name}")
+    kernel = Exported(kernel, key, None, aligns if any(aligns) else (), {}, f"kernel {kernel.name}")
   elif kernel is not None: raise ArgumentError(f"override: a kernel of tile.make, a file's path or None, got {shown(kernel)}")
   with lock:
     if kernel is None: overrides.given.pop(key, None)

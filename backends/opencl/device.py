@@ -275,11 +275,12 @@ class OpenCLDevice(Pooled):
     """Device to host, after everything launched before."""
     if not nbytes: return np.empty(0, np.uint8)
     self.here()
+    raw, begin = raw if isinstance(raw, Part) else (raw, 0)
     if self.on_host:
       self.drain()
-      return np.array(raw.host[:nbytes])
+      return np.array(raw.host[begin:begin + nbytes])
     out = np.empty(nbytes, np.uint8)
-    self.last = copied = self.cl.enqueue_copy(self.queue, out, raw, is_blocking=False)
+    self.last = copied = self.cl.enqueue_copy(self.queue, out, raw, src_offset=begin, is_blocking=False)
     self.settle()
     copied.wait()
     return out

@@ -122,7 +122,8 @@ class Overridden(Program):
       copies = {p.slot: d.alloc(nbytes[p.slot]) for p in params if p.written}
       try:
         for slot, raw in copies.items(): d.copyin(raw, d.copyout(buffers[slot], nbytes[slot]))
-        program([copies.get(i, raw) for i, raw in enumerate(buffers)], False, sizes)
+        arguments = {p.slot: d.at(copies[p.slot], 0) if p.align else copies[p.slot] for p in params if p.written}
+        program([arguments.get(i, raw) for i, raw in enumerate(buffers)], False, sizes)
         d.synchronize()
         results.append({slot: d.copyout(raw, nbytes[slot]) for slot, raw in copies.items()})
       finally:

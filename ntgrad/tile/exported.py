@@ -27,7 +27,7 @@ class Exported:
   key: str
   opts: tuple[tuple[Opt, ...], ...] | None   # of each part; None: to be chosen
   aligns: tuple[int, ...]   # of parameters that are parts of a memory; () where none is
-  axes: tuple[int, ...]     # the numbers of the axes in the order that the loops have; () for their own
+  axes: dict[int, int]   # by the number that Opts have for an axis, its place as read, in the order of loops; {} for 0, 1, …
   file: str
   number: int = field(default_factory=lambda: next(_texts))   # no two that are read have the same
 
@@ -48,11 +48,11 @@ class Exported:
     if not kernel.plain and not kernel.scans: return kernel
     kernel = numbered(lower_tiles(kernel))
     if not self.axes: return kernel
-    if sorted(self.axes) != [a.id for a in kernel.axes]:
+    if sorted(self.axes.values()) != [a.id for a in kernel.axes]:
       have = ", ".join(map(str, kernel.axes))
-      raise OverrideError(f"{self.file}: AXES is {list(self.axes)}, and the axes are {have}; without it, and with "
+      raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {have}; without it, and with "
                           "OPTS = None (Opts have numbers of axes), they stay in this order")
-    return numbered(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes)))
+    return numbered(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
 
 
 def with_scans(kernel: Kernel) -> Kernel:
@@ -99,7 +99,7 @@ def taken(space: Mapping[str, Any], name: str) -> Exported:
   if not isinstance(key, str): raise OverrideError(f"{name}: has no KEY, which says what scheduled kernel it stands for")
   opts = space.get("OPTS")
   return Exported(kernel, key, None if opts is None else tuple(map(tuple, opts)), tuple(space.get("ALIGNS", ())),
-                  tuple(space.get("AXES", ())), name)
+                  dict(space.get("AXES", {})), name)
 
 
 def read_file(path: Path) -> Exported:

@@ -20,8 +20,8 @@ from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
 from ntgrad.codegen.printing import index_form
 from ntgrad.codegen.tile_source import key_of, tile_source
-from ntgrad.codegen.tiles import numbered
 from ntgrad.codegen.tiling import tile as tiled
+from ntgrad.ejecting import Eject
 from ntgrad.engine import compile as engine_compile, overrides, report
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.exported import read
@@ -115,7 +115,7 @@ def test_round_trip(name: str) -> None:
       refused.append(str(e))
       continue
     made = read(text).form()
-    assert index_form(made) == index_form(numbered(k)), text
+    assert index_form(made) == index_form(k), text
     assert str(Linearizer(made).linearize().uops) == str(Linearizer(k).linearize().uops), text
     assert read(text).key == key_of(k)
   if name not in CANNOT: assert not refused
@@ -376,3 +376,35 @@ def test_debug_3_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
   with config(debug=3, color=0, cache=0): (Tensor(numbers(3, 7)).realize().sum(1) * 1.625).realize()
   shown = capsys.readouterr().out
   assert "as a file of the tile language" in shown and "  data0 = tl.sum(data1) * 1.625" in shown
+
+
+@pytest.mark.parametrize("device", ["CPU", "NUMPY"])
+def test_a_kernel_that_writes_a_part_of_a_memory(device: str, tmp_path: Path) -> None:
+  def graph() -> Tensor: return x.cat(x[:3] * 2)
+  x = Tensor(a := numbers(5, 32), device=device).realize()
+  for n, item in enumerate(create_schedule(graph())):
+    ntgrad.override(item, edited(item, "data0 = ", "data0 = ", tmp_path / f"{n}.py"))
+  np.testing.assert_allclose(graph().numpy(), np.concatenate([a, a[:3] * 2]), rtol=1e-6)
+
+
+def test_every_kernel_of_a_training_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+  """Written with the Opts that were chosen, read again, and compared with the scheduler's: all of a small network's."""
+  rng = np.random.default_rng(0)
+  x, y = Tensor(numbers(4, 1, 10, 10)).realize(), Tensor(rng.integers(0, 10, 4).astype(np.int32)).realize()
+
+  def losses() -> list[float]:
+    w, norm, table = (Tensor(numbers(*s) / 4, requires_grad=True) for s in ((3, 1, 3, 3), (75, 10), (10, 10)))
+    optimizer, out = nn.optim.Adam([w, norm, table], lr=0.01), []
+    for _ in range(3):
+      optimizer.zero_grad()
+      loss = (x.conv2d(w, padding=1).relu().max_pool2d().flatten(1).layernorm() @ norm + table[y]).cross_entropy(y)
+      loss.backward()
+      optimizer.step()
+      out.append(loss.item())
+    return out
+
+  with config(cache=0), Eject("*", tmp_path) as written: want = losses()
+  assert len(written.written) > 10 and not written.refused
+  with config(override=str(tmp_path), debug=2, color=0): got = losses()
+  assert capsys.readouterr().out.count("_overridden") > 30
+  assert got == pytest.approx(want, rel=1e-4) and want[2] < want[0]
