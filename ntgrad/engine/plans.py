@@ -52,11 +52,11 @@ class Step:
   last_use: tuple[int, ...]
   device: str = ""
   offsets: tuple[int, ...] = ()
-  nodes: tuple[int, ...] = ()
   sizes: tuple[int, ...] = ()
   of: SizedProgram | None = None
   asked: tuple[int, ...] = ()
   takes: tuple[ix.Size, ...] = ()
+  nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -435,8 +435,8 @@ def make_plan(
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
       items[i].offsets,
-      tuple([place[u] for u in items[i].given if u in place]),
       takes=takes.get(i, ()),
+      nodes=tuple([place[u] for u in items[i].given if u in place]),
     )
     for i, ss in enumerate(placed)
   )
