@@ -27,7 +27,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORDS = {"mult": "mul", "matmult": "matmul", "usub": "neg", "lt": "less", "gt": "greater", "subscript": "getitem"}
 _SUMS = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod"}
 # what is no work of a kernel by itself
-_QUIET = MOVEMENT | {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
+_QUIET = MOVEMENT - {Ops.PAD}
+_QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
 ours: dict[str, bool] = {}   # whether a file is one of ntgrad's

@@ -74,7 +74,7 @@ def load(key: str) -> Plan | None:
     return None
   programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
   ready = [
-    Step(None if n is None else programs[device][n], slots, writes, last_use, device, offsets, nodes)
+    Step(None if n is None else programs[device][n], slots, writes, last_use, device, offsets, nodes=nodes)
     for n, slots, writes, last_use, device, offsets, nodes in steps
   ]
   return Plan(inputs, made, tuple(ready), outputs)

@@ -355,8 +355,8 @@ def make_plan(
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
       items[i].offsets,
-      tuple([place[u] for u in items[i].given if u in place]),
       takes=takes.get(i, ()),
+      nodes=tuple([place[u] for u in items[i].given if u in place]),
     )
     for i, ss in enumerate(placed)
   )

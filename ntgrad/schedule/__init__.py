@@ -2,13 +2,14 @@
 puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Iterable, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import NtgradError, VerifyError
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.origins import blame
+from ntgrad.codegen.uop import Ops, UOp, toposort
+from ntgrad.origins import blame, of
 
 from .groups import Group
 from .layout import with_layouts
@@ -65,7 +66,9 @@ def create_schedule(outputs: Any) -> Schedule:
   """The kernels that compute ``outputs`` (a Tensor or node, or several in an iterable), in order; the last one's ``.ast`` goes to
   a Linearizer. ``print`` shows them as bodies of the tile language. Runs nothing."""
   one = isinstance(outputs, UOp) or hasattr(outputs, "_alias")   # a Tensor is iterable too, by its rows
-  return Schedule(schedule_graph([sink_of(o) for o in ([outputs] if one else outputs)])[1])
+  sinks = [sink_of(o) for o in ([outputs] if one else outputs)]
+  origins = of(toposort([s[0] if isinstance(s, tuple) else s for s in sinks]))
+  return Schedule([replace(item, origins=origins) for item in schedule_graph(sinks)[1]])
 
 
 def sink_of(o: Any) -> UOp | Sink:

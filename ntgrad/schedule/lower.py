@@ -1,8 +1,8 @@
 """From groups of graph nodes to kernels in index form."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
@@ -15,7 +15,7 @@ from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
-from ntgrad.origins import lines
+from ntgrad.origins import Origin, lines
 
 from .chosen import read_chosen
 from .factors import copy_factors
@@ -38,13 +38,14 @@ class ScheduleItem:
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
   given: tuple[UOp, ...] = ()     # the nodes of the graph, as it was given, that it computes
+  origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
     def said(u: UOp) -> str: return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' on {u.device}' if u.device else ''}"
     if self.ast is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
     written = {p.slot for p in self.ast.params if p.written}
     flow = [", ".join([said(n) for i, n in enumerate(self.nodes) if (i in written) is w]) or "nothing" for w in (True, False)]
-    made = lines(self.given, {u: u.__dict__["origin"] for u in self.given if "origin" in u.__dict__})
+    made = lines(self.given, self.origins)
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []), str(self.ast)])
 
   def tile_source(self, name: str = "", opts: Sequence[Opts] | None = None) -> str:

@@ -100,7 +100,8 @@ def test_statements() -> None:
   assert after("statements", two_statements(), LANES) == """\
 t0 = 0.
 LOOP a1:16 0 16
-  t0 = t0 + data1[gidx0 * 16 + a1 if gidx0 * 16 + a1 < 40]
+  t0 = t0 + data1[gidx0 * 16 + a1]
+    where data1[gidx0 * 16 + a1]: gidx0 * 16 + a1 < 40
   v0[a1] = t0
 ENDLOOP
 IF 0. < v0[0]
@@ -109,7 +110,8 @@ IF 0. < v0[0]
     store data0[gidx0 * 16 + a1] = v0[a1] * 2.
   ELSE
     # a1:16 LOOP
-    store data0[gidx0 * 16 + a1 if gidx0 * 16 + a1 < 40] = v0[a1] * 2.
+    store data0[gidx0 * 16 + a1] = v0[a1] * 2.
+      where data0[gidx0 * 16 + a1]: gidx0 * 16 + a1 < 40
   ENDIF
 ENDIF"""
   k = row_sums()
