@@ -43,21 +43,24 @@ def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
 
 # ---- making
 
+def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> Block:
+  """A block of one value, for the function ``name``. Raises ShapeError under that name."""
+  return Block(_b.cast(value, dtypes.of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
+
+
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> Block:
   """A block of one value: (shape) of ``dtype``."""
-  d = dtypes.of(dtype)
-  u = _b.cast(value, d).value
-  return Block(u, [_b.axis_for(n) for n in _shape("full", shape)])
+  return _full("full", shape, value, dtype)
 
 
 def zeros(shape: Shape | int, dtype: Any = float32) -> Block:
   """A block of zeros."""
-  return full(shape, 0, dtype)
+  return _full("zeros", shape, 0, dtype)
 
 
 def ones(shape: Shape | int, dtype: Any = float32) -> Block:
   """A block of ones."""
-  return full(shape, 1, dtype)
+  return _full("ones", shape, 1, dtype)
 
 
 def zeros_like(x: Any) -> Block:
