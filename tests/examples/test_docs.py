@@ -4,7 +4,11 @@ The ``text`` block behind one is what it prints.
 """
 from __future__ import annotations
 
+import ast
+import os
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -74,3 +78,58 @@ def test_what_counts_as_the_same() -> None:
     and same("it took 3 s\n", "it took … s")
     and not same("a\nc\n", "a\nb")
   )
+
+
+# ---- docs/architecture.md: the way of a softmax
+
+ENTERED = """
+import sys
+seen = {}
+def enter(frame, event, arg):
+  code = frame.f_code
+  if event == "call": seen.setdefault((code.co_filename, code.co_qualname))
+from ntgrad import Tensor
+x = Tensor.rand(8, 32).realize()
+sys.setprofile(enter)
+x.softmax().realize()
+sys.setprofile(None)
+for file, name in seen: print(file, name, sep="\\t")
+"""
+
+
+def way() -> list[tuple[str, str]]:
+  """File and function of each step of the table."""
+  text = (ROOT / "docs" / "architecture.md").read_text()
+  section = text[text.index("## The way of a softmax"):].split("\n## ")[0]
+  return re.findall(r"^\|[^|]*\| `([\w/.]+)` \| `([\w.]+)` \|", section, re.MULTILINE)
+
+
+def defined(path: Path) -> set[str]:
+  """The qualified names of a file's functions and methods."""
+  out: set[str] = set()
+  nodes: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text()))]
+  while nodes:
+    prefix, node = nodes.pop()
+    for n in ast.iter_child_nodes(node):
+      if isinstance(n, ast.FunctionDef | ast.ClassDef):
+        out.add(prefix + n.name)
+        nodes.append((f"{prefix}{n.name}.", n))
+  return out
+
+
+def test_each_step_of_the_way_exists() -> None:
+  assert len(way()) > 20
+  assert [(file, name) for file, name in way() if name not in defined(ROOT / file)] == []
+
+
+def test_the_way_is_gone_in_this_order(tmp_path: Path) -> None:
+  environment = {**os.environ, "PYTHONPATH": str(ROOT), "DEVICE": "CPU", "CACHE_DIR": str(tmp_path), "NOOPT": "0", "VERIFY": "0"}
+  done = subprocess.run([sys.executable, "-c", ENTERED], capture_output=True, text=True, env=environment, timeout=300)
+  assert done.returncode == 0, done.stderr
+  place = {}
+  for i, line in enumerate(done.stdout.splitlines()):
+    file, name = line.split("\t")
+    place[str(Path(file).resolve()), name] = i
+  steps = [(str((ROOT / file).resolve()), name) for file, name in way()]
+  assert [s for s in steps if s not in place] == []
+  assert steps == sorted(steps, key=place.__getitem__)
