@@ -123,7 +123,7 @@ def test_each_step_of_the_way_exists() -> None:
 
 
 def test_the_way_is_gone_in_this_order(tmp_path: Path) -> None:
-  environment = {**os.environ, "PYTHONPATH": str(ROOT), "DEVICE": "CPU", "CACHE_DIR": str(tmp_path), "NOOPT": "0", "VERIFY": "0"}
+  environment = {**os.environ, "PYTHONPATH": str(ROOT), "DEV": "CPU", "CACHE_DIR": str(tmp_path), "NOOPT": "0", "VERIFY": "0"}
   done = subprocess.run([sys.executable, "-c", ENTERED], capture_output=True, text=True, env=environment, timeout=300)
   assert done.returncode == 0, done.stderr
   place = {}

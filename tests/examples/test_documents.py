@@ -342,7 +342,7 @@ def listed(text: str) -> list[str]:
 def shown(**settings: str) -> str:
   """What the script prints with these settings, as a process of its own."""
   root = str(Path(__file__).resolve().parents[2])
-  environment = {**os.environ, "PYTHONPATH": root, "DEVICE": "CPU", **settings}
+  environment = {**os.environ, "PYTHONPATH": root, "DEV": "CPU", **settings}
   done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, timeout=300)
   assert done.returncode == 0, done.stderr
   return done.stdout
