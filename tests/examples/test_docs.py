@@ -10,12 +10,14 @@ import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ntgrad import config
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -69,6 +71,31 @@ def test_the_walk_through_is_whole() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
   text = re.sub(r"`[^`]*`", "", FENCE.sub("", path.read_text()))
   for target in re.findall(r"\]\(([^)#:]+)\)", text): assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+NAMED = re.compile(r"`((?:codegen|backends|ntgrad|tests|bench|examples|docs|engine|schedule|tile|nn)/[\w/]+\.py)`")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_files_that_are_named_exist(path: Path) -> None:
+  """A name is a path from the top, or from ``ntgrad/``."""
+  named = NAMED.findall(path.read_text())
+  assert [n for n in named if not (ROOT / n).exists() and not (ROOT / "ntgrad" / n).exists()] == []
+
+
+@pytest.mark.parametrize("page, folder", [("scheduling", "schedule"), ("engine", "engine")])
+def test_the_last_table_of_a_page_has_its_folder(page: str, folder: str) -> None:
+  table = (ROOT / "docs" / f"{page}.md").read_text().split("\n## ")[-1]
+  files = {p.name for p in (ROOT / "ntgrad" / folder).glob("*.py")} - {"__init__.py"}
+  named = set(re.findall(r"`(\w+\.py)`", table))
+  assert (named - files, files - named) == (set(), set()), f"docs/{page}.md names files that are gone, or lacks files that are there"
+
+
+def test_settings_that_are_named_exist() -> None:
+  known = {f.metadata["env"] for f in fields(config)}
+  for path in FILES[:2]:
+    named = set(re.findall(r"\b([A-Z][A-Z_0-9]+)=\w", re.sub(r"```python.*?```", "", path.read_text(), flags=re.DOTALL)))
+    assert named <= known, f"{path.name}: {named - known}"
 
 
 def test_what_counts_as_the_same() -> None:
