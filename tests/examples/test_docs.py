@@ -1,4 +1,4 @@
-"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md and docs/*.md, in order, in one namespace a file.
+"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/*.md, in order, in one namespace a file.
 
 The ``text`` block behind one is what it prints.
 """
@@ -20,7 +20,7 @@ import pytest
 from ntgrad import config
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -88,7 +88,7 @@ def test_the_last_table_of_a_page_has_its_folder(page: str, folder: str) -> None
   table = (ROOT / "docs" / f"{page}.md").read_text().split("\n## ")[-1]
   files = {p.name for p in (ROOT / "ntgrad" / folder).glob("*.py")} - {"__init__.py"}
   named = set(re.findall(r"`(\w+\.py)`", table))
-  assert (named - files, files - named) == (set(), set()), f"docs/{page}.md names files that are gone, or lacks files that are there"
+  assert (named - files, files - named) == (set(), set()), f"docs/{page}.md names files that are gone, or lacks some"
 
 
 def test_settings_that_are_named_exist() -> None:
