@@ -1,4 +1,5 @@
-"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/*.md, in order, in one namespace a file.
+"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/*.md, in order, in one namespace
+a file.
 
 The ``text`` block behind one is what it prints.
 """
