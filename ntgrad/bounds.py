@@ -114,7 +114,7 @@ def checks_of(u: UOp) -> Checks:
 
 def look_through(order: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alias]:
   """Have the notes of the marked indices among nodes made, too: the Aliases that are written for it. ``checked`` has the checks
-  of those that were met before, and gets the others."""
+  of those that were found before, and gets the others."""
   out = []
   for u in [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
     checked[u] = checks_of(u)

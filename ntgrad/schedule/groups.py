@@ -133,7 +133,7 @@ class Groups:
     return sorted(found, key=lambda g: g.number)[-CANDIDATES:]
 
   def _newest(self, among: dict[Group, None] | None) -> list[Group]:
-    """The last of some kernels that are still open; the others are forgotten as they are met."""
+    """The last of some kernels that are still open; closed ones that come before it are removed."""
     if among is None: return []
     found: list[Group] = []
     closed: list[Group] = []
