@@ -1,4 +1,4 @@
-"""Panels: copies in local memory of what a product's rows read again and again, with a long way between one read and the next."""
+"""Panels: copies in local memory of the part of a product's factor that every row reads, where it lies far apart in memory."""
 from __future__ import annotations
 
 import math
