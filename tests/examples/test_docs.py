@@ -84,6 +84,27 @@ def test_files_that_are_named_exist(path: Path) -> None:
   assert [n for n in named if not (ROOT / n).exists() and not (ROOT / "ntgrad" / n).exists()] == []
 
 
+def test_names_in_the_architecture_exist() -> None:
+  """Every word of code in its sentences occurs in the code, the tests or the names of their files."""
+  tops = ("codegen", "backends", "ntgrad", "tests", "bench")
+  known: set[str] = set()
+  for path in (p for top in tops for p in (ROOT / top).rglob("*.py")):
+    known.update((path.stem, *re.findall(r"\w+", path.read_text())))
+  text = FENCE.sub("", (ROOT / "docs" / "architecture.md").read_text())
+  code = " ".join(c for c in re.findall(r"`([^`\n]+)`", text) if "->" not in c)
+  assert set(re.findall(r"[A-Za-z_]\w{2,}", code)) - known == set()
+
+
+# words that only this project used, or that say "we"; code may have them while it is renamed
+PRIVATE = ("ours", "lent", "ripe", "hosts", "demands", "met")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_words(path: Path) -> None:
+  sentences = re.sub(r"`[^`]*`", "", FENCE.sub("", path.read_text()))
+  assert [w for w in PRIVATE if re.search(rf"\b{w}\b", sentences)] == []
+
+
 @pytest.mark.parametrize("page, folder", [("scheduling", "schedule"), ("engine", "engine")])
 def test_the_last_table_of_a_page_has_its_folder(page: str, folder: str) -> None:
   table = (ROOT / "docs" / f"{page}.md").read_text().split("\n## ")[-1]
