@@ -14,6 +14,7 @@ from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.uop import BinaryOps, Ops
 from ntgrad.schedule import create_schedule
 
+
 def walk(upcast: bool, capsys: pytest.CaptureFixture[str]) -> tuple[Linearizer, str]:
   """The script; what ``print`` showed."""
   capsys.readouterr()
