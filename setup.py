@@ -29,7 +29,6 @@ test = [
   "hypothesis",    # fuzzed shapes, views and Opts
   "array-api-strict",  # the standard that ntgrad.array_api is checked against
   "safetensors",   # the other implementation that files are checked against
-  triton,          # CUDA kernels are compiled, and interpreted, without a GPU
   *examples,       # tests run the examples
 ]
 readme = Path(__file__).parent / "README.md"
@@ -53,10 +52,10 @@ setup(
     "pyopencl[pocl]",  # the OpenCL runtime, with a device for every CPU
     "ml_dtypes",       # bfloat16 and fp8 on the host
     "platformdirs",    # where the disk cache lives
+    triton,            # compiles kernels to cubins, and interprets them, without a GPU too; imported when that is asked for
   ],
   extras_require={
     "cuda": [
-      triton,           # compiles kernels to cubins
       "cuda-core>=0.6",  # memory, launches, graphs
       "cuda-bindings",   # what cuda-core does not wrap
     ],

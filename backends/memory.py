@@ -1,4 +1,4 @@
-"""Memory pools, for devices with memory of their own: a freed allocation is reused for one of about the same size."""
+"""Memory pools, for devices with memory of their own: a freed allocation is used again for one of about the same size."""
 from __future__ import annotations
 
 import gc

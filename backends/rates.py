@@ -1,7 +1,7 @@
-"""What devices can do in a second at most: the numbers that the bound of a kernel is made of (``codegen/bound.py``).
+"""Peak rates of devices, from which the bound of a kernel is computed (``codegen/bound.py``).
 
-A bound is what no launch can be below, so these are peaks: what a core can do in a clock, times its cores, times its clock. What
-is sold as a core of a cloud machine may be half of one, and a GPU's clock falls under load, so 80 % is as much as products reach.
+No launch can be faster than its bound, so these are peaks: operations of a core in a clock, times cores, times the clock. A
+"core" of a cloud machine may be half of one, and a GPU's clock falls under load, so products reach 80 % at most.
 """
 from __future__ import annotations
 

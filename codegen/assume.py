@@ -1,7 +1,8 @@
 """Questions about run-time sizes that bounds do not answer: is N == M, N > 16?
 
-What is being made for sizes of which hints are known takes the answer that is right for these, and notes it as a condition: what
-was made serves all sizes with the same answers. The host checks that before a launch.
+A kernel with run-time sizes is made with hints: likely values of the sizes. A question is answered for the hints, and the answer
+is noted as a condition of the kernel. So the kernel serves all sizes that have the same answers, which the host checks before a
+launch.
 """
 from __future__ import annotations
 

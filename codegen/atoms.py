@@ -1,6 +1,6 @@
-"""What indices are made of, and what is seen of a node without arithmetic: numbers, axes, run-time sizes, terms and factors.
+"""The parts that indices are made of: numbers, axes, run-time sizes, and how a node is taken apart into terms and factors.
 
-``index.py`` builds on this and hands all of it on, so that ``ix.rng`` and ``ix.Size`` are found there.
+``index.py`` builds on this and exports all of it, so that ``ix.rng`` and ``ix.Size`` are found there.
 """
 from __future__ import annotations
 

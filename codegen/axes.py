@@ -1,4 +1,5 @@
-"""Axes that indices see as two, or as one: the simplest form of a kernel before Opts cut it."""
+"""The axes of a kernel brought to their simplest form before Opts split them: an axis that every index uses as ``a // n`` and
+``a % n`` becomes two, and two axes that every index uses as ``a * n + b`` become one."""
 from __future__ import annotations
 
 import itertools

@@ -127,7 +127,7 @@ def find_dots(uops: Sequence[UOp], fp8: bool, double: bool = False) -> UOpList:
 def keep_blocks(uops: Sequence[UOp]) -> UOpList:
   """For targets with blocks: a loop that adds up reduced blocks -> one that adds up whole blocks, which are reduced after it.
 
-  Lanes then meet once and not in every iteration, for which a program's warps wait for each other. Products of blocks stay as
+  Lanes are combined once and not in every iteration, for which a program's warps wait for each other. Products of blocks stay as
   they are: they have accumulators of their own.
 
       LOOP; r = REDUCE(x), arg (ADD, (a1,)); t = r + acc; PHI(acc, t); ENDLOOP; STORE(.., phi)

@@ -68,7 +68,7 @@ class Config:
   dynamic: str = _setting(
     "DYNAMIC",
     "auto",
-    "when a size becomes one that kernels take at the launch: auto, where a structure is met with another number; never; always",
+    "when a size becomes one that kernels take at the launch: auto, where a structure is seen with another number; never; always",
     key=True,
     values=("auto", "never", "always"),
   )
@@ -114,7 +114,7 @@ class Config:
     values=(0, 128, 256, 512),
   )
   direct: int = _setting(
-    "DIRECT", 1, "0 launches each kernel of the CPU through PoCL's queue; 1 by threads of ours, where they can", values=(0, 1)
+    "DIRECT", 1, "0 launches the CPU's kernels through PoCL's queue; 1 by ntgrad's own threads, where possible", values=(0, 1)
   )
   cores: int = _setting("CORES", 0, "cores of the CPU to make code for; 0 is the machine's", key=True, values=range(1025))
   workers: int = _setting(

@@ -1,4 +1,4 @@
-"""How long a kernel with blocks takes: what candidates are chosen by, and put in order before some are measured.
+"""A cost model of kernels with blocks: candidates are chosen by it, or sorted by it before some are measured.
 
 Three things bound a kernel. What goes through the memory, the cache and the cores takes its time at their rates. A program's
 loads take a while to come, and only so many programs fit on a core: what they have under way together is what memory delivers in

@@ -44,7 +44,7 @@ class Expander:
     self.memo: dict[Copy, UOp] = {}
     self.filled: dict[Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
-    self.turned: dict[Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
+    self.transposed: dict[Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
     self.by_id = {a.id: a for a in kernel.axes}
     self.caches: dict[UOp, tuple[tuple[int, ...], list[UOp]]] = {}   # CACHE_READ -> loops that fill it; its array and the STOREs
 
@@ -162,7 +162,7 @@ class Expander:
       mask = self.gate(u, env)
       return _load(u, ats[0], mask, self.width) if mask.dtype.count == 1 else self.masked_load(u, ats[0], mask)
     if u not in self.across: self.across[u] = self.beside(u)
-    if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.turned_load(u, env, axis)
+    if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.transposed_load(u, env, axis)
     step = self.step_of(at)
     if step is not None and is_spaced(step, self.width) and u.dtype.kind != "b":
       return self.spaced_load(u, ats, step, self.gate(u, env))
@@ -199,7 +199,7 @@ class Expander:
 
   def beside(self, u: UOp) -> Axis | None:
     """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
-    well: a block of both is moved by such vectors and turned around in registers."""
+    well: a block of both is moved by such vectors and transposed in registers."""
     if self.lane is None or self.lane not in u.src[1].ranges or gate_of(u) is not ix.TRUE or u.dtype.kind == "b": return None
     if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)): return None
     if self.width & (self.width - 1): return None
@@ -214,31 +214,31 @@ class Expander:
       if all(ix.sub(at((*others, (a.rng, ix.const(i)))), at(first)) is ix.const(i) for i in range(a.known)): return a
     return None
 
-  def turned_load(self, u: UOp, env: Env, axis: Axis) -> UOp:
+  def transposed_load(self, u: UOp, env: Env, axis: Axis) -> UOp:
     """A vector of lanes that lie apart, of a block that is loaded by vectors along the copied axis."""
     known = dict(env)
     rest = tuple([(r, n) for r, n in env if r is not axis.rng])
     key = (u, rest)
-    if key not in self.turned:
+    if key not in self.transposed:
       at = self.lanes_of(self.place(u, (*rest, (axis.rng, ix.const(0))))[0])
-      self.turned[key] = turn([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
-    return self.turned[key][known[axis.rng].arg]
+      self.transposed[key] = transposed([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
+    return self.transposed[key][known[axis.rng].arg]
 
-  def turned_store(self, u: UOp, axis: Axis) -> list[UOp]:
+  def transposed_store(self, u: UOp, axis: Axis) -> list[UOp]:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
     out: list[UOp] = []
     to = u if axis.known * u.dtype.itemsize >= LINE else u.replace(u.src, arg=None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
       at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
-      out += [_store(to, a, v, ix.TRUE) for a, v in zip(at, turn(values, self.width))]
+      out += [_store(to, a, v, ix.TRUE) for a, v in zip(at, transposed(values, self.width))]
     return out
 
   def store(self, u: UOp) -> list[UOp]:
     """The STOREs of all copies: of scalars, of vectors of neighbours, or of lanes one by one. Where a gate is false there is
     none."""
     out: list[UOp] = []
-    if (axis := self.beside(u)) is not None: return self.turned_store(u, axis)
+    if (axis := self.beside(u)) is not None: return self.transposed_store(u, axis)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
       (at, gate), v = self.place(u, env), self.value(u.src[2], env)
       if gate is ix.FALSE: continue
@@ -330,7 +330,7 @@ def is_spaced(step: int | None, width: int) -> bool:
   return step is not None and width & (width - 1) == 0 and (step == -1 or 2 <= abs(step) <= SPACED)
 
 
-def turn(rows: list[UOp], columns: int) -> list[UOp]:
+def transposed(rows: list[UOp], columns: int) -> list[UOp]:
   """The columns of a block, of which each vector is a row: all numbers are powers of two.
 
   Interleaving the first half of all elements with the second moves the highest bit of an element's number to the lowest place;

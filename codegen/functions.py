@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Callable, Sequence
 
-from .dtype import DType, Number, dtypes
+from .dtype import DType, Number, dtypes, held
 from .elementwise import binary, const, const_value, mul, negative, product, quotient, scalar, scaled, select, sub, unary, where
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
@@ -42,10 +42,11 @@ def refusal(fn: Fn, dtype: DType, name: str = "") -> str | None:
 
 
 def identity(combiner: BinaryOps, dtype: DType) -> Number:
-  """The identity element of a combiner: combined with it, every value is unchanged. Raises KeyError for another function."""
+  """The identity element of a combiner: combined with it, every value is unchanged, as a Python number of the
+  dtype's kind: 0.0 for a sum of floats. Raises KeyError for another function."""
   found = FUNCTIONS[combiner].identity
   if found is None: raise KeyError(combiner)
-  return found(dtype.scalar())
+  return held(found(dtype.scalar()), dtype.scalar())
 
 
 # ---- gradients

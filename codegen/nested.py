@@ -1,4 +1,4 @@
-"""Nested values, gone through without recursion: what a program nests may be deeper than Python's stack."""
+"""Walking nested values without recursion, because a program may nest them deeper than Python's stack."""
 from __future__ import annotations
 
 from typing import Callable, Sequence, TypeVar

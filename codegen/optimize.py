@@ -37,7 +37,7 @@ from .uop import Ops, prod
 # ---- what is tried
 COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
 MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
-BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be turned around
+BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be transposed
 SEEDS = 3                        # lanes with which copies of two axes are tried
 ACCUMULATORS = 0.75              # of the registers, where there are more
 EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
@@ -48,7 +48,7 @@ PART = 4                         # else so many iterations of the innermost
 SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
-SHORT_STORE, TURN = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of turning a block
+SHORT_STORE, TRANSPOSE = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
 PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
@@ -71,7 +71,7 @@ CHAIN = 4                        # cycles from an addition to the next one that 
 ITERATION = 2                    # of an iteration of a loop
 JOIN = 12                        # of an accumulator's lanes, after the loop
 LINE, PAGE, RUN = 64, 4096, 1024   # bytes of a line, of a page, and of a page that are read before others
-AHEAD = 8                        # pages that are read in turn take one in so many parts of a core's cache
+AHEAD = 8                        # pages that are read one after another take one in so many parts of a core's cache
 KEPT = 8                         # loaded vectors that are in registers at once, at most
 SPILL = 0.3                      # of all arithmetic, for each register too few
 CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
@@ -240,12 +240,12 @@ class Search:
       last, rows = self.out[-1], self.sizes[self.out[-1]]
       if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
 
-    if not useful:   # blocks that are turned around in registers
+    if not useful:   # blocks that are transposed in registers
       beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
       for a in beside: yield from [{a: c} for c in BLOCKS if c <= width and c in self.numbers(a, 1)]
 
-  def turned(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> int:
-    """How many copies lie beside each other where lanes lie apart, so that a block of both is turned around in registers; 0 where
+  def transposed(self, x: MemoryAccess, lane: int, width: int, copies: dict[int, int]) -> int:
+    """How many copies lie beside each other where lanes lie apart, so that a block of both is transposed in registers; 0 where
     none are (``Expander.beside``)."""
     if x.gated or not x.linear or width not in POWERS: return 0
     return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
@@ -331,16 +331,16 @@ class Search:
       price, extra, across = 1.0, 0.0, lane in x.axes
       far = self.far[x.node] and self.far[x.node] / math.prod([copies.get(a, 1) for a in self.beside[x.node]])
       scattered, panel = across and x.steps.get(lane) != 1, False
-      turned = self.turned(x, lane, width, copies) if scattered else 0
-      spaced = self.spaced(x, lane, width) if scattered and not turned else 0
-      if turned:   # each lane's vector is of another line
-        price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / turned
-        extra = vec * (width.bit_length() + (turned < width))
+      transposed = self.transposed(x, lane, width, copies) if scattered else 0
+      spaced = self.spaced(x, lane, width) if scattered and not transposed else 0
+      if transposed:   # each lane's vector is of another line
+        price = (vec + (max(self.far[x.node], FAR_LOAD) if not x.write and x.axes & self.bound else 0)) * width / transposed
+        extra = vec * (width.bit_length() + (transposed < width))
       elif spaced: price = extra = vec * spaced
       elif scattered: price = extra = GATHER * width
       elif across: price = vec + far + self.streams[x.node]
       elif far: jumps.append((x, far, n))
-      paneled = across and not turned and (scattered or far or self.streams[x.node]) and self.panel is None
+      paneled = across and not transposed and (scattered or far or self.streams[x.node]) and self.panel is None
       if paneled and (uses := self.panel_uses(x, lane, width, copies)):
         # filled once (scalars, or vectors from far away), then read by the others
         fill = (FILL * price if scattered else price + STORE) / uses
@@ -348,7 +348,7 @@ class Search:
         if panel: self.panel, price, extra = x.slot, vec * PANEL + fill, 0.0
       if not (scattered and panel):
         each = 2.0 * spaced if spaced else width / SHORT_STORE if x.write else width
-        if turned: each = TURN * (width / turned + extra)
+        if transposed: each = TRANSPOSE * (width / transposed + extra)
         if not scattered: each = 1
         statements += written_out * each
       if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT

@@ -1,4 +1,4 @@
-"""Panels: copies in local memory of what a product's rows read again and again, with a long way between one read and the next."""
+"""Panels: copies in local memory of the part of a product's factor that every row reads, where it lies far apart in memory."""
 from __future__ import annotations
 
 import math
@@ -126,9 +126,9 @@ def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> li
     first = [Serial(c.id, n)] if c is not None and n > 1 else []
     for opts, programs, blocks in loops_over(rows):
       programs *= panels_in_all // n
-      turns = -(-programs // target.cores)
+      rounds = -(-programs // target.cores)
       each = n * (fill + blocks * block) + blocks * others + START
-      tried.append((turns * each * (1 + UNEVEN / turns), [*first, *opts]))
+      tried.append((rounds * each * (1 + UNEVEN / rounds), [*first, *opts]))
   return min(tried, key=lambda t: t[0])[1]
 
 
@@ -147,7 +147,7 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
 def pack_rows(
   kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis, inner: Axis
 ) -> Kernel | None:
-  """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` in turn, which takes so
+  """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
   many bytes, all rows of the block. None where they do not fit."""
   grid = kernel.of_kind(AxisKind.GRID)
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]

@@ -159,7 +159,7 @@ def product_seconds(work: Work, blocks: Blocks, target: Target) -> float:
 
 
 def worth_copying(work: Work, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:
-  """Which factors, of so many bytes (0: it stays), had better be copied first to where a thread reads LINE bytes at a time: the
+  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads LINE bytes at a time: the
   time of a pass over the memory of each against that of a product which reads it in small pieces."""
   best, least = (False,) * len(sizes), COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):

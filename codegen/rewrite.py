@@ -1,5 +1,5 @@
-"""Rebuilding a graph, the one way: rules for the nodes that become others; what reads them is made anew, everything else stays as
-it is.
+"""The one function that rewrites a graph: rules replace nodes, what reads a replaced node is rebuilt, and all other nodes are the
+same objects as before.
 
 A rule is found by the op of a node. It is called with the node as it was and as it would be now (its sources rewritten, index
 arithmetic in canonical form), and gives what stands in its place, or None for the latter. A unique node (not interned: a

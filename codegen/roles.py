@@ -1,4 +1,4 @@
-"""What the axes of a kernel are to it, and how each access goes through memory along them: what blocks are chosen from.
+"""The role of each axis in a kernel, and how each access moves through memory along it. Blocks are chosen by these.
 
     c[i, j] = sum[k](a[i, k] * b[k, j])     i ROW, j COLUMN, k CONTRACTED; a goes along k, b and c along j
     y[j] = sum[i](x[i, j])                  j MAPPED, i REDUCED; x and y go along j

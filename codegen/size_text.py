@@ -1,4 +1,4 @@
-"""How an expression over sizes is written: ``cdiv(M, BLOCK) * 2 - 1``."""
+"""Expressions over sizes as text: ``cdiv(M, BLOCK) * 2 - 1``."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""What a device is, as far as choosing asks: each number of the heuristics that describes a machine is a field of its Target.
+"""A Target describes a device to the heuristics: every number that they need of a machine is one of its fields.
 
 What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is
 used.

@@ -1,4 +1,4 @@
-"""Pass for targets with blocks: programs all of whose elements are there do without masks.
+"""Pass for targets with blocks: programs whose block lies inside the data run a copy of the code without masks.
 
 A mask that ends at no multiple of a vector keeps a whole block from being moved by vectors, though it leaves out elements of
 the last program only. So where a kernel's accesses could be vectors but for such masks, its programs branch: those that are
@@ -168,11 +168,11 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
     else: n = u.replace(src) if src != u.src else u
     new[u] = n
     copies.append((u, n))
-  begin, ours, theirs = _apart(copies, {x for sum_ in least for x, _ in sum_})
+  begin, without, masked = _apart(copies, {x for sum_ in least for x, _ in sum_})
   condition = _condition(least)
   branch = UOp.unique(Ops.IF, dtypes.bool, (condition[-1],))
   other, end = (UOp.unique(op, dtypes.bool, (branch,)) for op in (Ops.ELSE, Ops.ENDIF))
-  return prune([_GONE, *begin, *condition, branch, *ours, other, *theirs, end])
+  return prune([_GONE, *begin, *condition, branch, *without, other, *masked, end])
 
 
 def _apart(copies: Sequence[tuple[UOp, UOp]], asked: set[UOp]) -> tuple[list[UOp], list[UOp], list[UOp]]:
@@ -184,5 +184,5 @@ def _apart(copies: Sequence[tuple[UOp, UOp]], asked: set[UOp]) -> tuple[list[UOp
       if u.op in _OWN or u in needed[side]: needed[side].update((u, *u.src))
   both = needed[0] & needed[1] | {u for u in needed[0] | needed[1] if u.op in _SHARED}
   def listed(side: int) -> list[UOp]: return [*dict.fromkeys(p[side] for p in copies if p[side] in needed[side])]
-  ours, theirs = ([u for u in listed(side) if u not in both] for side in (1, 0))
-  return [*dict.fromkeys(u for p in copies for u in p if u in both)], ours, theirs
+  without, masked = ([u for u in listed(side) if u not in both] for side in (1, 0))
+  return [*dict.fromkeys(u for p in copies for u in p if u in both)], without, masked

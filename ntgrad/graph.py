@@ -61,7 +61,7 @@ def shrink(u: UOp, bounds: Sequence[tuple[int, int]]) -> UOp:
 
 
 def flip(u: UOp, axes: Shape) -> UOp:
-  """Dims turned round."""
+  """Dims in reverse order of their elements."""
   axes = tuple([a for a in axes if u.shape[a] > 1])
   return _one(Ops.FLIP, u, axes, u.shape) if axes else u
 

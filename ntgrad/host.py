@@ -1,4 +1,4 @@
-"""Values that the host finds without computing: constants, and views of memory."""
+"""Values that the host reads without running a kernel: constants, and views of memory."""
 from __future__ import annotations
 
 from typing import Any

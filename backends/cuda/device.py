@@ -329,7 +329,7 @@ class CUDADevice(Pooled):
     else: self._after(None, stream)
 
   def _after(self, first: int | None, then: int) -> None:
-    """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: ours) now."""
+    """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: this device's own stream) now."""
     if first == then: return
     with self.explained("putting two streams in order failed"):
       event = self.events.record() if first is None else self.events.spare()

@@ -82,6 +82,6 @@ def machine_code(files: Path, name: str, owner: object) -> dict[bool, int]:
     try:
       handle = _ctypes.dlopen(str(path), ctypes.RTLD_LOCAL | os.RTLD_NOW)
       found[path.parent.name.endswith("-smallgrid")] = _ctypes.dlsym(handle, f"_pocl_kernel_{name}_workgroup")
-    except OSError: continue   # PoCL's folder is not ours alone
+    except OSError: continue   # others write to PoCL's folder too
     weakref.finalize(owner, _ctypes.dlclose, handle).atexit = False
   return found

@@ -54,7 +54,7 @@ def import_opencl() -> Any:
   folder = str(binaries.folder())
   try:
     import pyopencl
-    # where it opens a data base of code for calls, in a folder that may not be there, or not ours to write
+    # where it opens a data base of code for calls, in a folder that may not be there, or may not be written
     home = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = folder
     try: import_module("pyopencl.invoker")
@@ -199,7 +199,7 @@ class OpenCLDevice(Pooled):
       found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return found
 
-  # ---- threads of ours
+  # ---- ntgrad's own threads
   def started(self, count: int = 0) -> Threads | None:
     """The threads that run kernels without the queue, one for each core or so many; None where they cannot."""
     if self.threads is None and self.direct:
@@ -237,7 +237,7 @@ class OpenCLDevice(Pooled):
     raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
 
   def new_raw(self, size: int) -> Any:
-    """A buffer. Where the device's memory is the host's, it is memory of ours: ``host`` as an array of bytes, at ``address``."""
+    """A buffer. Where the device's memory is the host's, ntgrad allocates it: ``host`` as an array of bytes, at ``address``."""
     return self._over(*allocated(size)) if self.on_host else self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, size)
 
   def _over(self, host: np.ndarray, address: int) -> Any:

@@ -1,4 +1,4 @@
-"""A kernel of an OpenCL device: launched through its queue, or, where its machine code can be called, by threads of ours."""
+"""A kernel of an OpenCL device: launched through its queue, or, where its machine code can be called, by ntgrad's own threads."""
 from __future__ import annotations
 
 import time

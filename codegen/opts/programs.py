@@ -1,4 +1,5 @@
-"""Opts on the programs of a kernel: which there are, in which order they run, which of them stay, what their compiler is told."""
+"""Opts on the programs of a kernel: which there are, in which order they run, whether they are persistent, what their compiler is
+told."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

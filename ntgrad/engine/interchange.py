@@ -462,7 +462,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
 
 
 def _hand_over(device: Opened, stream: Any) -> None:
-  """Order a consumer's stream behind ours. Raises InterchangeError for what is no stream."""
+  """Make a consumer's stream wait for ntgrad's. Raises InterchangeError for what is no stream."""
   if device.stream_handle() is None: return   # where there are no streams, what was launched has ended
   if stream is None: stream = 1
   if not isinstance(stream, int) or stream < -1:

@@ -28,7 +28,7 @@ def _read(u: UOp) -> UOp | None:
   for number, index in (test.src, test.src[::-1]):
     axis = number.src[0] if number.op is Ops.CAST else number
     if axis.op is not Ops.RANGE or axis.arg[0] not in u.arg[1] or axis in index.ranges or number.dtype.kind not in "iu": continue
-    if number is not axis and ix.vmax(axis) > dtypes.max(number.dtype): continue   # numbers that are met more than once
+    if number is not axis and ix.vmax(axis) > dtypes.max(number.dtype): continue   # numbers that come more than once
     # what is reduced along the axis itself (the sum of a softmax) stays
     known = {n: n for n in toposort((chosen,)) if n.op is Ops.REDUCE and axis.arg[0] in n.arg[1]}
     if any(n.op is Ops.SCAN for n in toposort((chosen,), known.__contains__)): return None

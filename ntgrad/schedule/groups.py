@@ -1,7 +1,7 @@
-"""The kernels that a graph is being cut into, and what is asked about them: which waits for which, and which read the same.
+"""The kernels that a graph is being cut into, and queries about them: which depends on which, and which read the same memory.
 
-What the answers cost does not grow with the graph: a kernel is found by what it reads and stores, and a search that goes too far
-gives up.
+A query does not cost more in a larger graph: kernels are found by what they read and store, and a search that goes too far gives
+up.
 """
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Groups:
     return sorted(found, key=lambda g: g.number)[-CANDIDATES:]
 
   def _newest(self, among: dict[Group, None] | None) -> list[Group]:
-    """The last of some kernels that are still open; the others are forgotten as they are met."""
+    """The last of some kernels that are still open; closed ones that come before it are removed."""
     if among is None: return []
     found: list[Group] = []
     closed: list[Group] = []

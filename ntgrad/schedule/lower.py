@@ -21,7 +21,7 @@ from .chosen import read_chosen
 from .factors import copy_factors
 from .groups import Group
 from .padding import multiplies, pad_inputs
-from .partition import Demand, Partition
+from .partition import Partition, Use
 from .parts import parts_of
 from .scan import scan_value
 from .sort import sorted_value
@@ -62,14 +62,14 @@ def loads_zero(u: UOp, inside: UOp) -> bool:
 
 
 class Lowering:
-  """Values of every demanded node, sources first."""
+  """Values of every node that has a use, sources first."""
 
   def __init__(self, part: Partition):
     self.part = part
     self.values: dict[tuple[UOp, Group, Idx, UOp], UOp] = {}
     self.copies: dict[UOp, ScheduleItem] = {}      # padded copies that kernels asked for
     for u in part.order:
-      for d in part.demands[u]:
+      for d in part.uses[u]:
         v = self._value(u, d)
         if v is not None: self.values[(u, *d)] = v
 
@@ -78,7 +78,7 @@ class Lowering:
     found = self.values.get((s, g, idx, valid))
     return load(s, idx, valid) if found is None else found
 
-  def _value(self, u: UOp, d: Demand) -> UOp | None:
+  def _value(self, u: UOp, d: Use) -> UOp | None:
     g, idx, valid = d
     if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.AFTER): return None
     if u.op is Ops.CONST: return u

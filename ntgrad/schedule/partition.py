@@ -1,9 +1,9 @@
 """Cutting the tensor graph into kernels.
 
-Nodes are visited consumers first. Each gets *demands*: the index tuples at which kernels need it. A node that one kernel needs at
-one index tuple is computed there; one that is needed at several, or that would be recomputed at a price, gets a buffer of its own
-(a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid needs it once (softmax, layer norm,
-matmul with an epilogue): all reductions of a kernel keep the same axes and bind the rest.
+Nodes are visited consumers first. Each gets a list of its *uses*: the kernels that need it, and at which index tuples. A node
+that one kernel needs at one index tuple is computed there; one that is needed at several, or that would be recomputed at a price,
+gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid needs it once
+(softmax, layer norm, matmul with an epilogue): all reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NEVER = 1 << 40
 ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
 _NO_AXES: frozenset[UOp] = frozenset()
 
-Demand = tuple[Group, Idx, UOp]     # kernel, index, condition under which the element exists
+Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under which the element exists
 
 
 def own_cost(u: UOp) -> int:
@@ -121,7 +121,7 @@ class Partition:
     self.again: dict[UOp, tuple[int, frozenset[UOp]]] = {}   # operations, and values in memory, to compute a node once more
     for u in self.order: self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
-    self.demands: dict[UOp, dict[Demand, None]] = {u: {} for u in self.order}
+    self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
     self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, tuple[UOp, ...]]] = {}
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
     self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
@@ -179,14 +179,14 @@ class Partition:
   # ---- one node
 
   def _visit(self, u: UOp) -> None:
-    ds = self.demands[u]
+    ds = self.uses[u]
     if u.op in (Ops.BUFFER, Ops.CONST) or (u not in self.must and not ds) or ix.elements(u.shape) == 0: return
     if u in self.must or not self._fuses(u, list(ds)):
       self._make_root(u, list(ds))
-      ds = self.demands[u]
+      ds = self.uses[u]
     for d in ds: self._expand(u, d)
 
-  def _fuses(self, u: UOp, ds: list[Demand]) -> bool:
+  def _fuses(self, u: UOp, ds: list[Use]) -> bool:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     if u.op is Ops.CAST and not narrows(u): return True   # what it is made of takes no more memory
@@ -214,29 +214,29 @@ class Partition:
     self.of_one.update([s for s in u.src if ix.elements(s.shape) == size])   # they read no more than it does
     return False
 
-  def _beneath(self, u: UOp, d: Demand) -> frozenset[UOp]:
+  def _beneath(self, u: UOp, d: Use) -> frozenset[UOp]:
     """The axes of the reductions around ``u``; none where it is the same for all of their elements, and so stands outside."""
     around = self.around.get((u, *d), _NO_AXES)
     return around if any(r in around for i in d[1] for r in i.ranges) else _NO_AXES
 
-  def _products(self, u: UOp, d: Demand) -> int:
+  def _products(self, u: UOp, d: Use) -> int:
     """How many elements the reductions around ``u`` go through; 0 where it is beneath none."""
     around = self._beneath(u, d)
     g = d[0]
     return ix.elements(r.arg[1] for r in around.union(g.out if g.kept is None else g.kept)) if around else 0
 
-  def _reused(self, u: UOp, d: Demand) -> bool:
+  def _reused(self, u: UOp, d: Use) -> bool:
     """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes
     through."""
     return self._products(u, d) >= 8 * ix.elements(u.shape) > 0
 
-  def _feeds_product(self, u: UOp, d: Demand) -> bool:
+  def _feeds_product(self, u: UOp, d: Use) -> bool:
     """Whether ``u`` is computed for a factor of a large product, which is faster where the factor is in memory as it is
     multiplied."""
     n = self._products(u, d)
     return d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * ix.elements(u.shape)
 
-  def _bind(self, u: UOp, d: Demand) -> bool:
+  def _bind(self, u: UOp, d: Use) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
 
     All reductions of a kernel keep the same axes, and every output axis that they do not keep is one that they bind: the row of a
@@ -264,7 +264,7 @@ class Partition:
     g.kept, g.product = free, product
     return True
 
-  def _merge(self, u: UOp, d: Demand) -> bool:
+  def _merge(self, u: UOp, d: Use) -> bool:
     """A sum asked for only by another sum, through movement alone, is one sum over both (the input gradient of a convolution)."""
     g, idx, valid = d
     if u.arg[0] is not BinaryOps.ADD or g.kept is None: return False
@@ -282,14 +282,14 @@ class Partition:
     self.merged.add((u, *d))
     return True
 
-  def _join(self, u: UOp, d: Demand) -> bool:
+  def _join(self, u: UOp, d: Use) -> bool:
     """Try to compute a scan or a sort inside the kernel that asks for it."""
     if u.op is Ops.SCAN_AXIS: return join_scan(u, *d)
     if (bound := join_sort(u, *d)) is None: return False
     self.binds[(u, *d)] = bound
     return True
 
-  def _take(self, u: UOp, d: Demand, at: list[UOp], taken: list[UOp], fresh: list[int]) -> None:
+  def _take(self, u: UOp, d: Use, at: list[UOp], taken: list[UOp], fresh: list[int]) -> None:
     g = d[0]
     for dim in fresh:
       at[dim] = g.new_axis(u.src[0].shape[dim])
@@ -305,20 +305,20 @@ class Partition:
       for s in dict.fromkeys(u.src): found.setdefault(s, []).append(u)
     return found
 
-  def _make_root(self, u: UOp, ds: list[Demand]) -> None:
+  def _make_root(self, u: UOp, ds: list[Use]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
     if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.AFTER):
       for g, _, _ in ds:
         self.groups.read(g, u)
         if u.op is Ops.AFTER: self.groups.read(g, u.src[1])   # waits for the effect
-      self.demands[u] = {}
+      self.uses[u] = {}
       if u.op is Ops.CAT: self._cat(u)
       if u.op is Ops.SCATTER: self._scatter(u)
       return
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
-    here = None if u.op in ROWS else next((d for d in ds if asking[d[0]] == 1 and self._hosts(u, d, readers)), None)
+    here = None if u.op in ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
     near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
     if here is None and u.op not in ROWS: here = self._sibling(u, readers, near)
     if here is None:
@@ -326,14 +326,14 @@ class Partition:
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
       if u.op in ROWS: self._join(u, here)
-    host, at, _ = here
-    if asking == {host: 1} and u not in self.must: return   # computed where it is needed
-    host.stores.append((u, u, at, at, ix.TRUE))
-    self.groups.store(host, u, near)
+    kernel, at, _ = here
+    if asking == {kernel: 1} and u not in self.must: return   # computed where it is needed
+    kernel.stores.append((u, u, at, at, ix.TRUE))
+    self.groups.store(kernel, u, near)
     for g in asking:
-      if g is not host: self.groups.read(g, u)
-    if u.op is Ops.ASSIGN: self.groups.read(host, memory_of(u.src[0]))   # the memory has to be there
-    self.demands[u] = {here: None}  # the host computes it; every other demand loads
+      if g is not kernel: self.groups.read(g, u)
+    if u.op is Ops.ASSIGN: self.groups.read(kernel, memory_of(u.src[0]))   # the memory has to be there
+    self.uses[u] = {here: None}  # this kernel computes it; every other use loads it
 
   def _narrower(self, u: UOp) -> UOp | None:
     """The CAST to fewer bytes that alone reads ``u``, through reshapes at most, where neither has a buffer yet."""
@@ -346,7 +346,7 @@ class Partition:
 
   def _root_of_cast(self, cast: UOp, u: UOp) -> None:
     """Store what a CAST makes of ``u`` in fewer bytes, in place of ``u``: x -> u -> bfloat16(u) -> .. , stored as bfloat16."""
-    mine, readers = reduction(cast)[0], {g for g, _, _ in self.demands[cast]}.union(self.groups.reading.get(cast, ()))
+    mine, readers = reduction(cast)[0], {g for g, _, _ in self.uses[cast]}.union(self.groups.reading.get(cast, ()))
     near = list(islice(nearest(mine or cast), MAX_PARAMS))
     here = self._sibling(cast, readers, near) if mine is not None else None
     if here is None:
@@ -355,18 +355,18 @@ class Partition:
     g, at, _ = here
     g.stores.append((cast, cast, at, at, ix.TRUE))
     self.groups.store(g, cast, near)
-    for asking, _, _ in self.demands[cast]: self.groups.read(asking, cast)
-    x, self.demands[cast] = cast, {here: None}
+    for asking, _, _ in self.uses[cast]: self.groups.read(asking, cast)
+    x, self.uses[cast] = cast, {here: None}
     while x is not u:   # asked for by the new kernel alone
-      self.demands[x.src[0]] = {}
-      for d in self.demands[x]: self._expand(x, d)
+      self.uses[x.src[0]] = {}
+      for d in self.uses[x]: self._expand(x, d)
       x = x.src[0]
-    for d in self.demands[u]:
+    for d in self.uses[u]:
       if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
       if u.op in ROWS: self._join(u, d)
 
-  def _hosts(self, u: UOp, d: Demand, readers: Collection[Group]) -> bool:
-    """Whether the kernel of demand ``d`` can store ``u`` too: it needs each element once, at one place, and waits for no kernel
+  def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
+    """Whether the kernel of a use can store ``u`` too: it needs each element once, at one place, and waits for no kernel
     that reads ``u``."""
     g, idx, valid = d
     if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g) or self._full(u, g): return False
@@ -386,7 +386,7 @@ class Partition:
     # two versions of one buffer are written one after the other
     return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
 
-  def _sibling(self, u: UOp, readers: Collection[Group], near: list[UOp]) -> Demand | None:
+  def _sibling(self, u: UOp, readers: Collection[Group], near: list[UOp]) -> Use | None:
     """A kernel over the same space that reads something that ``u`` reads too, and waits for no kernel that reads ``u``: it can
     store ``u`` as well.
 
@@ -424,7 +424,7 @@ class Partition:
     at, inside = self._rows(u, g, g.at, ix.TRUE)
     g.stores.append((u, value, g.at, at, inside))
     self.groups.store(g, u)
-    self.demands[value][(g, g.at, ix.TRUE)] = None
+    self.uses[value][(g, g.at, ix.TRUE)] = None
 
   def _rows(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp]:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
@@ -465,7 +465,7 @@ class Partition:
         g.stores.append((u, s, g.at, tuple(at), ix.TRUE))
         self.groups.store(g, u)
         if s.op is Ops.BUFFER: self.groups.read(g, s)
-        self.demands[s][(g, g.at, ix.TRUE)] = None
+        self.uses[s][(g, g.at, ix.TRUE)] = None
       start = ix.plus(start, s.shape[u.arg])
 
   def _whole(self, idx: Idx, u: UOp) -> bool:
@@ -473,15 +473,15 @@ class Partition:
     rs = [(i, n) for i, n in zip(idx, u.shape) if n != 1]
     return all(i.op is Ops.RANGE and i.arg[1] == n for i, n in rs) and len({i for i, _ in rs}) == len(rs)
 
-  def _expand(self, u: UOp, d: Demand) -> None:
-    """Pass a demand on to what ``u`` reads."""
+  def _expand(self, u: UOp, d: Use) -> None:
+    """Add the uses that a use of ``u`` makes of what ``u`` reads."""
     g, idx, valid = d
     around = self.around.get((u, *d), _NO_AXES)
     if u.op is Ops.REDUCE_AXIS: around = around.union(self.binds[(u, *d)][2])
     if u.op is Ops.SCAN_AXIS: around = around | idx[u.arg[1]].ranges
     def ask(s: UOp, i: Idx, v: UOp) -> None:
       if s.op is Ops.BUFFER: self.groups.read(g, s)
-      self.demands[s][(g, i, v)] = None
+      self.uses[s][(g, i, v)] = None
       if around: self.around[(s, g, i, v)] = around.union(self.around.get((s, g, i, v), _NO_AXES))
     if u.op in MOVEMENT:
       at, v = pull(u.op, u.src[0].shape, u.arg, idx)

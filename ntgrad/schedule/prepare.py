@@ -1,4 +1,4 @@
-"""Graph rewrites before the cut: nodes that are others in disguise, and reductions with too few outputs to fill the machine."""
+"""Graph rewrites before partitioning: movement merged, empty values as constants, long reductions with few outputs split."""
 from __future__ import annotations
 
 from typing import Sequence

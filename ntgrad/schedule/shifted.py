@@ -1,7 +1,7 @@
 """Graph rewrite: a sum of what is shifted by a statistic of the same elements takes one pass over memory in place of two.
 
-A softmax's sum needs the greatest element first, a variance the mean. Where a row is too long to stay in registers, its parts are
-shifted by statistics of their own, and put right when they are joined:
+A softmax's sum needs the greatest element first, a variance the mean. Where a row is too long for registers, each part of it is
+shifted by its own statistic, and corrected when the parts are joined:
 
     s = sum(exp(x - m)), m of max(x)    ->   mp = max(part of x), sp = sum(exp(part - mp)), in one kernel
                                              m = max(mp), s = sum(sp * exp(mp - m))

@@ -1,4 +1,4 @@
-"""Which buffer holds a graph node's value, and where in it."""
+"""The buffer that holds the value of a graph node, and the index of an element in it."""
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix

@@ -1,4 +1,4 @@
-"""What is drawn: samples of distributions that a tensor gives, permutations, and dropout."""
+"""Random numbers that depend on a tensor: samples of distributions, permutations, dropout."""
 from __future__ import annotations
 
 import math

@@ -403,7 +403,7 @@ class Elementwise(Base):
   def __pos__(self) -> Self: return self._own()
   def __abs__(self) -> Self: return self.abs()
   def bitwise_not(self) -> Self:
-    """Every bit of ints turned; logical not of bools."""
+    """Every bit of ints inverted; logical not of bools."""
     if self.dtype.kind == "f": raise DTypeError(f"NOT: bits of {self.dtype.name}; it takes ints and bools")
     return self._wrap(graph.unary(UnaryOps.NOT, self.lazydata))
   def __invert__(self) -> Self: return self.bitwise_not()

@@ -140,7 +140,7 @@ def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
   if fn is BinaryOps.ADD: return [(x, graph.scan(fn, g, axis, not reverse))]
   if fn is BinaryOps.MUL: return [(x, _product_scan(x, u, g, axis, reverse))]
   if fn not in (BinaryOps.MAX, BinaryOps.MIN): return ()
-  # of equal ones the last that was met has the gradient of all, as of a NaN every later one
+  # of equal ones the last one so far has the gradient of all, as of a NaN every later one
   s, n = x.shape, x.shape[axis]
   at = graph.iota(n)
   if reverse: at = graph.sub(graph.const(n - 1, at.dtype, (n,)), at)   # in the order of the scan

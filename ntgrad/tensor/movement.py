@@ -267,7 +267,7 @@ class Movement(Activation):
     return self._seen((Ops.SHRINK, tuple(box)))
 
   def flip(self, *axis: Any) -> Self:
-    """Dims turned round. Raises AxisError."""
+    """Dims with their elements in reverse order. Raises AxisError."""
     axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)
     return self._seen((Ops.FLIP, axes))
 

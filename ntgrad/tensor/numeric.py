@@ -316,7 +316,7 @@ class Numeric(Sorting):
     """Rounded to zero; ints as they are."""
     return self.trunc()
   def invert(self) -> Self:
-    """Every bit of ints turned; logical not of bools."""
+    """Every bit of ints inverted; logical not of bools."""
     return self.bitwise_not()
   def bitwise_left_shift(self, other: Any) -> Self:
     """``self << other``; see ``lshift``."""

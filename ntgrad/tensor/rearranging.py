@@ -85,11 +85,11 @@ class Rearranging(Sorting):
     return self.flip(b).transpose(a, b) if k % 4 == 1 else self.transpose(a, b).flip(b)
 
   def fliplr(self) -> Self:
-    """A view with the second dim turned round. Raises ShapeError for fewer than two."""
+    """A view with the second dim reversed. Raises ShapeError for fewer than two."""
     if self.ndim < 2: raise ShapeError(f"fliplr: shape {self.shape}; it takes at least 2 dimensions")
     return self.flip(1)
   def flipud(self) -> Self:
-    """A view with the first dim turned round. Raises ShapeError for shape ()."""
+    """A view with the first dim reversed. Raises ShapeError for shape ()."""
     if not self.ndim: raise ShapeError("flipud: shape (); it takes at least 1 dimension")
     return self.flip(0)
 

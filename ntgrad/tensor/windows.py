@@ -1,4 +1,4 @@
-"""Windows of signals: numbers that rise to the middle and fall again."""
+"""Window functions for signals: Hann, Hamming and the like."""
 from __future__ import annotations
 
 import math

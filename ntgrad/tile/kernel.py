@@ -138,6 +138,8 @@ def options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dic
 def parameter_names(fn: Any) -> list[str]:
   """The names of a function's parameters. Raises ArgumentError for what is no Python function."""
   if not isinstance(fn, types.FunctionType): raise ArgumentError(f"make: an application is a Python function, got {fn!r}")
+  if fn.__name__ == "<lambda>":
+    raise ArgumentError("make: the application is a lambda, which cannot assign to its parameters; write it with def")
   return list(inspect.signature(fn).parameters)
 
 

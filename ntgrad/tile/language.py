@@ -51,28 +51,32 @@ Shape = Sequence[_b.Size]
 
 def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
   got = (shape,) if isinstance(shape, int | Symbol) else tuple(shape)
-  if not builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got):
-    raise ShapeError(f"{name}: a shape is positive ints that are known while reading, got {got}")
+  try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
+  except ArgumentError: fits = False   # a Symbol that has no value here
+  if not fits: raise ShapeError(f"{name}: a block has the shape {got}; it takes positive ints, such as those of x.shape")
   return got
 
 
 # ---- making
 
+def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> Block:
+  """A block of one value, for the function ``name``. Raises ShapeError under that name."""
+  return Block(_b.cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
+
+
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> Block:
   """A block of one value: (shape) of ``dtype``."""
-  d = dtype_of(dtype)
-  u = _b.cast(value, d).value
-  return Block(u, [_b.axis_for(n) for n in _shape("full", shape)])
+  return _full("full", shape, value, dtype)
 
 
 def zeros(shape: Shape | int, dtype: Any = float32) -> Block:
   """A block of zeros."""
-  return full(shape, 0, dtype)
+  return _full("zeros", shape, 0, dtype)
 
 
 def ones(shape: Shape | int, dtype: Any = float32) -> Block:
   """A block of ones."""
-  return full(shape, 1, dtype)
+  return _full("ones", shape, 1, dtype)
 
 
 def zeros_like(x: Any) -> Block:

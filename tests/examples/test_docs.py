@@ -1,22 +1,28 @@
-"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md and docs/*.md, in order, in one namespace a file.
+"""The documents run: every ``python`` block of README.md, CONTRIBUTING.md, CHANGELOG.md and docs/*.md, in order, in one namespace
+a file.
 
 The ``text`` block behind one is what it prints.
 """
 from __future__ import annotations
 
+import ast
+import os
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ntgrad import config
 from ntgrad.engine import report
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -70,6 +76,52 @@ def test_links_lead_somewhere(path: Path) -> None:
   for target in re.findall(r"\]\(([^)#:]+)\)", text): assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+NAMED = re.compile(r"`((?:codegen|backends|ntgrad|tests|bench|examples|docs|engine|schedule|tile|nn)/[\w/]+\.py)`")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_files_that_are_named_exist(path: Path) -> None:
+  """A name is a path from the top, or from ``ntgrad/``."""
+  named = NAMED.findall(path.read_text())
+  assert [n for n in named if not (ROOT / n).exists() and not (ROOT / "ntgrad" / n).exists()] == []
+
+
+def test_names_in_the_architecture_exist() -> None:
+  """Every word of code in its sentences occurs in the code, the tests or the names of their files."""
+  tops = ("codegen", "backends", "ntgrad", "tests", "bench")
+  known: set[str] = set()
+  for path in (p for top in tops for p in (ROOT / top).rglob("*.py")):
+    known.update((path.stem, *re.findall(r"\w+", path.read_text())))
+  text = FENCE.sub("", (ROOT / "docs" / "architecture.md").read_text())
+  code = " ".join(c for c in re.findall(r"`([^`\n]+)`", text) if "->" not in c)
+  assert set(re.findall(r"[A-Za-z_]\w{2,}", code)) - known == set()
+
+
+# words that only this project used, or that say "we"; code may have them while it is renamed
+PRIVATE = ("ours", "lent", "ripe", "hosts", "demands", "met")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_words(path: Path) -> None:
+  sentences = re.sub(r"`[^`]*`", "", FENCE.sub("", path.read_text()))
+  assert [w for w in PRIVATE if re.search(rf"\b{w}\b", sentences)] == []
+
+
+@pytest.mark.parametrize("page, folder", [("scheduling", "schedule"), ("engine", "engine")])
+def test_the_last_table_of_a_page_has_its_folder(page: str, folder: str) -> None:
+  table = (ROOT / "docs" / f"{page}.md").read_text().split("\n## ")[-1]
+  files = {p.name for p in (ROOT / "ntgrad" / folder).glob("*.py")} - {"__init__.py"}
+  named = set(re.findall(r"`(\w+\.py)`", table))
+  assert (named - files, files - named) == (set(), set()), f"docs/{page}.md names files that are gone, or lacks some"
+
+
+def test_settings_that_are_named_exist() -> None:
+  known = {f.metadata["env"] for f in fields(config)}
+  for path in FILES[:2]:
+    named = set(re.findall(r"\b([A-Z][A-Z_0-9]+)=\w", re.sub(r"```python.*?```", "", path.read_text(), flags=re.DOTALL)))
+    assert named <= known, f"{path.name}: {named - known}"
+
+
 def test_what_counts_as_the_same() -> None:
   assert (
     same("a  \nb\n", "a\nb")
@@ -77,3 +129,58 @@ def test_what_counts_as_the_same() -> None:
     and same("it took 3 s\n", "it took … s")
     and not same("a\nc\n", "a\nb")
   )
+
+
+# ---- docs/architecture.md: the way of a softmax
+
+ENTERED = """
+import sys
+seen = {}
+def enter(frame, event, arg):
+  code = frame.f_code
+  if event == "call": seen.setdefault((code.co_filename, code.co_qualname))
+from ntgrad import Tensor
+x = Tensor.rand(8, 32).realize()
+sys.setprofile(enter)
+x.softmax().realize()
+sys.setprofile(None)
+for file, name in seen: print(file, name, sep="\\t")
+"""
+
+
+def way() -> list[tuple[str, str]]:
+  """File and function of each step of the table."""
+  text = (ROOT / "docs" / "architecture.md").read_text()
+  section = text[text.index("## The way of a softmax"):].split("\n## ")[0]
+  return re.findall(r"^\|[^|]*\| `([\w/.]+)` \| `([\w.]+)` \|", section, re.MULTILINE)
+
+
+def defined(path: Path) -> set[str]:
+  """The qualified names of a file's functions and methods."""
+  out: set[str] = set()
+  nodes: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text()))]
+  while nodes:
+    prefix, node = nodes.pop()
+    for n in ast.iter_child_nodes(node):
+      if isinstance(n, ast.FunctionDef | ast.ClassDef):
+        out.add(prefix + n.name)
+        nodes.append((f"{prefix}{n.name}.", n))
+  return out
+
+
+def test_each_step_of_the_way_exists() -> None:
+  assert len(way()) > 20
+  assert [(file, name) for file, name in way() if name not in defined(ROOT / file)] == []
+
+
+def test_the_way_is_gone_in_this_order(tmp_path: Path) -> None:
+  environment = {**os.environ, "PYTHONPATH": str(ROOT), "DEV": "CPU", "CACHE_DIR": str(tmp_path), "NOOPT": "0", "VERIFY": "0"}
+  done = subprocess.run([sys.executable, "-c", ENTERED], capture_output=True, text=True, env=environment, timeout=300)
+  assert done.returncode == 0, done.stderr
+  place = {}
+  for i, line in enumerate(done.stdout.splitlines()):
+    file, name = line.split("\t")
+    place[str(Path(file).resolve()), name] = i
+  steps = [(str((ROOT / file).resolve()), name) for file, name in way()]
+  assert [s for s in steps if s not in place] == []
+  assert steps == sorted(steps, key=place.__getitem__)

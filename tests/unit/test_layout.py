@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
 
@@ -75,3 +76,14 @@ def test_import_is_light() -> None:
   code = f"import sys, ntgrad; print([m for m in {sorted(LAZY)} if m in sys.modules])"
   r = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
   assert r.stdout.strip() == "[]", r.stdout + r.stderr
+
+
+def test_triton_is_required_where_it_has_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+  """``pip install ntgrad`` brings it on Linux, and nowhere else; that it is not imported is tested above."""
+  setuptools = pytest.importorskip("setuptools")
+  given: dict[str, Any] = {}
+  monkeypatch.setattr(setuptools, "setup", given.update)
+  monkeypatch.chdir(ROOT)
+  runpy.run_path(str(ROOT / "setup.py"))
+  found = [r for r in given["install_requires"] if r.startswith("triton")]
+  assert len(found) == 1 and found[0].split(";")[1].strip() == "platform_system == 'Linux'"

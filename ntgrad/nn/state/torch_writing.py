@@ -20,7 +20,7 @@ from ntgrad.tensor import Tensor
 _STORAGES = {dtypes.float32: "Float", dtypes.float64: "Double", dtypes.float16: "Half", dtypes.bfloat16: "BFloat16",
              dtypes.int64: "Long", dtypes.int32: "Int", dtypes.int16: "Short", dtypes.int8: "Char", dtypes.uint8: "Byte",
              dtypes.bool: "Bool"}
-_NAMES = {dtypes.float8_e4m3: "float8_e4m3fn"}   # torch's, where it is another than ours
+_NAMES = {dtypes.float8_e4m3: "float8_e4m3fn"}   # torch's, where it is not ntgrad's
 _FOLDER = "archive"
 _ALIGN = 64   # bytes of a tensor begin at a multiple of it, as torch has them
 
@@ -55,7 +55,7 @@ class _Writer:
     return b"X" + struct.pack("<I", len(said)) + said
 
   def tensor(self, t: Tensor) -> bytes:
-    """A tensor in memory of its own; one that is met again is the same memory."""
+    """A tensor in memory of its own; one that comes again is the same memory."""
     if (key := self.keys.get(id(t))) is None:
       key = self.keys[id(t)] = len(self.tensors)
       self.tensors.append(t)
