@@ -28,5 +28,5 @@ def computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, tuple[UOp
   out: dict[Group, dict[UOp, None]] = {}
   for u in part.order:
     if (source := given.get(u)) is None: continue
-    for g, _, _ in part.demands[u]: out.setdefault(g, {})[source] = None
+    for g, _, _ in part.uses[u]: out.setdefault(g, {})[source] = None
   return {g: tuple(worth_naming(nodes)) for g, nodes in out.items()}
