@@ -128,11 +128,8 @@ def index_dtype(u: UOp) -> DType:
 def block(x: Any) -> Block:
   """A value of an application as a Block: what a parameter or reference holds now, a number as a constant."""
   if isinstance(x, Block): return x
-  if hasattr(x, "load_block"):
-    out: Block = x.load_block()
-    return out
-  if isinstance(x, bool): return Block(UOp.const(dtypes.bool, x))
-  if isinstance(x, int): return Block(ix.const(x))
+  if hasattr(x, "load_block"): return x.load_block()
+  if isinstance(x, int): return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
   if isinstance(x, Symbol): return Block(x.node)
   # as written: ``plain`` rounds it to the dtype that it meets
   if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))
@@ -314,13 +311,11 @@ def cast(x: Any, dtype: DType) -> Block:
   return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
 
 
-def reinterpreted(x: Any, dtype: DType) -> Block:
+def reinterpreted(b: Block, dtype: DType) -> Block:
   """The bits of the values as another dtype of the same size. Raises DTypeError."""
-  b = block(x)
   u = plain(b.value)
-  if u.dtype.itemsize != dtype.itemsize:
-    raise DTypeError(f"bitcast: {u.dtype} has {u.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}")
-  return Block(u if u.dtype is dtype else UOp(Ops.BITCAST, dtype, (u,)), b.axes)
+  if u.dtype.itemsize == dtype.itemsize: return Block(u if u.dtype is dtype else UOp(Ops.BITCAST, dtype, (u,)), b.axes)
+  raise DTypeError(f"bitcast: {u.dtype} has {u.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}")
 
 
 # ---- movement

@@ -694,7 +694,7 @@ def test_stores_to_the_arguments_of_apply_come_back() -> None:
 
 
 def test_values_are_checked_against_their_symbols() -> None:
-  B = block_size(16, 64)
+  B = Symbol("B", lower_bound=16, upper_bound=64, power_of_two=True)
   with pytest.raises(ShapeError, match="is between 16 and 64, a power of two, got 2"): Tensor(shape=(8,)).tile((B,)).eval({B: 2})
   sources, targets = tile.simulate_arrangement(lambda x: x.tile((4,)), (Tensor(1),), subs={"x_size_0": 8})
   assert sources[0].shape == (8,) and targets[0].shape == (2, 4)
