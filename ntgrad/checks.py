@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import types
 from collections.abc import Callable as Function, Iterable, Mapping, Sequence
@@ -291,4 +292,17 @@ def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
   return out
 
 
-__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "foreign", "operand"]
+def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
+  """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
+
+
+def real_number(name: str, what: str, value: Any) -> Any:
+  """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
+  if isinstance(value, np.number): value = value.item()
+  if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
+  raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")
+
+
+__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "foreign", "operand", "real_number", "whole_number"]

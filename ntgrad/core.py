@@ -4,7 +4,6 @@ and values coming back to the host.
 from __future__ import annotations
 
 import functools
-import math
 import sys
 from contextvars import ContextVar
 from types import TracebackType
@@ -15,7 +14,7 @@ import numpy as np
 
 from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
-from ntgrad.checks import Valued, checked
+from ntgrad.checks import Valued, checked, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
@@ -544,19 +543,6 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   if len(shape) > MAX_DIMS:
     raise ArgumentError(f"{name}: a shape of {len(shape)} dimensions; tensors have up to {MAX_DIMS}, as arrays of numpy do")
   return shape
-
-
-def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
-  """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
-  raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
-
-
-def real_number(name: str, what: str, value: Any) -> Any:
-  """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
-  if isinstance(value, np.number): value = value.item()
-  if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
-  raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")
 
 
 __all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of", "whole_number", "real_number"]

@@ -31,11 +31,11 @@ class Step:
   last_use: tuple[int, ...]
   device: str = ""
   offsets: tuple[int, ...] = ()
-  nodes: tuple[int, ...] = ()
   sizes: tuple[int, ...] = ()
   of: SizedProgram | None = None
   asked: tuple[int, ...] = ()
   takes: tuple[ix.Size, ...] = ()
+  nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

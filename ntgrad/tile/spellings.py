@@ -9,7 +9,7 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps
 
 from . import block as _b
 from .block import Block, block, one
-from .language import (
+from .operations import (
   abs,
   ceil,
   cos,

@@ -1,0 +1,485 @@
+"""What ``ntgrad.tile.language`` has: functions of blocks."""
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.assume import same
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps
+from ntgrad.symbol import Symbol, cdiv as _cdiv
+
+from . import block as _b
+from .block import Block, block, dtype_of, floating, one, plain, tracer
+from .functions import (
+  all as all,
+  along as _along,
+  any as any,
+  broadcast as broadcast,
+  cummax as cummax,
+  cummin as cummin,
+  cumprod as cumprod,
+  cumsum as cumsum,
+  position as position,
+  put as put,
+  reciprocal as reciprocal,
+  threefry as threefry,
+)
+from .place import Counter, Reference, Tile
+
+bool = dtypes.bool  # noqa: A001
+int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
+uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
+float16, bfloat16, float32, float64 = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64
+float8e4nv = float8_e4m3 = dtypes.float8_e4m3
+float8e5 = float8_e5m2 = dtypes.float8_e5m2
+int1 = bool
+constexpr = int
+
+Shape = Sequence[_b.Size]
+
+
+def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
+  got = (shape,) if isinstance(shape, int | Symbol) else tuple(shape)
+  try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
+  except ArgumentError: fits = False   # a Symbol that has no value here
+  if not fits: raise ShapeError(f"{name}: a block has the shape {got}; it takes positive ints, such as those of x.shape")
+  return got
+
+
+# ---- making
+
+def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> Block:
+  """A block of one value, for the function ``name``. Raises ShapeError under that name."""
+  return Block(_b.cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
+
+
+def full(shape: Shape | int, value: Any, dtype: Any = float32) -> Block:
+  """A block of one value: (shape) of ``dtype``."""
+  return _full("full", shape, value, dtype)
+
+
+def zeros(shape: Shape | int, dtype: Any = float32) -> Block:
+  """A block of zeros."""
+  return _full("zeros", shape, 0, dtype)
+
+
+def ones(shape: Shape | int, dtype: Any = float32) -> Block:
+  """A block of ones."""
+  return _full("ones", shape, 1, dtype)
+
+
+def zeros_like(x: Any) -> Block:
+  """Zeros of a block's shape and dtype."""
+  return zeros(block(x).shape, block(x).dtype)
+
+
+def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
+  """The ints start, start + 1, …, end - 1 (or 0, …, start - 1): shape (end - start,)."""
+  first, last = (0, start) if end is None else (start, end)
+  if not isinstance(first, int | Symbol) or not isinstance(last, int | Symbol):
+    raise ArgumentError(f"arange: ends that are known while reading, got {first!r} and {last!r}")
+  if last <= first: raise ArgumentError(f"arange: from {first} to {last} there is nothing")
+  if one(last - first): return Block(block(first).value, (None,))
+  a = tracer().axis(last - first)
+  return Block(ix.add(a, block(first).value), (a,))
+
+
+def cast(x: Any, dtype: Any, bitcast: Any = False) -> Block:
+  """The values converted to a dtype, floats to ints by truncation; with ``bitcast`` their bits as they are. ``x.to(dtype)`` is
+  the same."""
+  return block(x).to(dtype, bitcast)
+
+
+def bitcast(x: Any, dtype: Any) -> Block:
+  """The bits of the values as another dtype of the same size."""
+  return _b.reinterpreted(block(x), dtype_of(dtype))
+
+
+# ---- shapes
+
+def trans(x: Any, *order: Any) -> Block:
+  """The last two dimensions exchanged, or the dimensions in an order: (m, n) -> (n, m)."""
+  b = block(x)
+  if not order:
+    if b.ndim < 2: raise ShapeError(f"trans: a block of two or more dimensions, got {b.shape}")
+    return _b.permute(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
+  return _b.permute(b, order[0] if len(order) == 1 and not isinstance(order[0], int) else order)
+
+
+def permute(x: Any, *order: Any) -> Block:
+  """The dimensions in another order."""
+  return trans(x, *order)
+
+
+def reshape(x: Any, *shape: Any) -> Block:
+  """The same elements, row-major, in another shape; one size may be -1."""
+  return _b.reshape(x, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+
+def ravel(x: Any) -> Block:
+  """All elements in one dimension."""
+  return _b.reshape(x, (-1,))
+
+
+def expand_dims(x: Any, axis: int) -> Block:
+  """A dimension of 1 before ``axis``: (n) -> (1, n)."""
+  return _b.expand_dims(x, axis)
+
+
+def broadcast_to(x: Any, *shape: Any) -> Block:
+  """Dimensions of 1 become any size: (1, n) -> (m, n)."""
+  return _b.broadcast_to(x, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+
+def flip(x: Any, dim: int = -1) -> Block:
+  """The last element along a dimension first."""
+  return _b.flip(x, dim)
+
+
+# ---- choosing
+
+def where(condition: Any, yes: Any, no: Any) -> Block:
+  """``yes`` where the condition holds, else ``no``, element by element."""
+  return _b.where(condition, yes, no)
+
+
+def maximum(x: Any, y: Any) -> Block:
+  """The greater, element by element; NaN where either is NaN."""
+  return _b.binary(BinaryOps.MAX, x, y)
+
+
+def minimum(x: Any, y: Any) -> Block:
+  """The less, element by element; NaN where either is NaN."""
+  return _b.binary(BinaryOps.MIN, x, y)
+
+
+def clamp(x: Any, min: Any, max: Any) -> Block:  # noqa: A002
+  """The nearest value between ``min`` and ``max``."""
+  return minimum(maximum(x, min), max)
+
+
+# ---- functions of one value
+
+def _float(fn: UnaryOps, x: Any) -> Block: return _b.unary(fn, x, floating(x))
+
+
+def exp(x: Any) -> Block:
+  """e to the x."""
+  return _float(UnaryOps.EXP, x)
+
+
+def exp2(x: Any) -> Block:
+  """2 to the x."""
+  return _float(UnaryOps.EXP2, x)
+
+
+def log(x: Any) -> Block:
+  """The natural logarithm."""
+  return _float(UnaryOps.LOG, x)
+
+
+def log2(x: Any) -> Block:
+  """The logarithm to the base 2."""
+  return _float(UnaryOps.LOG2, x)
+
+
+def sqrt(x: Any) -> Block:
+  """The square root."""
+  return _float(UnaryOps.SQRT, x)
+
+
+def rsqrt(x: Any) -> Block:
+  """1 / sqrt(x)."""
+  return _float(UnaryOps.RSQRT, x)
+
+
+def sin(x: Any) -> Block:
+  """The sine, of radians."""
+  return _float(UnaryOps.SIN, x)
+
+
+def cos(x: Any) -> Block:
+  """The cosine, of radians."""
+  return _float(UnaryOps.COS, x)
+
+
+def tan(x: Any) -> Block:
+  """The tangent, of radians."""
+  return _float(UnaryOps.TAN, x)
+
+
+def tanh(x: Any) -> Block:
+  """The hyperbolic tangent."""
+  return _float(UnaryOps.TANH, x)
+
+
+def erf(x: Any) -> Block:
+  """The error function."""
+  return _float(UnaryOps.ERF, x)
+
+
+def sigmoid(x: Any) -> Block:
+  """1 / (1 + exp(-x))."""
+  return 1.0 / (1.0 + exp(-block(x)))
+
+
+def floor(x: Any) -> Block:
+  """The greatest whole number that is not greater."""
+  return _float(UnaryOps.FLOOR, x)
+
+
+def ceil(x: Any) -> Block:
+  """The least whole number that is not less."""
+  return _float(UnaryOps.CEIL, x)
+
+
+def round(x: Any) -> Block:  # noqa: A001
+  """The nearest whole number, the even one of two."""
+  return _float(UnaryOps.ROUND, x)
+
+
+def trunc(x: Any) -> Block:
+  """The whole number nearest towards 0."""
+  return _float(UnaryOps.TRUNC, x)
+
+
+def abs(x: Any) -> Block:  # noqa: A001
+  """The value without its sign."""
+  return _b.unary(UnaryOps.ABS, x)
+
+
+def isnan(x: Any) -> Block:
+  """Whether a value is not a number: bool."""
+  return _b.unary(UnaryOps.ISNAN, x, floating(x))
+
+
+# ---- functions of two values
+
+def pow(x: Any, y: Any) -> Block:  # noqa: A001
+  """x to the y, of floats."""
+  d = _b.common_dtype(x, y)
+  return _b.binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
+
+
+def fdiv(x: Any, y: Any) -> Block:
+  """x / y."""
+  return _b.binary(BinaryOps.DIV, x, y)
+
+
+def fma(x: Any, y: Any, z: Any) -> Block:
+  """x * y + z."""
+  return _b.binary(BinaryOps.ADD, _b.binary(BinaryOps.MUL, x, y), z)
+
+
+def cdiv(x: Any, y: Any) -> Any:
+  """x / y rounded up, of ints; of Python ints a Python int."""
+  if isinstance(x, int) and isinstance(y, int): return -(-x // y)
+  if isinstance(x, int | Symbol) and isinstance(y, int | Symbol): return _cdiv(x, y)
+  return (x + y - 1) // y
+
+
+# ---- along an axis
+
+def sum(x: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = None) -> Block:  # noqa: A001
+  """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
+  from ntgrad.graph import acc_dtype
+  b = block(x)
+  d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
+  out = _b.reduce(BinaryOps.ADD, _b.cast(b, d), axis, keep_dims, "sum")
+  return out if dtype is not None or b.dtype.kind != "f" else _b.cast(out, b.dtype)
+
+
+def max(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
+  """The greatest along an axis, or of all elements; NaN if one is NaN."""
+  return _b.reduce(BinaryOps.MAX, x, axis, keep_dims, "max")
+
+
+def min(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
+  """The least along an axis, or of all elements; NaN if one is NaN."""
+  return _b.reduce(BinaryOps.MIN, x, axis, keep_dims, "min")
+
+
+def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
+  """The product along an axis, or of all elements."""
+  return _b.reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
+
+
+def _arg(name: str, x: Any, axis: int | None, best: Any) -> Block:
+  b = block(x)
+  if axis is None: b, axis = ravel(b), 0
+  at = _b.axis_number(name, axis, b.ndim)
+  n = b.shape[at]
+  where_ = expand_to(arange(0, n), at, b.ndim)
+  top = best(b, at, True)
+  found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
+  return _b.cast(_b.reduce(BinaryOps.MIN, _b.where(found, where_, n), at, name=name), int32)
+
+
+def expand_to(x: Block, axis: int, ndim: int) -> Block:
+  """A block of one dimension as dimension ``axis`` of ``ndim``."""
+  return Block(x.value, [x.axes[0] if d == axis else None for d in range(ndim)])
+
+
+def argmax(x: Any, axis: int | None = None) -> Block:
+  """Where the greatest is, the first of several (of NaNs, if there is one): int32."""
+  return _arg("argmax", x, axis, max)
+
+
+def argmin(x: Any, axis: int | None = None) -> Block:
+  """Where the least is, the first of several (of NaNs, if there is one): int32."""
+  return _arg("argmin", x, axis, min)
+
+
+def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:
+  """In ascending order along a dimension; NaN last."""
+  return _along(Ops.SORT, x, lambda a: (a, True if descending else False), dim, "sort")
+
+
+def gather(x: Any, index: Any, axis: int) -> Block:
+  """Elements of ``x`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
+  b, i = block(x), block(index)
+  at = _b.axis_number("gather", axis, b.ndim)
+  if i.ndim != b.ndim or not builtins.all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
+    raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
+  if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
+  along = _b.position(i.value)
+  places = [along if d == at else ix.ZERO if a is None else a for d, a in enumerate(i.axes)]
+  n = b.axes[at]
+  return _b.gathered(b, places, i.axes, ix.both(ix.ge(along, 0), ix.lt(along, 1 if n is None else n.arg[1])))
+
+
+# ---- matrix products
+
+def dot(
+  x: Any, y: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None, out_dtype: Any = None
+) -> Block:
+  """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
+
+  ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
+  (the default) does not.
+  """
+  if input_precision not in (None, "ieee", "tf32", "tf32x3"):
+    raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
+  if input_precision == "tf32" or allow_tf32:
+    tracer().tf32 = True
+  return tracer().dot(x, y, acc, None if out_dtype is None else dtype_of(out_dtype))
+
+
+# ---- memory
+
+def _reference(name: str, where_: Any) -> Reference | Tile:
+  if isinstance(where_, (Reference, Tile)): return where_
+  raise ApplicationError(f"{name}: a place in a tensor, such as input.source[rows, columns], got {where_!r}")
+
+
+def load(where: Any, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
+         volatile: Any = False) -> Block:
+  """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
+  ``other``. The rest is advice, which is not needed."""
+  r = _reference("load", where)
+  if isinstance(r, Tile):
+    b = r.load()
+    return b if mask is None else _b.where(mask, b, 0 if other is None else other)
+  return r.load(mask, other)
+
+
+def store(where: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
+  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written. The rest
+  is advice, which is not needed."""
+  r = _reference("store", where)
+  if isinstance(r, Tile):
+    if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
+    r.store(value)
+  else: r.store(value, mask)
+
+
+def atomic_add(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
+  """Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed."""
+  _atomic("atomic_add", "add", where, value, mask)
+
+
+def atomic_max(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
+  """Take the greater of what an element holds and a value."""
+  _atomic("atomic_max", "max", where, value, mask)
+
+
+def atomic_min(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
+  """Take the less of what an element holds and a value."""
+  _atomic("atomic_min", "min", where, value, mask)
+
+
+def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
+  r = _reference(name, where_)
+  if isinstance(r, Tile):
+    axes = r.axes()
+    at, valid = r.accessed(axes)
+    u = _b.to_axes(name, block(value), axes)
+    if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
+    tracer().store(r._parameter, at, plain(u, r._parameter.dtype), valid, op)
+  else: r.atomic(op, value, mask)
+
+
+# ---- random numbers
+
+def rand(seed: Any, offset: Any) -> Block:
+  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every
+  backend."""
+  bits = randbits(seed, offset)
+  return _b.cast(_b.binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
+
+
+def randbits(seed: Any, offset: Any) -> Block:
+  """Random uint32 numbers, one an element of ``offset``."""
+  return _b.cast(_b.binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
+
+
+# ---- while reading
+
+def static_assert(condition: Any, message: str = "") -> None:
+  """Stop with an error unless a condition holds that is known while the application is read."""
+  held = condition.value.arg if isinstance(condition, Block) and condition.value.op is Ops.CONST else condition
+  if isinstance(held, Block): raise ApplicationError("static_assert: the condition is known only when the kernel runs")
+  if not held: raise ApplicationError(f"static_assert failed{': ' + message if message else ''}")
+
+
+def device_assert(condition: Any, message: str = "", mask: Any = None) -> None:
+  """What must hold for every element of a block of bools when the kernel runs, where ``mask`` holds.
+
+  Where it does not, DeviceAssertError is raised when the host next waits for the device (``numpy``, ``item``,
+  ``Device.synchronize``), with the line and the last such element. Elements outside of a tensor do not count.
+  """
+  b = block(condition) if mask is None else _b.where(mask, condition, True)
+  if b.dtype.kind != "b": raise DTypeError(f"device_assert: a condition is a block of bools, got {b.dtype}")
+  if b.value.op is Ops.CONST: static_assert(b.value.arg, message)
+  else: tracer().device_assert(b, message)
+
+
+def static_print(*values: Any) -> None:
+  """Print shapes, dtypes and numbers while the application is read."""
+  print(*values, file=sys.stderr)
+
+
+def static_range(*args: int) -> list[int]:
+  """A range whose loop is written out."""
+  return list(map(Counter, range(*args)))
+
+
+def program_id(axis: int) -> Block:
+  """The number of the program along a dimension of the grid: the outermost level's shape."""
+  grid = tracer().grid
+  at = _b.axis_number("program_id", axis, len(grid))
+  return Block(grid[at])
+
+
+def num_programs(axis: int) -> _b.Size:
+  """How many programs there are along a dimension of the grid."""
+  shape = tracer().grid_shape
+  return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])
+
+
+rint = round
+range = range  # noqa: A001
