@@ -26,7 +26,6 @@ from ntgrad.variable import Bound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
 _frame, _ours = sys._getframe, origins.ours
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool] = ContextVar("training", default=False)
@@ -49,14 +48,8 @@ class _Mode:
 mode = _Mode()
 
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
-  Ops.RESHAPE: graph.reshape,
-  Ops.PERMUTE: graph.permute,
-  Ops.EXPAND: graph.expand,
-  Ops.SHRINK: graph.shrink,
-  Ops.FLIP: graph.flip,
-  Ops.TILE: graph.tile,
-  Ops.DETACH: lambda u, _: graph.detach(u),
-}
+  Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,
+  Ops.FLIP: graph.flip, Ops.TILE: graph.tile, Ops.DETACH: lambda u, _: graph.detach(u)}
 _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -> both
   Ops.RESHAPE: lambda a, b: b, Ops.EXPAND: lambda a, b: b, Ops.PERMUTE: lambda a, b: tuple([a[i] for i in b]),
   Ops.SHRINK: lambda a, b: tuple([(begin + o, end + o) for (begin, end), (o, _) in zip(b, a)])}
@@ -151,16 +144,12 @@ class Base(Valued):
 
   def _wrap(self, node: UOp, depth: int = 2) -> Self:
     """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
-    another number none; whoever moves dimensions sets ``_names`` afterwards. ``depth``: how many calls above this one the user's
-    may be at the least."""
+    another number none; whoever moves dimensions sets ``_names`` afterwards. The user's call is ``depth`` above or more."""
     t = object.__new__(type(self))
     if config.origins:   # as ``origins.note`` does it, without a call
       f: Any = _frame(depth)
-      code = f.f_code
       try:
-        while _ours[code.co_filename]:
-          f = f.f_back
-          code = f.f_code
+        while _ours[(code := f.f_code).co_filename]: f = f.f_back
         node.__dict__["origin"] = code, f.f_lasti
       except KeyError: origins.note(node)   # of a file that was not met before
     if self._state <= 0: t._hold(node, 0)
@@ -222,8 +211,7 @@ class Base(Valued):
   @classmethod
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
-    origins.note(node)
-    return object.__new__(cls if cls is not Base else Base._class)._hold(node, 0)  # type: ignore[return-value]
+    return object.__new__(cls if cls is not Base else Base._class)._hold(origins.note(node), 0)  # type: ignore[return-value]
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""

@@ -49,11 +49,12 @@ def user_frame(depth: int = 1) -> FrameType:
   return f
 
 
-def note(node: UOp) -> None:
-  """The user's line makes ``node`` now."""
+def note(node: UOp) -> UOp:
+  """The user's line makes ``node`` now, which is given back."""
   if config.origins:
     f = user_frame(2)
     node.__dict__["origin"] = f.f_code, f.f_lasti
+  return node
 
 
 def of_gradient(node: UOp, made: Origin) -> None:

@@ -3,6 +3,7 @@ broken."""
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any, Iterator
 
 import numpy as np
@@ -47,7 +48,8 @@ def test_the_error_tells_what_lives(device: str) -> None:
   assert "2,097,152  a tensor of shape (524288,) (dtypes.float), made by the host's data at test_out_of_memory.py:" in text
   assert "1,048,576  a tensor of shape (262144,) (dtypes.float), written by assign at test_out_of_memory.py:" in text
   assert "the schedule that ran (of 1 kernels) takes 5,242,880 bytes at most, beside the 4,194,304 that it reads" in text
-  sizes = [int(line.split()[0].replace(",", "")) for line in text.split("\n")[2:-1]]
+  sizes = [int(line.split()[0].replace(",", "")) for line in text.split("\n")[2:-2]]
+  assert re.fullmatch(r"computing what was made at test_out_of_memory.py:\d+ add, pad", text.split("\n")[-1]), text
   assert sizes[:-1] == sorted(sizes[:-1], reverse=True) and len(sizes) <= 11
   del e, kept
 
