@@ -277,16 +277,20 @@ _nobody = _Nobody()
 constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
 
-@lru_cache(maxsize=4096)
 def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
-  """A number as a buffer of shape (), or (1,)."""
+  """A number as a buffer of shape (), or (1,). 0.0 and -0.0 are two."""
+  return _number_buffer(device, dtype, value, math.copysign(1, value) if value == 0 else 0, shape)
+
+
+@lru_cache(maxsize=4096)
+def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: tuple[int, ...]) -> Buffer:
   made = Buffer.from_numpy(device, np.full(shape, value, dtype.np))
   constants[made.storage] = f"{dtype.name} {value!r}"
   made.storage.writer = ref(_nobody)
   return made
 
 
-pools.relievers[:0] = [number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
+pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
 def make_plan(

@@ -12,6 +12,7 @@ import json
 import math
 import os
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Mapping, Sequence
@@ -90,6 +91,8 @@ def build(
     same = repr((c.args, {n: v for n, v in c.kwargs.items() if n not in (meta_parameters or ())}, c.arguments, c.values))
     if meta_parameters and same in kept: continue
     kept.add(same)
+    try: signature(premake).bind(*c.args, **c.kwargs)
+    except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
     made = premake(*c.args, **c.kwargs)
     if not isinstance(made, tuple) or len(made) != 3:
       raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")

@@ -79,6 +79,9 @@ def make(
     with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
   except NtgradError as e:
     raise at_line(e, arrangement) from None
+  except (AttributeError, TypeError) as e:
+    if (other := next((t for t in tensors if not isinstance(t, Tensor)), None)) is None: raise
+    raise ArgumentError(f"make: {arrangement.__name__} cannot do with {shown(other)}, which is no tensor: {e}") from e
   arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
   if len(tensors) > len(names): arranged = arranged[:len(names)]
   arranged = tuple([Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged])

@@ -207,9 +207,10 @@ rows("other names", (S, "away"), *[
   ("fix", lambda a: a.fix(), np.trunc), ("memory", lambda a: a.clone().contiguous() + a.contiguous_backward(), lambda a: 2 * a),
   ("true_divide", lambda a: a.true_divide(3), lambda a: a / 3, {"out": "float", "kinds": "fi"}),
   ("to", lambda a: a.to(a.device).to_device(a.device) * 3, lambda a: a * 3),
-  ("windows", lambda a: (a * Tensor.hann_window(6, device=a.device), a * Tensor.hamming_window(6, False, device=a.device),
-                         a * Tensor.blackman_window(6, device=a.device), a * Tensor.bartlett_window(6, False, device=a.device),
-                         a * Tensor.kaiser_window(6, False, 5.0, device=a.device)),
+  ("windows", lambda a: tuple([a * w.cast(a.dtype) for w in (
+    Tensor.hann_window(6, device=a.device), Tensor.hamming_window(6, False, device=a.device),
+    Tensor.blackman_window(6, device=a.device), Tensor.bartlett_window(6, False, device=a.device),
+    Tensor.kaiser_window(6, False, 5.0, device=a.device))]),
    lambda a: (a * np.hanning(7)[:-1], a * np.hamming(6), a * np.blackman(7)[:-1], a * np.bartlett(6), a * np.kaiser(6, 5.0)),
    {"sizes": False, "tol": 16, "special": False}),
   ("tril_indices", lambda a: a[tuple(Tensor.tril_indices(4, 6, 1, device=a.device).unbind())],

@@ -140,7 +140,8 @@ def test_only_some_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     texts[only] = capsys.readouterr().out
   has = {only: {n for n in ("E_54", "r_54") if re.search(rf"\b{n}\b", text)} for only, text in texts.items()}
   assert has == {"": {"E_54", "r_54"}, "r_*": {"r_54"}, "E_54, r_nothing": {"E_54"}, "nothing": set()}
-  for name in ("E_54", "r_54"): assert len(re.findall(rf"\b{name}\b", texts[""])) == 7   # passes, row, dump, file (its first line, name), source, launch
+  # passes, row, dump, file (its first line, its name), source, launch
+  for name in ("E_54", "r_54"): assert len(re.findall(rf"\b{name}\b", texts[""])) == 7
   assert all("schedule 1: 2 kernels" in text for text in texts.values())
   assert len(texts["nothing"].splitlines()) < 10 < len(texts["r_*"].splitlines()) < len(texts[""].splitlines())
   launches = [re.findall(r"^\*\*\* +(\d+)", texts[only], re.M) for only in ("E_54, r_nothing", "r_*")]

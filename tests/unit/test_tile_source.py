@@ -250,12 +250,12 @@ def test_noopt_keeps_tiles(capsys: pytest.CaptureFixture[str]) -> None:
   def application(x, y): y = x * 2 + 1  # type: ignore[no-untyped-def] # noqa: F841
   def kernel() -> tile.TileKernel: return tile.make(arrangement, application, (tile.Tensor(2), tile.Tensor(2)))
   x, y = numbers(8, 20), np.zeros((8, 20), np.float32)
-  with config(noopt=1, debug=3, color=0): kernel()(x, y)
+  with config(noopt=1, debug=3, color=0, dev="CPU"): kernel()(x, y)
   shown = capsys.readouterr().out
   assert "a0:3 GRID, a1:3 GRID, a2:3 LOOP, a3:8 LOOP" in shown and "are now part of" not in shown
   np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
   y[:] = 0
-  with config(debug=3, color=0): kernel()(x, y)
+  with config(debug=3, color=0, dev="CPU"): kernel()(x, y)
   np.testing.assert_allclose(y, x * 2 + 1, rtol=1e-6)
   assert "tiles a2:3, a3:8 are now part of" in (shown := capsys.readouterr().out) and "NOOPT=1 keeps tiles" in shown
 
