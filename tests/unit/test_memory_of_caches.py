@@ -25,7 +25,8 @@ from support.devices import missing
 FINITE = {
   "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes",
   "worker._device": "devices",
-  "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "", "device._worker_device": "", "binaries.folder": "",
+  "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
+  "device._worker_device": "", "binaries.folder": "",
   "cache.version": "", "cache._platform_folder": "", "plan_cache.version": "", "compiler.available": "",
   "compiler.version": "", "captured._numbers": "",
 }

@@ -138,7 +138,7 @@ def test_tile_kernels() -> None:
   with ntgrad.profile() as p:
     for _ in range(2): double(a, out)
   row, = p.rows
-  assert (row.name, row.count) == ("double", 2) and row.bound > 0 and out.numpy().sum() == 88
+  assert row.name.startswith("double") and row.count == 2 and row.bound > 0 and out.numpy().sum() == 88
 
 
 def test_several_devices_and_copies_between_them() -> None:
