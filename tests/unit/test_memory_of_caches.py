@@ -24,9 +24,9 @@ from support.devices import missing
 # functions that remember every answer: there are only so many questions
 FINITE = {
   "dtype._vec": "scalar dtypes x widths of vectors", "dtype._limits": "dtypes", "elementwise.int_range": "dtypes",
-  "worker._device": "devices",
+  "device._worker_device": "devices",
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
-  "device._worker_device": "", "binaries.folder": "",
+  "binaries.folder": "",
   "cache.version": "", "cache._platform_folder": "", "plan_cache.version": "", "compiler.available": "",
   "compiler.version": "", "captured._numbers": "",
 }
@@ -88,7 +88,7 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     known.clear()
     monkeypatch.setattr(known, "most", 8)
   monkeypatch.setattr(counters, "_MOST", 8)
-  plans.number_buffer.cache_clear()
+  plans._number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)))
