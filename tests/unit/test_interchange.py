@@ -352,7 +352,7 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:
     held()
-    plans.number_buffer.cache_clear()
+    plans._number_buffer.cache_clear()
     runtime._here.__dict__.clear()
   forget()
   yield fake
