@@ -441,14 +441,21 @@ class Tensor:
     return full.arrangement()
 
 
+def _arranged(name: str, tensor: Any, values: Any) -> Tensor:
+  """The tensor that a function was given. Raises ArgumentError for anything else, and for values that are no mapping."""
+  if not isinstance(tensor, Tensor): raise ArgumentError(f"{name}: {shown(tensor)}; it takes a tile.Tensor")
+  if not isinstance(values, Mapping): raise ArgumentError(f"{name}: {shown(values)}; values are a dict")
+  return tensor
+
+
 def eval(tensor: Tensor, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:  # noqa: A001
   """``tensor.eval(subs)``: each element's number in the source, -1 where there is none."""
-  return tensor.eval(subs)
+  return _arranged("eval", tensor, {} if subs is None else subs).eval(subs)
 
 
 def subs(tensor: Tensor, values: Mapping[Any, Any]) -> Tensor:
   """``tensor.subs(values)``: the tensor with values for Symbols."""
-  return tensor.subs(values)
+  return _arranged("subs", tensor, values).subs(values)
 
 
 def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else axes

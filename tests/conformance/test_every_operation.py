@@ -48,5 +48,6 @@ def test_what_is_written_in_place(name: str) -> None:
   want = getattr(x.clone().realize(), name[:-1])(*good.args, **good.kwargs).numpy()
   view = x.reshape(-1).flip(0)
   assert good.fn(*good.args, **good.kwargs) is x
-  np.testing.assert_array_equal(x.numpy(), want)
-  np.testing.assert_array_equal(view.numpy(), want.reshape(-1)[::-1])
+  # functions of a constant and of memory may differ in the last place
+  np.testing.assert_allclose(x.numpy(), want, rtol=1e-6)
+  np.testing.assert_array_equal(view.numpy(), x.numpy().reshape(-1)[::-1])

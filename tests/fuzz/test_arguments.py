@@ -591,6 +591,8 @@ OTHERS: dict[str, Callable[[], Call]] = {
   "Device.reset_peak": lambda: call(Device.reset_peak, "NUMPY"),
   "Device.DEFAULT=": lambda: call(lambda value: setattr(Device, "DEFAULT", value), "NUMPY"),
   "tile.Tensor": lambda: call(tile.Tensor, 2, (2, 2), "float32", 0, None, False, None, "x", None),
+  "tile.eval": lambda: call(tile.eval, tile.Tensor(shape=(6,)).tile((4,)), {}),
+  "tile.subs": lambda: call(tile.subs, tile.Tensor(1).tile((4,)), {}),
   "tile.Symbol": lambda: call(tile.Symbol, "n", False, False, 1, 8, False),
   "tile.block_size": lambda: call(tile.block_size, 1, 8),
   "tile.make": lambda: call(

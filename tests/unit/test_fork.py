@@ -38,7 +38,7 @@ def run(code: str, timeout: float = 100, **env: str) -> list[str]:
   """The lines that a program prints, which must print nothing to stderr and end by itself."""
   done = subprocess.run(
     [sys.executable, "-c", FORK + textwrap.dedent(code)],
-    env={**os.environ, "PYTHONPATH": PATHS, **WARNS, **env},
+    env={**os.environ, "PYTHONPATH": PATHS, "ORIGINS": "0", **WARNS, **env},   # an error is a line
     capture_output=True,
     text=True,
     timeout=timeout,
