@@ -101,7 +101,8 @@ def programs(
 ) -> list[Program]:
   """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
   the kernel with this number raises."""
-  settings = (*config.key(), overrides.state())
+  there_are = bool(overrides.given or config.override)
+  settings = (*config.key(), overrides.state()) if there_are else config.key()
   keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
@@ -115,7 +116,7 @@ def programs(
       except NtgradError as e:
         if refused is not None: refused(i, e)
         raise
-      if (mine := overrides.standing_for(kernel)) is not None:
+      if there_are and (mine := overrides.standing_for(kernel)) is not None:
         program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
     out.append(program)
   return out

@@ -40,8 +40,7 @@ def found() -> dict[str, Exported]:
 
 
 def state() -> Hashable:
-  """What stands for the overrides in force in keys of caches; () where there are none."""
-  if not config.override and not given: return ()
+  """What stands for the overrides in force in keys of caches."""
   return tuple(sorted((key, mine.number) for key, mine in found().items()))
 
 
@@ -67,7 +66,6 @@ def in_folder(folder: str) -> dict[str, Exported]:
 
 def standing_for(kernel: Kernel) -> Exported | None:
   """A person's own kernel that stands for one of the scheduler's, if there is one."""
-  if not config.override and not given: return None
   return found().get(key_of(kernel))
 
 

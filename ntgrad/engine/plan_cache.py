@@ -50,7 +50,7 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
   """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
   kernels come about, passes to verify, kernels of a person's own, or a device that runs UOps.
   """
-  if overrides.state() or overrides.noted: return None
+  if overrides.given or config.override or overrides.noted: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
   if any([t.name == "numpy" for *_, t in targets]): return None

@@ -71,7 +71,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   full = (
     tuple(key),
     tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]),
-    (*config.key(), overrides.state()),
+    config.key() if not overrides.given and not config.override else (*config.key(), overrides.state()),
     Device.DEFAULT,
   )
   traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less

@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,20 +12,11 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, dtypes, nn
 from ntgrad.errors import CaptureError, IndexOutOfRangeError
+from support.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("pytorch", "tinygrad")
-
-
-def _tables() -> ModuleType:
-  spec = importlib.util.spec_from_file_location("tables", ROOT / "docs/names/tables.py")
-  assert spec is not None and spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
-
-
-tables = _tables()
+tables = load("docs/names/tables.py")
 ROOMS = {"Tensor": Tensor, "nn": nn, "ntgrad": ntgrad, "config": ntgrad.config, "Device": ntgrad.Device, "dtypes": dtypes,
          "np": np}
 

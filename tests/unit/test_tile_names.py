@@ -1,26 +1,15 @@
 """The page for those who come from NineToothed: nothing is unknown, and it is what the lists and notes say."""
 from __future__ import annotations
 
-import importlib.util
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import ModuleType
 
 import ntgrad.tile as tile
+from support.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def _tiles() -> ModuleType:
-  spec = importlib.util.spec_from_file_location("tiles", ROOT / "docs/names/tiles.py")
-  assert spec is not None and spec.loader is not None
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
-
-
-tiles = _tiles()
+tiles = load("docs/names/tiles.py")
 
 
 def test_the_page_is_what_the_lists_and_notes_say() -> None:
