@@ -55,6 +55,10 @@ def constant(dtype: DType, value: float) -> Text:
   if dtype.kind != "f": return (str(int(value)), UNARY if value < 0 else ATOM)
   value = held(value, dtype)
   if not math.isfinite(value): return (f'float("{value}")', ATOM)
+  if value == 0 and math.copysign(1, value) < 0:   # Triton 3.6 takes -0.0 for 0.0
+    bits = 8 * dtype.itemsize
+    name = "bfloat16" if dtype is dtypes.bfloat16 else f"float{bits}"
+    return (f"tl.full((), {-1 << bits - 1}, tl.int{bits}).to(tl.{name}, bitcast=True)", ATOM)
   text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
   if "." not in text and "e" not in text: text += ".0"
   return (text, UNARY if text[0] == "-" else ATOM)

@@ -157,3 +157,11 @@ def test_float_division_by_a_number_is_pythons(device: str, divisor: float, divi
   assert np.signbit((x // divisor).numpy()).all() == np.signbit(dividend // divisor)
   y = Tensor(np.array([divisor] * 3), device=device)
   assert (dividend // y).tolist() == [dividend // divisor] * 3 and (dividend % y).tolist() == [dividend % divisor] * 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+def test_negative_zero_as_a_number(device: str, dtype: DType) -> None:
+  x = Tensor([1.0, -2.0, 3.0], dtype=dtype, device=device).realize()
+  assert np.signbit((x * -0.0).numpy()).tolist() == [True, False, True]
+  assert np.signbit((x > 100).where(x, -0.0).numpy()).all()
