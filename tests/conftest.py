@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from weakref import WeakValueDictionary
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,6 +52,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
   from ntgrad.engine import compile, labels, plans
   for module, name in ((compile, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general"), (labels, "_known")):
     monkeypatch.setattr(module, name, Recent(64))
+  monkeypatch.setattr(compile, "_by_spec", WeakValueDictionary())   # what older tests still hold has an older name
   monkeypatch.setattr(labels, "_counts", labels._Counts(64))   # a kernel's name has no number yet
 
 
