@@ -62,7 +62,9 @@ class _Defaults(type):
 
 
 class dtypes(metaclass=_Defaults):
-  """The dtypes by name, and questions about them. ``kind`` is b, i, u or f as in numpy.
+  """The dtypes by name, and questions about them. ``kind`` is b, i, u or f as in numpy, and e for float8_e8m0, which holds powers
+  of two, the scales of blocks: it is stored, moved and cast; arithmetic takes it as float32. In a cast to it 0 becomes its least,
+  2 ** -127, and negative numbers and those beyond its greatest NaN.
 
   ``default_float`` (float32) is what lists of floats, random numbers and functions of ints give, ``default_int`` (int32) what
   lists of ints do. Both can be assigned: ``dtypes.default_float = "float64"``. Raises DTypeError for what is no float, or no int.
@@ -82,14 +84,16 @@ class dtypes(metaclass=_Defaults):
   bfloat16 = DType("bfloat16", "bfloat16", "f", 2, 12, ml_dtypes.bfloat16)
   float32 = DType("float32", "float", "f", 4, 13, np.float32)
   float64 = DType("float64", "double", "f", 8, 14, np.float64)
+  float8_e8m0 = DType("float8_e8m0", "fp8e8m0", "e", 1, 16, ml_dtypes.float8_e8m0fnu)
   # an index of unknown width: becomes int32 or int64 when the ranges are known
   index = DType("index", "index", "i", 8, 15, np.int64)
   char, uchar, short, ushort, int, uint, long, ulong = int8, uint8, int16, uint16, int32, uint32, int64, uint64
   half, float, double = float16, float32, float64
-  float8_e4m3fn = float8_e4m3   # the one without infinities, by the name that PyTorch and numpy's have for it
+  float8_e4m3fn, float8_e8m0fnu = float8_e4m3, float8_e8m0   # those without infinities, as PyTorch and numpy's call them
   default_float, default_int = float32, int32
 
   all: tuple[DType, ...]
+  numbers: tuple[DType, ...]   # those that arithmetic takes, which are the dtypes of linear programs
   floats: tuple[DType, ...]
   ints: tuple[DType, ...]
 
@@ -142,15 +146,18 @@ class dtypes(metaclass=_Defaults):
 @cache
 def _limits(d: DType) -> tuple[Number, Number]:
   if d.kind == "b": return False, True
+  if d.kind == "e": return 2.0 ** -127, 2.0 ** 127
   if d.kind != "f": return int(np.iinfo(d.np).min), int(np.iinfo(d.np).max)
   most = 448.0 if d.name == "float8_e4m3" else np.inf
   return -most, most
 
 
 dtypes.all = tuple(dict.fromkeys(d for d in vars(dtypes).values() if isinstance(d, DType) and d is not dtypes.index))
+dtypes.numbers = tuple(d for d in dtypes.all if d.kind in "biuf")
 dtypes.floats = tuple(d for d in dtypes.all if d.kind == "f")
 dtypes.ints = tuple(d for d in dtypes.all if d.kind in "iu")
-_by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {"float8_e4m3fn": dtypes.float8_e4m3}
+_by_name = {d.name: d for d in (*dtypes.all, dtypes.index)} | {
+  "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
 _by_short = {d.short: d for d in dtypes.all}
 # Triton's names; those that numpy has for others (i1, i8 and u8 count bytes there) are the tile language's alone
 _by_triton = {f"{d.kind}{d.itemsize * 8}": d for d in dtypes.ints if d.itemsize > 1} | {
@@ -171,9 +178,10 @@ def get_default_dtype() -> DType:
 
 
 def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-  """An array as a float dtype of less than 32 bits, rounded once, to nearest even. (ml_dtypes rounds doubles twice, first to
-  float32.)"""
-  with np.errstate(over="ignore"):
+  """An array as a float dtype of less than 32 bits, rounded once, to nearest even (float8_e8m0: of two equally near the greater).
+  (ml_dtypes rounds doubles twice, first to float32.)"""
+  with np.errstate(over="ignore", invalid="ignore"):
+    if dtype.kind == "e": x = np.where(x == 0, dtypes.min(dtype), x.astype(np.float64))
     if dtype is dtypes.float16 or (x.dtype.kind == "f" and x.dtype.itemsize <= 4): return x.astype(dtype.np)
     x = x.astype(np.float64)
     f = x.astype(np.float32)
@@ -186,6 +194,7 @@ def to_narrow(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 def held(value: Any, dtype: DType) -> Number:
   """The number that an element of a dtype holds after ``value`` is stored in it: ints wrap, floats are rounded once, to nearest
   even."""
+  if dtype.kind == "e": return float(to_narrow(np.asarray(float(value)), dtype))
   if dtype.kind == "f":
     if (rounded := getattr(value, "rounded", None)) is not None: return rounded(dtype)
     if type(value) is int and -(1 << 63) <= value < 1 << 64 and dtype.itemsize < 8:   # not by way of a double
@@ -205,13 +214,18 @@ def held(value: Any, dtype: DType) -> Number:
 
 def number_text(value: Number, dtype: DType) -> str:
   """The shortest text that the dtype reads back as the same value: ``0.1`` for the float32 nearest to it."""
-  return str(np.array(value, dtype.np)) if dtype.kind == "f" else str(value)
+  return str(np.array(value, dtype.np)) if dtype.kind in "fe" else str(value)
+
+
+def scale_byte(value: Number) -> int:
+  """The byte of the float8_e8m0 that is nearest to a number; 255 (NaN) where there is none: for negative and infinite ones."""
+  return int(to_narrow(np.asarray(float(value)), dtypes.float8_e8m0).view(np.uint8))
 
 
 def cast_number(value: Number, src: DType, dst: DType) -> Number:
   """A constant of one dtype cast to another. Floats outside of an int dtype become what x86 makes of them: the cast is undefined,
   and a compiler that sees it done to a constant takes any number."""
-  if src.kind == "f" and dst.kind in "iu" and not dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1:
+  if src.kind in "fe" and dst.kind in "iu" and not dtypes.min(dst) - 1 < value < dtypes.max(dst) + 1:
     with np.errstate(invalid="ignore"):
       value = np.array(value).astype(np.int32 if dst.itemsize < 4 or dst.short == "int" else np.int64).item()
   return held(value, dst)
@@ -224,11 +238,13 @@ def promote(*ds: DType) -> DType:
   bool < ints < floats. Two ints: the wider; equal width and mixed sign, the next wider signed one (uint64 with a
   signed int gives float32). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
   float16. Python scalars take part by kind only (see ``Tensor``): ``int32_tensor * 0.5`` is float32, ``half_tensor * 0.5`` half.
+  float8_e8m0 with another takes part as float32.
   """
   a, *rest = dict.fromkeys(ds)
   if not rest: return a
   if len(rest) > 1: return reduce(promote, rest, a)
   b, = rest
+  if "e" in (a.kind, b.kind): return promote(*[dtypes.float32 if d.kind == "e" else d for d in (a, b)])
   if a.rank > b.rank: a, b = b, a
   if a.kind == "b": return b
   if b.kind == "f":

@@ -13,7 +13,7 @@ from .dtype import DType, Number, dtypes
 from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Shape = tuple[int, ...]
-_bool = dtypes.bool
+_bool, _scale = dtypes.bool, dtypes.float8_e8m0
 _WHERE = TernaryOps.WHERE
 _ALU = Ops.ALU
 
@@ -49,13 +49,20 @@ def const_value(u: UOp) -> Number | None:
   return u.arg if u.op is Ops.CONST else None
 
 
+def _float(u: UOp) -> UOp:
+  """A float8_e8m0 value as float32, which arithmetic takes it as."""
+  return make(Ops.CAST, dtypes.float32, (u,), None, u.shape, u.device)
+
+
 def unary(fn: UnaryOps, a: UOp) -> UOp:
   """A function of one value; ISNAN gives bool."""
+  if a.dtype is _scale: a = _float(a)
   return make(_ALU, _bool if fn is UnaryOps.ISNAN else a.dtype, (a,), fn, a.shape, a.device)
 
 
 def binary(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
   """A function of two values of one shape and dtype; comparisons give bool."""
+  if a.dtype is _scale: a, b = _float(a), _float(b)
   return make(_ALU, _bool if fn in COMPARE else a.dtype, (a, b), fn, a.shape, a.device or b.device)
 
 

@@ -31,14 +31,15 @@ class Function:
   gradient: Sequence[Rule | None] = ()                # a rule for each source; empty: zero everywhere
 
 
-_WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers"}
+_WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers", "fiub": "numbers and bools"}
 
 
 def refusal(fn: Fn, dtype: DType, name: str = "") -> str | None:
   """Why a function (``name`` in the message) does not take sources of a scalar dtype; None where it does."""
   takes = FUNCTIONS[fn].takes
   if dtype.kind in takes if isinstance(takes, str) else dtype is takes: return None
-  return f"{name or fn} takes {_WORDS[takes] if isinstance(takes, str) else takes.name}, got {dtype}"
+  return f"{name or fn} takes {_WORDS[takes] if isinstance(takes, str) else takes.name}, got {dtype}" + \
+    (" (scales; cast them first, as in x.float())" if dtype.kind == "e" else "")
 
 
 def identity(combiner: BinaryOps, dtype: DType) -> Number:
@@ -142,6 +143,7 @@ FUNCTIONS: dict[Fn, Function] = {
   BinaryOps.SHR: Function(takes="iu"),
   BinaryOps.THREEFRY: Function(100, 80, dtypes.uint64),
   TernaryOps.WHERE: Function(
+    takes="fiube",
     gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], const(0.0, g.dtype, g.shape), g))
   ),
 }

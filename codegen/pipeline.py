@@ -1,6 +1,6 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --tiles, scans, sorts, scatters--> kernel --statements--> parts --opts, additions--> parts
+    kernel (index form) --scales, tiles, scans, sorts, scatters--> kernel --statements--> parts --opts, additions--> parts
     --expand--> expanded --place--> ordered --widths--> linear --floats, dots, sums, wholes--> linear
 
 The last four are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
@@ -23,6 +23,7 @@ from .listing import UOpList
 from .parts import Parts
 from .place import place
 from .printing import form_text
+from .scales import lower_scales
 from .scans import lower_scans
 from .scatters import spread_scatters
 from .sorts import lower_sorts
@@ -62,6 +63,7 @@ def _dots(uops: UOpList, target: Target | None) -> UOpList:
 
 
 PASSES = (
+  Pass("scales", "index", "index", lower_scales, lower_scales),
   Pass("tiles", "index", "index", _tiles, lower_tiles),
   Pass("scans", "index", "index", lower_scans, lower_scans),
   Pass("sorts", "index", "index", lower_sorts, lower_sorts),
@@ -97,7 +99,7 @@ def run(program: Any, target: Target | None, first: str, last: str, name: str = 
 
 def prepare(kernel: Kernel, target: Target | None, name: str = "") -> Parts:
   """The parts that Opts are chosen for."""
-  parts: Parts = run(kernel, target, "tiles", "statements", name)
+  parts: Parts = run(kernel, target, "scales", "statements", name)
   return parts
 
 
@@ -110,7 +112,7 @@ def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
   likes are chosen, and without a target the UOps are scalar."""
-  parts = cut(spread_scatters(lower_sorts(lower_scans(kernel, target), target), target), target)
+  parts = cut(spread_scatters(lower_sorts(lower_scans(lower_scales(kernel), target), target), target), target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 
 

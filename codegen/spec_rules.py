@@ -89,7 +89,7 @@ def spreads(dtype: DType, element: DType, count: int) -> bool:
 
 def python_type(dtype: DType) -> type[Number]:
   """The type of a dtype's constants."""
-  return {"f": float, "b": bool}.get(dtype.kind, int)
+  return {"f": float, "e": float, "b": bool}.get(dtype.kind, int)
 
 
 def names(ds: Iterable[DType]) -> str:

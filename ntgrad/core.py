@@ -481,7 +481,7 @@ class Base(Valued):
   def tolist(self) -> Any:
     """The value as nested lists of Python numbers."""
     a = self.numpy()
-    return a.astype(np.float32).tolist() if self.dtype.kind == "f" and self.dtype.itemsize < 4 else a.tolist()
+    return a.astype(np.float32).tolist() if self.dtype.kind in "fe" and self.dtype.itemsize < 4 else a.tolist()
   def item(self) -> Any:
     """The value of a one-element tensor as a Python number. Raises ShapeError for more or fewer elements."""
     if self.numel() != 1:

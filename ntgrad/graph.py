@@ -96,6 +96,7 @@ def broadcast(u: UOp, shape: Shape) -> UOp:
 # ---- reductions and the rest
 def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   """Combine along axes, which stay as dims of 1. An empty axis gives the identity."""
+  if u.dtype.kind == "e": u = cast(u, dtypes.float32)
   s = u.shape
   axes = tuple(sorted([a for a in axes if s[a] != 1]))
   if not axes: return u
@@ -106,6 +107,7 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
 
 def scan(fn: BinaryOps, u: UOp, axis: int, reverse: bool = False) -> UOp:
   """What the elements up to each one along an axis combine to, itself included; with ``reverse`` those from it on."""
+  if u.dtype.kind == "e": u = cast(u, dtypes.float32)
   return u if u.shape[axis] <= 1 else _one(Ops.SCAN_AXIS, u, (fn, axis, reverse), u.shape)
 
 
@@ -121,6 +123,7 @@ def sort(u: UOp, axis: int, low: int, high: int, keep: int = 0) -> UOp:
 def acc_dtype(dtype: DType) -> DType:
   """What a sum accumulates in: float32 for smaller floats, int32 or uint32 for bool and small ints."""
   if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype
+  if dtype.kind == "e": return dtypes.float32
   if dtype.itemsize >= 4: return dtype
   return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
 
@@ -158,6 +161,8 @@ def gather(base: UOp, *index: UOp) -> UOp:
 
 def scatter(base: UOp, index: Sequence[UOp], value: UOp, mode: str) -> UOp:
   """Base with rows set or added to ("set" | "add"); one index for each of its first dims."""
+  if base.dtype.kind == "e" and mode == "add":
+    return cast(scatter(cast(base, dtypes.float32), index, cast(value, dtypes.float32), mode), base.dtype)
   return make(Ops.SCATTER, base.dtype, (base, *index, value), mode, base.shape, _device(base, value, *index))
 
 

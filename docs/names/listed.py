@@ -41,9 +41,10 @@ SOME = {
   "optim.Optimizer.": (torch.optim.Optimizer, "add_param_group load_state_dict param_groups state state_dict step zero_grad")}
 TYPES = ("Tensor Generator Size device dtype finfo iinfo no_grad enable_grad inference_mode set_grad_enabled autocast GradScaler "
          "e pi nan inf newaxis float16 float32 float64 bfloat16 half float double int8 int16 int32 int64 uint8 uint16 uint32 "
-         "uint64 short int long bool float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz complex64 complex128 cfloat "
-         "cdouble qint8 quint8 qint32 memory_format channels_last contiguous_format strided sparse_coo default_generator "
-         "FloatTensor DoubleTensor HalfTensor BFloat16Tensor IntTensor LongTensor BoolTensor ByteTensor vmap export random")
+         "uint64 short int long bool float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu complex64 "
+         "complex128 cfloat cdouble qint8 quint8 qint32 memory_format channels_last contiguous_format strided sparse_coo "
+         "default_generator FloatTensor DoubleTensor HalfTensor BFloat16Tensor IntTensor LongTensor BoolTensor ByteTensor "
+         "vmap export random")
 
 
 def public(m: Any) -> list[str]: return [n for n in dir(m) if n[0] != "_"]

@@ -50,8 +50,9 @@ from ntgrad.engine.realize import before_writing, rebased
 from ntgrad.lock import alone, lock
 
 ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
-_OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12}   # dtypes that numpy itself has not
-_CODES = {**{d: {"i": 0, "u": 1, "f": 2, "b": 6}[d.kind] for d in dtypes.all}, **_OWN}
+# dtypes that numpy itself has not
+_OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12, dtypes.float8_e8m0: 14}
+_CODES = {**{d: {"i": 0, "u": 1, "f": 2, "b": 6}[d.kind] for d in dtypes.all if d not in _OWN}, **_OWN}
 _DTYPES = {(code, d.itemsize * 8): d for d, code in _CODES.items()}
 
 

@@ -79,7 +79,8 @@ class ClassLosses(Attention):
     if weight.shape != (n,):
       raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
     common_device(name, u, weight.lazydata)
-    return graph.reshape(graph.cast(weight.lazydata, u.dtype), (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
+    w = graph.cast(weight.lazydata, u.dtype if u.dtype.kind == "f" else dtypes.default_float)
+    return graph.reshape(w, (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
 
   def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:
     """Where along ``axis`` of a shape the index of each row is."""

@@ -81,7 +81,7 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
       raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, "
                           f"which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
-  return to_narrow(a, dtype) if dtype.kind == "f" and dtype.itemsize < 4 else a.astype(dtype.np)
+  return to_narrow(a, dtype) if dtype.kind in "fe" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:

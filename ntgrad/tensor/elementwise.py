@@ -51,7 +51,8 @@ def common_device(name: str, *nodes: UOp) -> None:
 def scalar_dtype(value: Any, dtype: DType) -> DType:
   """The dtype that a Python number and a tensor of ``dtype`` work in."""
   kind = dtype.kind
-  if kind == "f" or isinstance(value, bool): return dtype
+  if kind == "f" or isinstance(value, bool) and kind != "e": return dtype
+  if kind == "e": return dtypes.float32
   if isinstance(value, int): return dtypes.default_int if kind == "b" else dtype
   return dtypes.default_float
 
@@ -59,7 +60,7 @@ def scalar_dtype(value: Any, dtype: DType) -> DType:
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
   """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all
   floats."""
-  if dtype.kind == "f":
+  if dtype.kind in "fe":
     try: return graph.const(value, dtype, shape)
     except OverflowError: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}") from None
   if dtype.kind != "b":
@@ -118,6 +119,7 @@ class Elementwise(Base):
       if fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")
       fn = FUNCTIONS[fn].boolean or fn
       if fn in _WHOLE: a, b = graph.cast(a, dtypes.default_int), graph.cast(b, dtypes.default_int)
+    elif d.kind == "e": a, b = graph.cast(a, dtypes.float32), graph.cast(b, dtypes.float32)
     elif d.kind == "f" and fn in _BITS:
       raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
@@ -393,7 +395,7 @@ class Elementwise(Base):
     return self._wrap(graph.unary(fn, u))
 
   def _rounding(self, fn: UnaryOps) -> Self:
-    return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind == "f" else self._own()
+    return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind in "fe" else self._own()
 
   def neg(self) -> Self:
     """``-self``; bools are refused (DTypeError)."""
@@ -483,7 +485,7 @@ class Elementwise(Base):
     return self._without_slope((self < 0).where(-1, (self > 0).where(1, self.abs())).lazydata)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
-    return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind == "f" else self != self
+    return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind in "fe" else self != self
   def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
     """Whether the value is inf or -inf, or only one of them."""
     if self.dtype.kind != "f" or not (detect_positive or detect_negative): return self.ne(self) & False

@@ -204,7 +204,7 @@ class Numeric(Sorting):
   def signbit(self) -> Self:
     """Whether the value has a minus: also -0.0 and a NaN with one."""
     u = self.lazydata
-    if u.dtype.kind != "f": return self < 0 if u.dtype.kind == "i" else self.ne(self)
+    if u.dtype.kind != "f": return self < 0 if u.dtype.kind == "i" else self.ne(self) & False
     t: Self = formulas.signbit(self._from_node(u))
     return self._detached(t.lazydata)
   def copysign(self, other: Any) -> Self:
@@ -222,7 +222,7 @@ class Numeric(Sorting):
     return out
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
-    return self - self.trunc() if self.dtype.kind == "f" else self.zeros_like()
+    return self - self.trunc() if self.dtype.kind in "fe" else self.zeros_like()
   def isposinf(self) -> Self:
     """Whether the value is inf."""
     return self.isinf(True, False)
@@ -238,8 +238,8 @@ class Numeric(Sorting):
   def _of_numbers(self, name: str, other: Any, fn: BinaryOps) -> Self:
     t = self._other(name, other)
     out = self._extreme_of(fn, t)
-    if self.dtype.kind == "f": out = self.isnan().where(t, out)
-    return t.isnan().where(self, out) if t.dtype.kind == "f" else out
+    if self.dtype.kind in "fe": out = self.isnan().where(t, out)
+    return t.isnan().where(self, out) if t.dtype.kind in "fe" else out
   def ldexp(self, other: Operand) -> Self:
     """``self * 2**other``; ints give float32."""
     return self._in_floats() * other.exp2()
@@ -253,6 +253,7 @@ class Numeric(Sorting):
     return out
   def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
     """Numbers in place of NaN and infinities: for an infinity, None is the greatest or least finite number of the dtype."""
+    if self.dtype.kind == "e": return self.float().nan_to_num(nan, posinf, neginf)
     if self.dtype.kind != "f": return self._own()
     most = _greatest(self.dtype)
     out = self.isnan().where(nan, self)

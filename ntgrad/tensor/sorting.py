@@ -26,6 +26,7 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
   d = u.dtype
   if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
+  if d.kind == "e": return graph.cast(_seen_as(u, dtypes.uint8), dtypes.uint32), 8
   if d.kind == "u": return (u if d.itemsize == 8 else graph.cast(u, dtypes.uint32)), 8 * d.itemsize
   wide = d.itemsize == 8
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)

@@ -53,7 +53,7 @@ class Statistics(Sorting):
     wide = graph.acc_dtype(self.dtype)
     total = self._numbers().cast(wide).sum(dim, keepdim)
     return (total / self.isnan().logical_not().cast(wide).sum(dim, keepdim)).cast(self.dtype)
-  def _numbers(self) -> Self: return self.isnan().where(0, self) if self.dtype.kind == "f" else self
+  def _numbers(self) -> Self: return self.isnan().where(0, self) if self.dtype.kind in "fe" else self
   def count_nonzero(self, dim: Axis = None) -> Self:
     """How many along dims (None: all) are not 0, int32; NaN is not. Raises AxisError."""
     return self.ne(0).sum(dim)

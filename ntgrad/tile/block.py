@@ -279,7 +279,7 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
     exact = _INDEX[fn](u, v)
     if exact is not None: return Block(exact, axes)
   d = dtype or common_dtype(x, y)
-  if fn is BinaryOps.DIV and d.kind != "f": d = dtypes.default_float
+  if d.kind == "e" or fn is BinaryOps.DIV and d.kind != "f": d = dtypes.default_float
   if d.kind == "b" and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD): d = dtypes.default_int
   if wrong := refusal(fn, d, fn.name.lower()): raise DTypeError(f"{wrong} (operands of {a.dtype} and {b.dtype})")
   u, v = plain(u, d), plain(v, d)

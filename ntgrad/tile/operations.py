@@ -36,6 +36,7 @@ uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtyp
 float16, bfloat16, float32, float64 = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64
 float8e4nv = float8_e4m3 = dtypes.float8_e4m3
 float8e5 = float8_e5m2 = dtypes.float8_e5m2
+float8_e8m0 = dtypes.float8_e8m0
 int1 = bool
 constexpr = int
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, dtypes
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.dtype import DType, to_narrow
 from support import plain_c
 from support.devices import DEVICES, missing
 
@@ -29,6 +29,7 @@ def samples(d: DType) -> np.ndarray[Any, Any]:
     lo, hi = dtypes.min(d), dtypes.max(d)
     some = (0, 1, 2, 3, 7, 100, -1, -2, -100, 255, 256, 2049, 16777217, 2 ** 53 + 1)
     return np.array([lo, lo + 1, hi - 1, hi, *(v for v in some if lo <= v <= hi)], dtype=d.np)
+  if d.kind == "e": return np.array([2.0 ** -127, 2.0 ** -126, 0.25, 0.5, 1.0, 2.0, 64.0, 2.0 ** 127, math.nan]).astype(d.np)
   x = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.75, 3.1, 100.4, -100.6, 1e-3, 0.1, 240.0, 447.9, 1.0625, 257.0, 2049.0, math.nan]
   with np.errstate(over="ignore"):
     return np.array(x + ([math.inf, -math.inf, 65520.0, 1e-7] if d.itemsize > 1 else [])).astype(d.np)
@@ -46,6 +47,8 @@ def converted(x: np.ndarray[Any, Any], to: DType) -> np.ndarray[Any, Any]:
   with np.errstate(all="ignore"):
     if to.kind == "b": return x.astype(np.float64) != 0 if src.kind == "f" else x != 0
     if src.kind == "f" and src.itemsize < 4: x = x.astype(np.float32)
+    if src.kind == "e": x = x.astype(np.float32)
+    if to.kind == "e": return to_narrow(x.astype(np.float32), to)
     if to.kind == "f" and to.itemsize < 4 and src.kind in "iu": return x.astype(np.float64).astype(to.np)
     return x.astype(to.np)
 

@@ -43,7 +43,7 @@ COMMON = [
   (BinaryOps.MOD, np.mod),
 ]
 BITS = [(BinaryOps.AND, np.bitwise_and), (BinaryOps.OR, np.bitwise_or), (BinaryOps.XOR, np.bitwise_xor)]
-WIDE = [d for d in dtypes.all if d not in (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)]
+WIDE = [d for d in dtypes.numbers if d not in (dtypes.float8_e4m3, dtypes.float8_e5m2, dtypes.float16, dtypes.bfloat16)]
 
 
 EVERY_WIDTH = (dtypes.float32, dtypes.int64, dtypes.uint8, dtypes.bool)
@@ -88,7 +88,7 @@ def test_integer_power(device: OpenCLDevice, dtype: DType) -> None:
 
 # a scalar kernel for these, vectors for all
 SCALAR_TOO = (dtypes.bool, dtypes.uint16, dtypes.int64, dtypes.float16, dtypes.float32)
-BOTH = [(d, n) for d in dtypes.all for n in ((1, 8) if d in SCALAR_TOO else (8,))]
+BOTH = [(d, n) for d in dtypes.numbers for n in ((1, 8) if d in SCALAR_TOO else (8,))]
 
 
 @pytest.mark.parametrize("source, n", BOTH, ids=str)
@@ -98,7 +98,7 @@ def test_cast(device: OpenCLDevice, source: DType, n: int) -> None:
     ints = np.linspace(0, 100, N).astype(source.np)
     got = elementwise(device, n, [ints], [lambda x, d=d: x.cast(d.vec(n)) for d in dtypes.ints])
     for d, g in zip(dtypes.ints, got): check(g, ints.astype(d.np), f"{source} to {d}")
-  others = [d for d in dtypes.all if d is not source and not (source.kind == "f" and d.kind in "iu")]
+  others = [d for d in dtypes.numbers if d is not source and not (source.kind == "f" and d.kind in "iu")]
   got = elementwise(device, n, [a], [lambda x, d=d: x.cast(d.vec(n)) for d in others])
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -165,7 +165,7 @@ def test_package_reads_ours(tmp_path: Path) -> None:
   assert all(begin % size == 0 for begin, size in offsets)
   from safetensors import safe_open
   with safe_open(tmp_path / "a", "np") as f: assert f.metadata() == {"format": "pt"} and set(f.keys()) == set(arrays)
-  plain = {k: v for k, v in arrays.items() if v.dtype not in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
+  plain = {k: v for k, v in arrays.items() if v.dtype.kind in "biuf" and hasattr(np, v.dtype.name)}   # which numpy has
   safe_save(tensors(plain), tmp_path / "b")
   got = package.load_file(tmp_path / "b")
   assert all(same(got[k], v) for k, v in plain.items())

@@ -18,7 +18,7 @@ from ntgrad.tensor import Tensor
 
 _HEADER = 1 << 20   # bytes of a .npy header that are looked at, at most
 # dtypes that the format has
-_NUMPY = frozenset(d for d in dtypes.all if d not in (dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
+_NUMPY = frozenset(d for d in dtypes.all if d.np.type.__module__ == "numpy")
 
 
 @checked

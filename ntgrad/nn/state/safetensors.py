@@ -27,6 +27,7 @@ from ntgrad.tensor import Tensor
 SAFE_DTYPES: dict[str, DType] = {
   "BOOL": dtypes.bool, "I8": dtypes.int8, "U8": dtypes.uint8, "I16": dtypes.int16, "U16": dtypes.uint16, "I32": dtypes.int32,
   "U32": dtypes.uint32, "I64": dtypes.int64, "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3, "F8_E5M2": dtypes.float8_e5m2,
+  "F8_E8M0": dtypes.float8_e8m0,
   "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
 _SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes

@@ -29,7 +29,7 @@ _STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.f
              "Long": dtypes.int64, "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8,
              "Bool": dtypes.bool}
 _DTYPES = {d.name: d for d in (*_STORAGES.values(), dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float8_e5m2)} | {
-  "float8_e4m3fn": dtypes.float8_e4m3}
+  "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
 _ABSENT = ("ComplexFloat", "ComplexDouble", "ComplexHalf", "QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4")
 
 

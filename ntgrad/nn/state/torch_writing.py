@@ -20,7 +20,7 @@ from ntgrad.tensor import Tensor
 _STORAGES = {dtypes.float32: "Float", dtypes.float64: "Double", dtypes.float16: "Half", dtypes.bfloat16: "BFloat16",
              dtypes.int64: "Long", dtypes.int32: "Int", dtypes.int16: "Short", dtypes.int8: "Char", dtypes.uint8: "Byte",
              dtypes.bool: "Bool"}
-_NAMES = {dtypes.float8_e4m3: "float8_e4m3fn"}   # torch's, where it is not ntgrad's
+_NAMES = {dtypes.float8_e4m3: "float8_e4m3fn", dtypes.float8_e8m0: "float8_e8m0fnu"}   # torch's, where it is not ntgrad's
 _FOLDER = "archive"
 _ALIGN = 64   # bytes of a tensor begin at a multiple of it, as torch has them
 
