@@ -150,7 +150,14 @@ def _updates(u: UOp) -> str | None:
 
 
 def _after(u: UOp) -> str | None:
-  return None if u.src[1].op in (Ops.ASSIGN, Ops.SCATTER) else f"AFTER comes after an ASSIGN or SCATTER, got {u.src[1].op}"
+  effects = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+  return None if u.src[1].op in effects else f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}"
+
+
+def _calls(u: UOp) -> str | None:
+  position = u.arg[1]
+  if not 0 <= position < len(u.src) - 1: return f"CALL of argument {position}, of {len(u.src) - 1}"
+  return None if _alike(u.src[0].shape, u.src[1 + position].shape) else f"CALL of argument {position}, whose shape is another"
 
 
 def _buffer(u: UOp) -> str | None:
@@ -191,6 +198,10 @@ GRAPH: dict[Ops, Rule] = {
   Ops.ASSIGN: all_of(sources(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
   Ops.UPDATE: all_of(sources(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
   Ops.AFTER: all_of(sources(2, "memory and an effect"), _after, one_dtype(0)),
+  Ops.CALL: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
+  Ops.LAUNCH: all_of(
+    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)
+  ),
   Ops.SLOPED: all_of(sources(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   Ops.CUSTOM: lambda u: None,
 }

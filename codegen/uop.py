@@ -71,7 +71,12 @@ class Ops(Enum):
   ASSIGN = 27      # schedules: (view of memory, value): the effect of writing it there
   # (base, value[, index]), arg: ((movement op, its arg), ..): base with that part, or rows of that part, replaced
   UPDATE = 29
-  AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN or SCATTER has written to it
+  # (an argument, all arguments..), arg: (launcher, the argument's position): what it holds after a kernel has run that writes it
+  CALL = 34
+  # schedules: (memory, arguments.., memory of what else it writes..), arg: (launcher, position, positions of the arguments, call,
+  # number): the effect of a kernel on one of the arguments that it writes
+  LAUNCH = 35
+  AFTER = 30       # schedules: (memory, effect): what lies in the memory after an ASSIGN, SCATTER or LAUNCH has written to it
   SCAN_AXIS = 31   # (value), arg: (BinaryOps, axis, reverse[, every]): inclusive; anew after so many elements, in its order
   # (value), arg: (axis, low, high, keep[, bitonic]): rising by these bits, equal ones as they stood; the first ``keep``, 0 for
   # all. In schedules it may say that the value is bitonic: it turns round once

@@ -58,8 +58,10 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   number: dict[UOp, int] = {}
   inputs: list[UOp] = []
   key: list[Any] = []
+  called = False   # kernels that somebody wrote are for these sizes
   for i, u in enumerate(order):
     number[u] = i
+    if u.op is Ops.CALL: called = True
     if u.op is Ops.BUFFER:
       b = u.arg
       if b.stale:
@@ -86,7 +88,8 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
     )
     plan = _general.get(general)
     hit = plan is not None
-  sized = None if plan is not None or config.dynamic == "never" else _Sized(sinks, order, inputs, number, numbers, full[1:])
+  static = called or config.dynamic == "never"
+  sized = None if plan is not None or static else _Sized(sinks, order, inputs, number, numbers, full[1:])
   if sized is not None and (found := sized.known()) is not None: plan, hit, inputs = found, True, sized.given
   elif sized is not None and not hit and (made := sized.new()) is not None: plan, inputs = made, sized.given
   elif general is not None and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
@@ -353,12 +356,13 @@ def make_plan(
     takes.update(zip(numbers, [sizes for _, sizes in named]))
   steps = tuple(
     Step(
-      ready_programs.get(i),
+      ready_programs.get(i) if (call := items[i].call) is None else call.program,
       ss,
-      written(items[i]),
+      items[i].written,
       tuple(s for s in dict.fromkeys(ss) if last[s] == i and s >= len(inputs) and s not in keep),
       where[i],
       items[i].offsets,
+      () if call is None else call.step.sizes,
       takes=takes.get(i, ()),
       nodes=tuple([place[u] for u in items[i].given if u in place]),
     )
@@ -370,13 +374,8 @@ def make_plan(
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
-  steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in written(item)])) for item in items]
+  steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in item.written])) for item in items]
   sizes: dict[Any, int] = {
     n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
   }
   return [items[i] for i in memory.order(steps, sizes)]
-
-
-def written(item: ScheduleItem) -> tuple[int, ...]:
-  """The positions of the buffers that an item writes."""
-  return (0,) if item.ast is None else tuple([p.slot for p in item.ast.params if p.written])

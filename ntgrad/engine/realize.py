@@ -171,10 +171,13 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if marked := [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
       for a in look_through(marked, checked): wanted.add(a)
     if pending:   # writes that what is computed comes after
-      ends = {b.arg.storage for u in order if u.op is Ops.UPDATE and (b := resolved(u.src[0])).op is Ops.BUFFER}
+      ends = {b.arg.storage for u in order if u.op in _CHANGES and (b := resolved(u.src[0])).op is Ops.BUFFER}
       for a in waiting():
         if a in wanted.aliases: continue
         if a.node in there or a.memory.storage in ends or _made_of_sums(a.node, there): wanted.add(a)
+    if (pending or unplaced) and (calls := {_call(u) for u in order if u.op is Ops.CALL}):   # what else they write
+      for a in (*waiting(), *homeless()):
+        if a not in wanted.aliases and (made := _made_by_call(a.node)) is not None and _call(made) in calls: wanted.add(a)
     if unplaced:
       for a in homeless():
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
@@ -270,6 +273,19 @@ def _to_compute(u: UOp) -> UOp:
   return u
 
 
+def _call(u: UOp) -> tuple[Any, ...]:
+  """What the CALLs of one call have in common."""
+  return (u.arg[0], *u.src[1:])
+
+
+def _made_by_call(u: UOp) -> UOp | None:
+  """The CALL that a value is a result of, or a part of it; None for others."""
+  u = base_of(u)
+  if u.op is Ops.UPDATE: u = base_of(u.src[1])
+  return u if u.op is Ops.CALL else None
+
+
+_CHANGES = (Ops.UPDATE, Ops.CALL)
 _NEAR = 256
 
 

@@ -21,7 +21,7 @@ from .provenance import computed, given_nodes
 from .rows import with_rows
 from .showing import Schedule
 from .storage import storage
-from .writes import Placing, Sink
+from .writes import Placing, Sink, memory_of
 
 ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
@@ -46,6 +46,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
     for u in part.order:
       if u.op is Ops.COPY and ix.elements(u.shape):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
+    items += calls(part, nodes)
     try:
       return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
@@ -60,6 +61,23 @@ def _item(lowering: Lowering, g: Group, given: tuple[UOp, ...], order: Sequence[
   except NtgradError as e:
     blame(e, given, order)
     raise
+
+
+def calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
+  """The items of kernels that somebody wrote, each of all LAUNCHs that are one call."""
+  found: dict[int, list[UOp]] = {}
+  for u in part.order:
+    if u.op is Ops.LAUNCH: found.setdefault(u.arg[3], []).append(u)
+  items = []
+  for launches in found.values():
+    at = {u.arg[1]: storage(u) for u in launches}
+    first = launches[0]
+    at.update(zip(first.arg[2], map(storage, first.src[1:])))
+    reads = frozenset([*first.src[1:], *[memory_of(u.src[0]) for u in launches]])
+    given = tuple(dict.fromkeys([nodes.get(u, u) for u in launches]))
+    in_slots = tuple([at[i] for i in range(len(at))])
+    items.append(ScheduleItem(None, in_slots, tuple(launches), reads, given=given, call=first.arg[0]))
+  return items
 
 
 def create_schedule(outputs: Any) -> Schedule:

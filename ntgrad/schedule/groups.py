@@ -14,7 +14,7 @@ from ntgrad.codegen.uop import Ops, UOp
 from .storage import Idx
 from .writes import made_by
 
-LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.AFTER})
+LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 MAX_ALU = 500
 MAX_PARAMS = 60
 MAX_STORES = 16      # stores of kernels that do not need each other's values
@@ -146,5 +146,6 @@ class Groups:
   def _closed(self, g: Group) -> bool:
     """Whether a kernel takes in nothing more beside what it needs itself."""
     return (
-      g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or g.roots[0].op in (Ops.CAT, Ops.SCATTER)
+      g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or
+      g.roots[0].op in (Ops.CAT, Ops.SCATTER, Ops.LAUNCH)
     )

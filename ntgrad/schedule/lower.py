@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
@@ -31,26 +32,35 @@ from .storage import Idx, load, stand_in, storage, storage_index
 @dataclass(frozen=True)
 class ScheduleItem:
   """One step: a kernel (``ast``) over the buffers of graph nodes, in slot order. ``ast`` is None for a copy between devices (to,
-  from)."""
+  from), and for a ``call`` of a kernel that there is already."""
   ast: Kernel | None
   nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
   writes: tuple[UOp, ...]     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
   given: tuple[UOp, ...] = ()     # the nodes of the graph, as it was given, that it computes
+  call: Any = None                # the launcher of a kernel that somebody wrote: its name, what it writes, its Step
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
     def said(u: UOp) -> str: return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' on {u.device}' if u.device else ''}"
-    if self.ast is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
-    written = {p.slot for p in self.ast.params if p.written}
+    if self.ast is None and self.call is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
+    written = self.written
     flow = [", ".join([said(n) for i, n in enumerate(self.nodes) if (i in written) is w]) or "nothing" for w in (True, False)]
     made = lines(self.given, self.origins)
-    return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []), str(self.ast)])
+    return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []),
+                      f"call of {self.call.kernel}" if self.ast is None else str(self.ast)])
+
+  @property
+  def written(self) -> tuple[int, ...]:
+    """The positions of the buffers that it writes."""
+    if self.call is not None: return tuple(self.call.writes)
+    return (0,) if self.ast is None else tuple([p.slot for p in self.ast.params if p.written])
 
   def tile_source(self, name: str = "", opts: Sequence[Opts] | None = None) -> str:
     """The kernel as a Python file that makes it with the tile language, arrangement and application, with the Opts of each of its
     parts (None: chosen by the target's model). Raises ExportError for a copy, and for what the language does not have."""
+    if self.call is not None: raise ExportError(f"a call of {self.call.kernel}, which is a kernel of the tile language")
     if self.ast is None: raise ExportError("a copy between devices, which is no kernel")
     return tile_source(self.ast, name or kernel_name(self.ast), opts)
 
@@ -80,7 +90,7 @@ class Lowering:
 
   def _value(self, u: UOp, d: Use) -> UOp | None:
     g, idx, valid = d
-    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.AFTER): return None
+    if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER): return None
     if u.op is Ops.CONST: return u
     if u.op is Ops.IOTA: return UOp(Ops.CAST, u.dtype, (idx[0],))
     if u.op in MOVEMENT:

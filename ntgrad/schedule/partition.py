@@ -126,6 +126,7 @@ class Partition:
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
     self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
     self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them
+    self.launches: dict[int, Group] = {}   # the kernels of LAUNCHs, by call
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
     self._force()
@@ -168,6 +169,7 @@ class Partition:
     for u in self.order:
       if u.op in LEAVES: self.must.add(u)
       if u.op is Ops.COPY: self.must.add(u.src[0])
+      if u.op is Ops.LAUNCH: self.must.update(u.src[1:])
       if u.op in (Ops.GATHER, Ops.SCATTER):
         for i in indices_of(u): self.must.update(read_by_index(i, self.must))
       if u.op is Ops.SCATTER:   # what is stored in order would be summed by one program
@@ -307,13 +309,14 @@ class Partition:
 
   def _make_root(self, u: UOp, ds: list[Use]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
-    if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.AFTER):
+    if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER):
       for g, _, _ in ds:
         self.groups.read(g, u)
         if u.op is Ops.AFTER: self.groups.read(g, u.src[1])   # waits for the effect
       self.uses[u] = {}
       if u.op is Ops.CAT: self._cat(u)
       if u.op is Ops.SCATTER: self._scatter(u)
+      if u.op is Ops.LAUNCH: self._launch(u)
       return
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
@@ -425,6 +428,16 @@ class Partition:
     g.stores.append((u, value, g.at, at, inside))
     self.groups.store(g, u)
     self.uses[value][(g, g.at, ix.TRUE)] = None
+
+  def _launch(self, u: UOp) -> None:
+    """A kernel that there is already, which waits for its arguments; it stores nothing else."""
+    call = u.arg[3]
+    if call not in self.launches: self.launches[call] = self.groups.new(())
+    g = self.launches[call]
+    for s in u.src:
+      self.groups.read(g, s)
+      if s.op is Ops.AFTER: self.groups.read(g, s.src[1])
+    self.groups.store(g, u)
 
   def _rows(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp]:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""

@@ -17,6 +17,7 @@ class Schedule(list[ScheduleItem]):
 def shown(number: int, item: ScheduleItem) -> list[str]:
   """The lines for a step: what it writes from what, with names for sizes, and its body; the index form of a kernel that the tile
   language does not have."""
+  if item.call is not None: return [f"{number:<3d}{item.call.kernel}: a call"]
   if item.ast is None: return [f"{number:<3d}copy to {item.nodes[0].device}"]
   try: head, *body = short_source(item.ast)
   except ExportError as e: head, body = f"no kernel of the tile language ({e})", index_form(item.ast).splitlines()

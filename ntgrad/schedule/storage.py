@@ -8,7 +8,7 @@ from ntgrad.codegen.view import pull
 Idx = tuple[UOp, ...]
 
 
-_WRITES = frozenset({Ops.ASSIGN, Ops.SCATTER, Ops.AFTER})
+_WRITES = frozenset({Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 
 
 def storage(u: UOp) -> UOp:

@@ -1,7 +1,8 @@
-"""Where the results of writes lie. In the tensor graph UPDATE and SCATTER are pure; here they become effects on memory.
+"""Where the results of writes lie. In the tensor graph UPDATE, SCATTER and CALL are pure; here they become effects on memory.
 
   UPDATE(base, value, view)   ->  AFTER(memory, ASSIGN(view(memory), value))       what lies in the memory afterwards
   UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value)), as of SCATTER(base, index.., value)
+  CALL(base, arguments..)     ->  AFTER(memory, LAUNCH(memory, arguments..)), one LAUNCH for each argument that the kernel writes
   a value for a BUFFER        ->  ASSIGN(BUFFER, value)
 
 The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees: no two nodes write one
@@ -19,12 +20,12 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
 from .storage import storage
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
-EFFECTS = (Ops.ASSIGN, Ops.SCATTER)
+EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
 
 
 def number_of(effect: UOp) -> int:
   """Which write an effect is: the same number each time that the same sinks are placed."""
-  number: int = effect.arg[1] if effect.op is Ops.SCATTER else effect.arg
+  number: int = effect.arg if effect.op is Ops.ASSIGN else effect.arg[-1]
   return number
 
 
@@ -41,12 +42,15 @@ def made_by(version: UOp) -> UOp:
 
 def is_write(u: UOp) -> bool:
   """Whether a node is a value with a part replaced."""
-  return u.op is Ops.UPDATE or u.op is Ops.SCATTER
+  return u.op is Ops.UPDATE or u.op is Ops.SCATTER or u.op is Ops.CALL
 
 
 def past_empty(u: UOp) -> UOp:
   """The node without writes of no elements on top of it."""
-  while is_write(u) and ix.elements((u.src[1] if u.op is Ops.UPDATE else u.src[-1]).shape) == 0: u = u.src[0]
+  while is_write(u):
+    changed = u if u.op is Ops.CALL else u.src[1] if u.op is Ops.UPDATE else u.src[-1]
+    if ix.elements(changed.shape): break
+    u = u.src[0]
   return u
 
 
@@ -94,6 +98,9 @@ class Placing:
     self.first: dict[UOp, UOp] = {}    # a value that is no write -> the BUFFER that it is written to, from which others read it
     self.stored: dict[UOp, UOp] = {}   # the same -> its ASSIGN
     self.new: dict[UOp, UOp] = {}
+    self.calls: dict[tuple[object, ...], dict[int, UOp]] = {}   # of each call, the arguments that it writes and somebody reads
+    for u in self.order:
+      if u.op is Ops.CALL: self.calls.setdefault((u.arg[0], *u.src[1:]), {})[u.arg[1]] = u
     self._chains()
 
   def _chains(self) -> None:
@@ -143,17 +150,21 @@ class Placing:
     a = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
     return a, a
 
+  def _memory(self, u: UOp) -> UOp:
+    """The memory that a write is done to, as it is before."""
+    base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
+    if number in self.apart: return self._own(self.new[base], number)
+    if self.over.get(base) is u:
+      if base in self.inside: self.inside.add(u)
+      return self.new[base]
+    if target is None: return self._own(self.new[base], number)
+    self.inside.add(u)
+    return base if base is target else self._assign(target, self.new[base], -1 - number)[1]
+
   def _write(self, u: UOp) -> UOp:
     """A value after a write."""
-    base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
-    if number in self.apart: memory = self._own(self.new[base], number)
-    elif self.over.get(base) is u:
-      memory = self.new[base]
-      if base in self.inside: self.inside.add(u)
-    elif target is not None:
-      memory = base if base is target else self._assign(target, self.new[base], -1 - number)[1]
-      self.inside.add(u)
-    else: memory = self._own(self.new[base], number)
+    if u.op is Ops.CALL: return self._launch(u)
+    memory, number = self._memory(u), self.number[u]
     value, index = (u.src[1], u.src[2:]) if u.op is Ops.UPDATE else (u.src[-1], u.src[1:-1])
     part, new = memory, self.new[value]
     if u.op is Ops.UPDATE:
@@ -165,6 +176,26 @@ class Placing:
     mode = u.arg if u.op is Ops.SCATTER else "set"
     scatter = UOp(Ops.SCATTER, u.dtype, (part, *[self.new[i] for i in index], new), (mode, number))
     return UOp(Ops.AFTER, u.dtype, (memory, scatter))
+
+  def _launch(self, u: UOp) -> UOp:
+    """An argument after a kernel that writes it. Each of the effects of a call comes after all that the kernel takes; arguments
+    that it writes and nobody reads are copies."""
+    launcher, position = u.arg
+    together = self.calls[launcher, *u.src[1:]]
+    call = min([self.number[x] for x in together.values()])
+    memories = {i: self._memory(x) for i, x in sorted(together.items())}
+    positions, arguments = [], []
+    for i, s in enumerate(u.src[1:]):
+      if i in together: continue
+      value = self.new[past_empty(s)]
+      while value.op is Ops.RESHAPE or value.op is Ops.DETACH: value = value.src[0]
+      if i in launcher.writes or value.op is Ops.CONST: value = self._own(value, call, f"argument {i}")
+      positions.append(i)
+      arguments.append(value)
+    memory = memories.pop(position)
+    src = (memory, *arguments, *memories.values())
+    launch = UOp(Ops.LAUNCH, u.dtype, src, (launcher, position, tuple(positions), call, self.number[u]))
+    return UOp(Ops.AFTER, u.dtype, (memory, launch))
 
 
 __all__ = ["Placing", "Sink", "EFFECTS", "made_by", "memory_of", "number_of"]

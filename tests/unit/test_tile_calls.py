@@ -1,0 +1,199 @@
+"""Calls of tile kernels in lazy programs: the same values whether a call is launched at once or is a node of the graph."""
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ntgrad
+from ntgrad import GlobalCounters, Tensor, config, tile
+from ntgrad.codegen.errors import ApplicationError, NtgradError
+from ntgrad.codegen.uop import Ops
+
+from ntgrad.tile import language as tl
+
+N = 24
+Array = np.ndarray[Any, Any]
+
+
+def _rows(*xs: Any) -> Any: return tuple([x.tile((8,)) for x in xs])
+def _double(x: Any, out: Any) -> None: out = x * 2   # noqa: F841 - stores
+def _add_one(x: Any) -> None: x = x + 1   # noqa: F841
+def _both(x: Any, more: Any, less: Any) -> None:
+  more = x + 1   # noqa: F841
+  less = less - x   # noqa: F841
+def _late(x: Any, out: Any) -> None: out = tl.nothing_of_that_name(x)   # noqa: F841
+
+
+def vectors(n: int) -> tuple[tile.Tensor, ...]: return tuple([tile.Tensor(1) for _ in range(n)])
+
+
+double = tile.make(_rows, _double, vectors(2), kernel_name="double")
+add_one = tile.make(_rows, _add_one, vectors(1), kernel_name="add_one")
+both = tile.make(_rows, _both, vectors(3), kernel_name="both")
+wrong = tile.make(_rows, _late, vectors(2), kernel_name="wrong")
+
+
+def data(seed: int = 0) -> Array: return np.random.default_rng(seed).integers(-9, 10, N).astype(np.float32)
+
+
+def is_node(t: Tensor) -> bool: return any(u.op is Ops.CALL for u in t.lazydata.toposort())
+
+
+def memory(x: Array) -> Tensor: return Tensor(x).realize()
+
+
+def test_a_call_on_what_is_not_computed_is_a_node() -> None:
+  a, out = data(), memory(np.zeros(N, np.float32))
+  double(Tensor(a) + 1, out)
+  assert is_node(out) and np.array_equal(out.numpy(), (a + 1) * 2) and not is_node(out)
+
+
+def test_one_schedule_has_the_argument_the_call_and_what_reads_it() -> None:
+  a, out = memory(data()), memory(np.zeros(N, np.float32))
+  double(a.exp(), out)
+  out.sum().item()   # compiled
+  double(a.exp(), out)
+  total = (out + 1).sum()
+  before = GlobalCounters.kernel_count
+  total.realize()
+  assert GlobalCounters.kernel_count - before == 3
+  before = GlobalCounters.kernel_count
+  assert not is_node(out.realize()) and GlobalCounters.kernel_count == before   # computed with it
+
+
+def test_what_is_in_memory_is_launched_at_once() -> None:
+  a, out = memory(data()), memory(np.zeros(N, np.float32))
+  double(a, out)
+  assert out.lazydata.op is Ops.BUFFER and np.array_equal(out.numpy(), data() * 2)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+class TestBothWays:
+  """``lazy``: the argument is computed with the call."""
+
+  def argument(self, lazy: bool) -> Tensor: return Tensor(data()) + 1 if lazy else memory(data() + 1)
+
+  def test_a_reader_of_the_old_version(self, lazy: bool) -> None:
+    out = memory(np.ones(N, np.float32))
+    old = out + 5
+    double(self.argument(lazy), out)
+    assert np.array_equal(old.numpy(), np.full(N, 6.0)) and np.array_equal(out.numpy(), (data() + 1) * 2)
+
+  def test_a_view_of_the_output(self, lazy: bool) -> None:
+    out = memory(np.zeros(N, np.float32))
+    view = out.reshape(4, 6)[1]
+    double(self.argument(lazy), out)
+    assert np.array_equal(view.numpy(), ((data() + 1) * 2).reshape(4, 6)[1])
+
+  def test_an_output_that_is_a_view(self, lazy: bool) -> None:
+    whole = memory(np.zeros((3, N), np.float32))
+    double(self.argument(lazy), whole[1])
+    want = np.zeros((3, N), np.float32)
+    want[1] = (data() + 1) * 2
+    assert np.array_equal(whole.numpy(), want)
+
+  def test_several_outputs(self, lazy: bool) -> None:
+    more, less = memory(np.zeros(N, np.float32)), memory(np.ones(N, np.float32))
+    both(self.argument(lazy), more, less)
+    GlobalCounters.reset()
+    assert np.array_equal(less.numpy(), -data()) and np.array_equal(more.numpy(), data() + 2)
+
+  def test_an_output_that_nobody_keeps(self, lazy: bool) -> None:
+    less = memory(np.ones(N, np.float32))
+    both(self.argument(lazy), Tensor.zeros(N), less)
+    assert np.array_equal(less.numpy(), -data())
+
+  def test_in_place(self, lazy: bool) -> None:
+    x = self.argument(lazy)
+    same = x.reshape(4, 6)
+    add_one(x)
+    add_one(x)
+    assert np.array_equal(same.numpy().reshape(-1), data() + 3)
+
+  def test_captured(self, lazy: bool) -> None:
+    @ntgrad.jit
+    def step(x: Tensor, out: Tensor) -> Tensor:
+      double(x + 1 if lazy else x, out)
+      return out.sum()
+    out = memory(np.zeros(N, np.float32))
+    for i in range(5):
+      x = memory(data(i))
+      want = (data(i) + lazy) * 2
+      assert step(x, out).item() == want.sum() and np.array_equal(out.numpy(), want)
+
+  def test_without_gradients(self, lazy: bool) -> None:
+    weight = Tensor(np.ones(N, np.float32), requires_grad=True)
+    with ntgrad.no_grad(): double(self.argument(lazy), weight)
+    assert np.array_equal(weight.numpy(), (data() + 1) * 2) and weight.requires_grad
+    with pytest.raises(NtgradError, match="requires a gradient"): double(self.argument(lazy) * weight, memory(data()))
+
+  def test_an_error_in_the_kernel(self, lazy: bool) -> None:
+    out = memory(np.ones(N, np.float32))
+    with pytest.raises(ApplicationError, match="nothing_of_that_name"): wrong(self.argument(lazy), out)
+    assert np.array_equal(out.numpy(), np.ones(N))
+
+  def test_numbers_and_nothing(self, lazy: bool) -> None:
+    out = memory(np.zeros(0, np.float32))
+    double(self.argument(lazy)[:0], out)
+    assert out.shape == (0,) and out.numpy().size == 0
+
+
+class Program:
+  """A random program on a few tensors, and the same on arrays. ``eager`` computes every value before it goes on."""
+
+  def __init__(self, seed: int, eager: bool):
+    self.random, self.eager = random.Random(seed), eager
+    self.tensors = [memory(data(i)) for i in range(4)]
+    self.arrays = [data(i).copy() for i in range(4)]
+    self.seen: list[tuple[Tensor, Array]] = []   # values that are looked at later
+
+  def pick(self) -> int: return self.random.randrange(4)
+
+  def value(self) -> tuple[Tensor, Array]:
+    """Something made of the tensors, computed or not."""
+    i, j, how = self.pick(), self.pick(), self.random.randrange(5)
+    t, a = self.tensors[i], self.arrays[i]
+    if how == 1: t, a = t + 3, a + 3
+    if how == 2: t, a = t - self.tensors[j], a - self.arrays[j]
+    if how == 3: t, a = t.flip(0), a[::-1].copy()
+    if how == 4: t, a = t.reshape(4, 6).permute(1, 0).reshape(N), a.reshape(4, 6).T.reshape(N).copy()
+    return t, a
+
+  def step(self) -> None:
+    do, i, j = self.random.randrange(8), self.pick(), self.pick()
+    t, a = self.value()
+    if do <= 2:
+      double(t, self.tensors[i])
+      self.arrays[i][:] = a * 2
+    elif do == 3:
+      add_one(self.tensors[i])
+      self.arrays[i][:] += 1
+    elif do == 4 and i != j:
+      t = t + 0   # no memory that is written
+      both(t, self.tensors[i], self.tensors[j])
+      less = self.arrays[j] - a
+      self.arrays[i][:] = a + 1
+      self.arrays[j][:] = less
+    elif do == 5:
+      self.tensors[i].assign(t.clip(-50, 50))
+      self.arrays[i][:] = np.clip(a, -50, 50)
+    elif do == 6: self.seen.append((t + 0, a.copy()))
+    elif do == 7: self.tensors[i].realize()
+    if self.eager: Tensor.realize(*self.tensors, *[t for t, _ in self.seen])
+
+  def check(self) -> None:
+    order = list(zip(self.tensors, self.arrays)) + self.seen
+    self.random.shuffle(order)
+    for t, a in order: np.testing.assert_array_equal(t.numpy(), a)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs(seed: int, eager: bool) -> None:
+  with config(verify=1):
+    program = Program(seed, eager)
+    for _ in range(12): program.step()
+    program.check()
