@@ -25,17 +25,9 @@ To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]
 
 
-def _marked(value: UOp, call: Any, number: int) -> UOp:
-  """A node that stands for a value, and has the gradient of an output of a call."""
-  node = UOp.unique(Ops.DETACH, value.dtype, (value,))
-  node.__dict__.update(shape=value.shape, device=value.device, custom=(call, number))
-  call.outputs[number] = ref(node)
-  return node
-
-
-def _attached(t: Tensor, call: Any, number: int) -> Tensor:
+def attached(t: Tensor, call: Any, number: int) -> Tensor:
   """A tensor whose gradient a call has."""
-  out = Tensor._from_node(_marked(t.lazydata, call, number))
+  out = Tensor._from_node(graph.with_gradient(t.lazydata, call, number))
   out._state, out._names = 1, t._names
   return out
 
@@ -179,7 +171,7 @@ def _with_gradient(cls: type[Function], ctx: Context, args: Sequence[Any], inner
                [saved(t) for t in ctx._saved])
   constant = {id(t) for t in ctx._constant}
   ctx._saved = ctx._constant = ()
-  return tuple([_attached(r, call, i) if r.dtype.kind == "f" and id(r) not in constant else r for i, r in enumerate(results)])
+  return tuple([attached(r, call, i) if r.dtype.kind == "f" and id(r) not in constant else r for i, r in enumerate(results)])
 
 
 # ---- checkpoints
@@ -265,7 +257,8 @@ class Copy:
         stack.pop()
         continue
       missing = [s for s in n.src if s not in self.new]
-      if missing: stack.extend(missing[::-1])
+      if n.op is Ops.CALL: self.new[n] = n   # a kernel's result is kept
+      elif missing: stack.extend(missing[::-1])
       else: self.new[n] = self._made(n)
     return self.new[root]
 
@@ -320,7 +313,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
 
   def result(t: Tensor) -> Tensor:
     i = next(numbers)
-    return _attached(t, call, i) if i in wanted else t
+    return attached(t, call, i) if i in wanted else t
 
   return _each(out, result)
 

@@ -5,6 +5,7 @@ The functions here trust their arguments; what a person passes is checked by the
 from __future__ import annotations
 
 from typing import Any, Sequence
+from weakref import ref
 
 from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.elementwise import Shape, add, binary, const, const_value, div, make, mul, scalar, sub, unary, where
@@ -194,6 +195,14 @@ def contiguous(u: UOp) -> UOp:
   below = u
   while below.op is Ops.DETACH: below = below.src[0]
   return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
+
+
+def with_gradient(value: UOp, call: Any, number: int) -> UOp:
+  """A node that stands for a value, and has the gradient of an output of a call (``ntgrad/custom.py``)."""
+  node = UOp.unique(Ops.DETACH, value.dtype, (value,))
+  node.__dict__.update(shape=value.shape, device=value.device, custom=(call, number))
+  call.outputs[number] = ref(node)
+  return node
 
 
 def copy(u: UOp, device: str) -> UOp:

@@ -1,14 +1,15 @@
 """Kernels as functions of tensors: outputs are made by the call, and gradients flow where there is a backward kernel."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence, Union
+from weakref import ref
 
 from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Tensor, mode
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
@@ -20,28 +21,28 @@ Like = Union[str, Callable[..., Any]]
 
 @dataclass(eq=False)
 class Call:
-  """One call of a function: what its gradients need. Holds memory, not graph nodes, so that a result does not keep itself
-  alive."""
+  """One call of a function: what its gradients need (see ``ntgrad/custom.py``). It holds the values of its results, not the nodes
+  that have their gradients, so that a result does not keep itself alive."""
   function: Function
   inputs: dict[str, Any]                      # tensors are cut off from their graphs
-  outputs: dict[str, Buffer]
+  results: dict[str, Tensor]                  # likewise
   given: dict[str, Any]
-  differentiable: list[str]                   # the inputs that the CUSTOM node has as sources, in order
+  differentiable: list[str]                   # the inputs that gradients go on to, in the order of ``sources``
+  sources: tuple[UOp, ...]
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
+
+  def moved(self, to: Callable[[UOp], UOp]) -> Call:
+    """The same call of other nodes."""
+    def other(x: Any) -> Any: return Tensor._from_node(to(x.lazydata)) if isinstance(x, Tensor) else x
+    inputs, results = ({n: other(x) for n, x in xs.items()} for xs in (self.inputs, self.results))
+    return Call(self.function, inputs, results, self.given, self.differentiable, tuple(map(to, self.sources)))
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
     """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends
     on."""
-    for n, b in self.outputs.items():
-      if b.stale:
-        raise GradientError(
-          f"{self.function.__name__}: its gradient needs the output {n} of shape {b.shape}, which was overwritten by "
-          f"{b.gone or 'a kernel'}; call backward before that, or write to a .clone()"
-        )
-    known = dict(self.inputs) | {n: Tensor._from_node(b.node) for n, b in self.outputs.items()}
-    for i, (n, b) in enumerate(self.outputs.items()):
-      known[f"grad_{n}"] = (
-        Tensor._from_node(at[i] if i in at else graph.const(0.0, b.dtype, b.shape)).to(b.device).contiguous().realize()
-      )
+    known: dict[str, Any] = {**self.inputs, **self.results}
+    for i, (n, t) in enumerate(self.results.items()):
+      known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, t.dtype, t.shape)).to(t.device)
     found: dict[str, Tensor] = {}
     for kernel in self.function.backward:
       args = []
@@ -81,19 +82,15 @@ class Function:
       raise GradientError(
         f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it under no_grad()"
       )
-    plain = {n: x.detach().contiguous().realize() if isinstance(x, Tensor) else x for n, x in named.items()}
+    plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
     self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
     if needs:
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
-      call = Call(self, plain, {n: t._alias.memory for n, t in made.items()}, given, sources)
-      for i, t in enumerate(made.values()):
-        node = graph.make(Ops.CUSTOM, t.dtype, tuple(named[n].lazydata for n in sources), (call, i), t.shape, device)
-        t._alias.memory.is_value_of(node)
-        t._state, t._node = 1, node
-    out = tuple(made.values())
-    return out[0] if len(out) == 1 else out
+      call = Call(self, plain, made, given, sources, tuple([named[n].lazydata for n in sources]))
+      return _one_or_all([attached(t, call, i) if t.dtype.kind == "f" else t for i, t in enumerate(made.values())])
+    return _one_or_all(list(made.values()))
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
@@ -107,6 +104,16 @@ class Function:
     return new_tensor(
       device, tuple(shape), dtypes.of(dtype) if dtype is not None else first.dtype if first is not None else dtypes.default_float
     )
+
+
+def attached(t: Tensor, call: Call, number: int) -> Tensor:
+  """A tensor whose gradient a call has."""
+  out = Tensor._from_node(graph.with_gradient(t.lazydata, call, number))
+  out._state = 1
+  return out
+
+
+def _one_or_all(results: list[Tensor]) -> Any: return results[0] if len(results) == 1 else tuple(results)
 
 
 def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:

@@ -11,35 +11,36 @@ for does not run. A call whose arguments are all in memory is launched at once, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ntgrad import graph, origins
 from ntgrad.alias import repeats
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base as Tensor
+from ntgrad.engine.plans import number_buffer
 from ntgrad.engine.realize import base_of, rebased
 
-from .launch import Launcher, as_tensor
 from .place import Parameter
-from .specialised import Specialised
+
+if TYPE_CHECKING:
+  from .specialised import Specialised
 
 
 def call_later(s: Specialised, sizes: tuple[int, ...], given: Mapping[str, Any], device: str) -> bool:
   """Make what a kernel writes the next version of these arguments (by name), to be computed when it is asked for. False, and
-  nothing is done, where all of them are in memory, or the call has to be made at once: for arrays, which get their results when
-  it returns; for arguments that share memory or need a gradient; for kernels that check what they compute."""
+  nothing is done, where the call has to be made at once: for arrays, which get their results when it returns; for arguments that
+  share memory or need a gradient; for kernels that check what they compute."""
   if any(p.notes or p.of for p in s.parameters): return False
   arguments = [given[p.name] for p in s.parameters]
   tensors = [(p, a) for p, a in zip(s.parameters, arguments) if isinstance(a, Tensor)]
-  if all(_in_memory(t) for _, t in tensors) or any(t._state > 0 for _, t in tensors): return False
+  if any(t._state > 0 for _, t in tensors): return False
   others = [(p, a) for p, a in zip(s.parameters, arguments) if not isinstance(a, Tensor)]
   if any(p.written or getattr(a, "shape", ()) != () for p, a in others): return False   # arrays
   written = [t for p, t in tensors if p.written]
   if not written or any(repeats(t._view) or t._alias.packed is not None or not _plain(t) for t in written): return False
   if _share(tensors): return False
-  taken = [a if isinstance(a, Tensor) else as_tensor(s.name, p.name, a, device, False, [])[0]
+  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node
            for p, a in zip(s.parameters, arguments)]
-  nodes = [rebased(t.lazydata) for t in taken]
   launcher = s.launcher(device, (), sizes)
   made = [(p.slot, a) for p, a in tensors if p.written]
   values = [_result(launcher, i, nodes, device) for i, _ in made]
@@ -47,12 +48,9 @@ def call_later(s: Specialised, sizes: tuple[int, ...], given: Mapping[str, Any],
   return True
 
 
-def _result(launcher: Launcher, position: int, nodes: Sequence[UOp], device: str) -> UOp:
+def _result(launcher: Any, position: int, nodes: Sequence[UOp], device: str) -> UOp:
   u = nodes[position]
   return origins.note(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, position), u.shape, device))
-
-
-def _in_memory(t: Tensor) -> bool: return base_of(t.lazydata).op is Ops.BUFFER and not t._alias.pending
 
 
 def _plain(t: Tensor) -> bool:

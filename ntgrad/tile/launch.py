@@ -219,7 +219,7 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
   kernel.last = specialised
-  if not tensors:
+  if not tensors and any([isinstance(a, Tensor) and not is_computed(a) for a in args]):
     from .later import call_later
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     if call_later(specialised, sizes, by_name, device): return
@@ -385,6 +385,11 @@ def in_memory(t: Tensor) -> bool:
   u = rebased(t.lazydata)
   while u.op is Ops.RESHAPE: u = u.src[0]
   return u.op is Ops.BUFFER and not t._alias.pending
+
+
+def is_computed(t: Tensor) -> bool:
+  """Whether a tensor is memory, or a view of it."""
+  return base_of(t.lazydata).op is Ops.BUFFER and not t._alias.pending
 
 
 def as_tensor(

@@ -11,7 +11,6 @@ import ntgrad
 from ntgrad import GlobalCounters, Tensor, config, tile
 from ntgrad.codegen.errors import ApplicationError, NtgradError
 from ntgrad.codegen.uop import Ops
-
 from ntgrad.tile import language as tl
 
 N = 24
