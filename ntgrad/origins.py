@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError
@@ -52,7 +53,10 @@ def user_frame(depth: int = 1) -> FrameType:
 def note(node: UOp) -> UOp:
   """The user's line makes ``node`` now, which is given back."""
   if config.origins:
-    f = user_frame(2)
+    f: Any = sys._getframe(2)
+    try:
+      while ours[f.f_code.co_filename]: f = f.f_back
+    except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
     node.__dict__["origin"] = f.f_code, f.f_lasti
   return node
 
