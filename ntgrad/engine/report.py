@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
 
 from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
@@ -34,13 +34,13 @@ from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import Ops, UOp
-
-from . import labels
+from ntgrad.lock import lock
 
 if TYPE_CHECKING:
   from .plan import Step
 
 WIDTH = 120
+LABELS = 8192   # names, and kernels, that are remembered
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
@@ -331,6 +331,54 @@ def show(text: str) -> None:
   print(text, flush=True)
 
 
+# ---- what kernels are called in all that is said of them: a name each, the same in every line of a run. A source has the name of
+# its structure, r_64_32, so that equal kernels are one program and one entry of each cache. Another kernel of that name is called
+# r_64_32n1, the next r_64_32n2. Nothing that is kept on disk knows these labels.
+
+class _Counts(Recent[str, int]):
+  """How many kernels have had a name. ``least`` is as many as any name had that was forgotten: so no label is given twice."""
+  __slots__ = ("least",)
+
+  def __init__(self, most: int):
+    super().__init__(most)
+    self.least = 0
+
+  def __setitem__(self, name: str, count: int) -> None:
+    if len(self) >= self.most: self.least = max(self.least, *self.older.values(), 0)
+    super().__setitem__(name, count)
+
+
+_counts = _Counts(LABELS)
+_known: Recent[int, str] = Recent(LABELS)
+
+
+def new_label(name: str) -> str:
+  """A label for one more kernel called ``name``, which no other has."""
+  with lock:
+    count = _counts.get(name, _counts.least)
+    while (label := f"{name}n{count}" if count else name) in _counts and count: count += 1   # some kernel's own name is like that
+    if count: _counts[label] = 1
+    _counts[name] = count + 1
+    return label
+
+
+def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
+  """The spec with its kernel's label: that of the kernel with the same ``identity``, else the one that it was given, else a new
+  one."""
+  with lock:
+    key = hash(identity)
+    found = _known.get(key) or spec.given or new_label(spec.name)
+    _known[key] = found
+  return spec if spec.given == found else replace(spec, given=found)
+
+
+def reset_labels() -> None:
+  """Give labels from the first on again."""
+  _counts.clear()
+  _known.clear()
+  _counts.least = 0
+
+
 def reset() -> None:
   """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
   _count[:] = [0, 0]
@@ -338,7 +386,7 @@ def reset() -> None:
   _unseen.clear()
   _making.clear()
   _helpers.clear()
-  labels.reset()
+  reset_labels()
 
 
-__all__ = ["color", "compiled", "describe", "ran", "reset", "scheduled"]
+__all__ = ["color", "compiled", "describe", "labelled", "new_label", "ran", "reset", "scheduled"]
