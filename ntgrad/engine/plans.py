@@ -24,8 +24,7 @@ from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.engine.device import Device
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
-from ntgrad.schedule.storage import storage
-from ntgrad.schedule.writes import at_index, offset_of
+from ntgrad.schedule.writes import at_index, offset_of, storage
 from ntgrad.variable import Bound, Derived
 
 from . import memory, overrides, plan_cache, report, templates

@@ -25,7 +25,7 @@ from .partition import Partition, Use
 from .parts import parts_of
 from .scan import scan_value
 from .sort import sorted_value
-from .storage import Idx, load, stand_in, storage, storage_index
+from .writes import Idx, load, stand_in, storage, storage_index
 
 
 @dataclass(frozen=True)
