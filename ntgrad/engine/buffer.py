@@ -9,6 +9,7 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from ntgrad.alias import caller, live_aliases
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import OutOfMemoryError
 from ntgrad.codegen.uop import Ops, UOp, prod
@@ -79,11 +80,12 @@ def largest(device: str) -> str:
   """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's
   code. Found by looking, for errors: it costs nothing before."""
   held: dict[Storage, str] = {}
+  names = BufferNames()
   for a in live_aliases:
     u = a.node if a.memory is None else a.memory.node
     u = u.__dict__.get("_realized", u)
     if u.op is not Ops.BUFFER: continue
-    what = f"a tensor of shape {u.shape} ({u.dtype})"
+    what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
     held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
   found = [s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
            and s.device == device]

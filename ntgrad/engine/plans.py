@@ -107,7 +107,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
       plan = make_plan(sinks, order, inputs)
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
-  report.scheduled(plan.steps, hit, time.perf_counter() - started, order)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, order, inputs)
   return plan, [u.arg for u in inputs]
 
 

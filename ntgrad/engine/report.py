@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
 
 from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.blocks import block_shapes
 from ntgrad.codegen.bound import Bound, Work, bound
@@ -129,9 +130,11 @@ def note(text: str) -> None:
   if config.debug >= 1: show(color(text, "cyan"))
 
 
-def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp]) -> None:
-  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, and a section for each that is
-  new."""
+def scheduled(
+  steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()
+) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, with the names of ``inputs``, and
+  a section for each that is new."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -141,7 +144,8 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
   show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
-    for line in table(steps, lines): show(line)
+    names = BufferNames()
+    for line in table(steps, lines, [names.of(u) for u in inputs]): show(line)
     made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
     for spec, parts, device, before in list(_waiting.values()):
       section(spec, parts, device, made.get(spec.label, ""), before)
@@ -161,13 +165,15 @@ def spec_of(program: Any) -> ProgramSpec | None:
   return None if getattr(program, "variants", True) == [] else program.spec
 
 
-def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
+def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
   """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
-  ``*`` marks a kernel that is new."""
+  ``*`` marks a kernel that is new. ``names`` are what the first slots are called, where that is known."""
+  called = dict(enumerate(names))
+  def said(slot: int) -> str: return called.get(slot) or f"b{slot}"
   rows = []
   for i, (s, made) in enumerate(zip(steps, lines)):
-    reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
-    flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
+    reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
+    flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
     elif (known := spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
     elif config.speaks_of(known.label):

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ExportError
@@ -41,10 +42,13 @@ class ScheduleItem:
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
-    def said(u: UOp) -> str: return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' on {u.device}' if u.device else ''}"
+    called = names_of(self, BufferNames())
+    def said(u: UOp, name: str = "") -> str:
+      return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' {name}' if name else ''}{f' on {u.device}' if u.device else ''}"
     if self.ast is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
     written = {p.slot for p in self.ast.params if p.written}
-    flow = [", ".join([said(n) for i, n in enumerate(self.nodes) if (i in written) is w]) or "nothing" for w in (True, False)]
+    texts = [said(n, name) for n, name in zip(self.nodes, called)]
+    flow = [", ".join([t for i, t in enumerate(texts) if (i in written) is w]) or "nothing" for w in (True, False)]
     made = lines(self.given, self.origins)
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []), str(self.ast)])
 
@@ -53,6 +57,13 @@ class ScheduleItem:
     parts (None: chosen by the target's model). Raises ExportError for a copy, and for what the language does not have."""
     if self.ast is None: raise ExportError("a copy between devices, which is no kernel")
     return tile_source(self.ast, name or kernel_name(self.ast), opts)
+
+
+def names_of(item: ScheduleItem, names: BufferNames) -> list[str]:
+  """What each buffer of an item is called; "" where nobody knows."""
+  if item.ast is None: return [names.of(n) for n in item.nodes]
+  return [names.of(n, first, ix.elements(p.shape) * n.dtype.itemsize)
+          for n, p, first in zip(item.nodes, item.ast.params, item.offsets or (0,) * len(item.nodes))]
 
 
 def loads_zero(u: UOp, inside: UOp) -> bool:
