@@ -11,10 +11,11 @@ import numpy as np
 from ntgrad.alias import caller, live_aliases
 from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import OutOfMemoryError
+from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
 from ntgrad.codegen.uop import Ops, UOp, prod
+from ntgrad.origins import blame_caller
 
-from .device import get_device, waited
+from .device import LATE, get_device, waited
 
 LARGE = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
@@ -239,7 +240,10 @@ class Buffer:
     """``numpy`` that nobody is told of."""
     if not self.nbytes: return np.empty(self.shape, self.dtype.np)
     raw = self.raw
-    out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    try: out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    except NtgradError as e:
+      blame_caller(e, LATE)
+      raise
     for tell in waited: tell(self.device)
     return out
 
