@@ -39,8 +39,8 @@ from .variants import with_common_names
 
 @dataclass
 class _Seen:
-  """The graphs of one skeleton: the sizes and numbers of those met, and the template and plan made of them."""
-  met: list[templates.Met]
+  """The graphs of one skeleton: the sizes and numbers of those seen (samples), and the template and plan made of them."""
+  samples: list[templates.Sample]
   template: templates.Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
@@ -48,7 +48,7 @@ class _Seen:
 
 _plans: Recent[Any, Plan] = Recent(1024)
 _sized: Recent[Any, _Seen] = Recent(1024)
-# structures met before, numbers left out; a plan once they were met with other numbers
+# structures seen before, numbers left out; a plan once they were seen with other numbers
 _general: Recent[Any, Plan | None] = Recent(2048)
 
 
@@ -148,9 +148,9 @@ class _Sized:
     seen, s = self.seen, self.skeleton
     if seen.refused and traces: traces[-1].lost = seen.refused
     if seen.refused: return None
-    seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
+    seen.samples = [*seen.samples, (s.sizes, s.kept)][-templates.MOST_SAMPLES:]
     always = config.dynamic == "always" or self.declared
-    if not always and len({sizes for sizes, _ in seen.met}) == 1: return None   # the first, or it is not sizes that differ
+    if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
     try: self.guess()
     except Exception as e:   # what has no form with run-time sizes is compiled for each
       if config.verify: raise
@@ -165,7 +165,7 @@ class _Sized:
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.declared)
+    t = templates.template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
     report.note(f"run-time sizes from now on: {templates.about(t)}")
     buffers = {i: n for i, n in self.parameters(t)}
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}

@@ -161,7 +161,7 @@ def first_run(seconds: float, phases: Mapping[str, float]) -> None:
 
 
 def spec_of(program: Any) -> ProgramSpec | None:
-  """What a program was compiled from; None for one with run-time sizes that has met none yet."""
+  """What a program was compiled from; None for one with run-time sizes that has seen none yet."""
   return None if getattr(program, "variants", True) == [] else program.spec
 
 
